@@ -1,0 +1,87 @@
+"""Argument checks that share one voice: field, value given, range allowed, remedy.
+
+Each function returns the value in plain Python form, so that a caller can
+validate and convert in one line.
+"""
+
+import math
+import operator
+from typing import Any, SupportsFloat, cast
+
+from pgbb.errors import InvalidValue
+
+
+def fail(name: str, value: object, allowed: str, remedy: str = "") -> InvalidValue:
+    """The error for `value` given as `name`; the caller raises it."""
+    return InvalidValue(f"{name} = {value!r} is not allowed: {name} must be {allowed}. {remedy}".strip())
+
+
+def integer(name: str, value: Any, *, low: int, high: int | None = None, remedy: str = "") -> int:
+    """`value` as an int in [low, high]; 1e4 and True are refused, 10_000 is meant."""
+    allowed = f"an integer ≥ {low}" if high is None else f"an integer in [{low}, {high}]"
+    if isinstance(value, bool):
+        raise fail(name, value, allowed, remedy)
+    try:
+        number = operator.index(value)
+    except TypeError:
+        hint = remedy
+        if isinstance(value, float) and math.isfinite(value) and value == int(value):
+            hint = f"Write {int(value):_} instead. {remedy}"
+        raise fail(name, value, allowed, hint) from None
+    if number < low or (high is not None and number > high):
+        raise fail(name, value, allowed, remedy)
+    return number
+
+
+def number(
+    name: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    low: float | None = None,
+    below: float | None = None,
+    high: float | None = None,
+    remedy: str = "",
+) -> float:
+    """`value` as a finite float inside the stated open (above, below) or closed (low, high) ends."""
+    left = f"({above:g}" if above is not None else f"[{low:g}" if low is not None else "(-inf"
+    right = f"{below:g})" if below is not None else f"{high:g}]" if high is not None else "inf)"
+    allowed = f"a finite number in {left}, {right}"
+    if isinstance(value, bool | str | bytes):
+        raise fail(name, value, allowed, remedy)
+    try:
+        result = float(cast(SupportsFloat, value))
+    except (TypeError, ValueError, OverflowError):
+        raise fail(name, value, allowed, remedy) from None
+    inside = (
+        math.isfinite(result)
+        and (above is None or result > above)
+        and (low is None or result >= low)
+        and (below is None or result < below)
+        and (high is None or result <= high)
+    )
+    if not inside:
+        raise fail(name, value, allowed, remedy)
+    return result
+
+
+def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
+    """`value` if it is one of `choices`."""
+    if value not in choices:
+        raise fail(name, value, "one of " + ", ".join(repr(c) for c in choices))
+    return cast(str, value)
+
+
+def sigma(value: Any) -> float:
+    """A noise scale: finite and positive."""
+    return number("sigma", value, above=0, remedy="It is the standard deviation of the Gaussian noise.")
+
+
+def epsilon(value: Any) -> float:
+    """A privacy level to aim for: finite and positive."""
+    return number("epsilon", value, above=0, remedy="Usual choices lie between 0.1 and 10.")
+
+
+def delta(value: Any) -> float:
+    """A failure probability: strictly between 0 and 1."""
+    return number("delta", value, above=0, below=1, remedy="Choose it well below 1/n.")

@@ -1,0 +1,31 @@
+"""What T·K noisy block-weighted answers cost, and how little noise meets a target (ε, δ).
+
+Pure numpy and scipy, no data, no JAX. Start with `Mechanism`, then ask
+`epsilon`, `delta`, `epsilon_bounds` or `noise_scale`. Proofs: docs/privacy.md.
+"""
+
+from pgbb.accountant.calibrate import ACCOUNTANTS, delta, epsilon, epsilon_bounds, noise_scale
+from pgbb.accountant.description import Composition, Mechanism, compose, gamma_star
+from pgbb.accountant.gaussian import gaussian_noise_scale, gdp_delta, gdp_epsilon, gdp_mu
+from pgbb.accountant.paper import Expansion, log_moments
+from pgbb.accountant.theory import leading_order, noise_floor
+
+__all__ = [
+    "ACCOUNTANTS",
+    "Composition",
+    "Expansion",
+    "Mechanism",
+    "compose",
+    "delta",
+    "epsilon",
+    "epsilon_bounds",
+    "gamma_star",
+    "gaussian_noise_scale",
+    "gdp_delta",
+    "gdp_epsilon",
+    "gdp_mu",
+    "leading_order",
+    "log_moments",
+    "noise_floor",
+    "noise_scale",
+]

@@ -1,0 +1,233 @@
+"""The questions users ask: ε at σ and δ, δ at σ and ε, and the σ that meets a budget.
+
+One front for all accountants. Arguments are validated here; a question that
+cannot be answered raises, and never yields a number.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb import _validate
+from pgbb.accountant import enclose
+from pgbb.accountant.convert import Conversion, delta_at, epsilon_at
+from pgbb.accountant.description import Composition, Mechanism
+from pgbb.accountant.paper import LARGEST_ORDER, Expansion, log_moments
+from pgbb.errors import NotCertifiable
+
+__all__ = ["ACCOUNTANTS", "Accountant", "delta", "epsilon", "epsilon_bounds", "noise_scale"]
+
+Accountant = Literal["exact", "paper", "worst-case"]
+ACCOUNTANTS: tuple[str, ...] = ("exact", "paper", "worst-case")
+Target = Mechanism | Composition
+Floats = NDArray[np.float64]
+
+
+def _target(mechanism: Target) -> Target:
+    if not isinstance(mechanism, Mechanism | Composition):
+        raise _validate.fail("mechanism", mechanism, "a Mechanism, or a Composition made by compose([...])")
+    return mechanism
+
+
+Score = Callable[[Floats, Floats], Floats]
+
+
+def _best_order(target: Target, sigma: float, worst_case: bool, expansion: Expansion, score: Score) -> float:
+    """Least score(λ, A(λ)) over integer orders, searched until the optimum is interior.
+
+    A coarse geometric set of orders is extended while its best member is the
+    last; then the gap around the best is filled until its neighbours are
+    consecutive integers.
+    """
+
+    def scores(orders: NDArray[np.int64]) -> Floats:
+        moments = log_moments(target, sigma, orders, worst_case=worst_case, expansion=expansion)
+        return score(orders.astype(float), moments)
+
+    top = 128
+    while True:
+        coarse = np.geomspace(33, top, int(24 * math.log(top / 32)))
+        orders = np.unique(np.concatenate([np.arange(2, 33), coarse]).astype(np.int64))
+        values = scores(orders)
+        best = int(np.argmin(values))
+        if best < len(orders) - 1 or top >= LARGEST_ORDER:
+            break
+        top *= 2
+    result = float(values[best])
+    low, high = orders[max(best - 1, 0)], orders[min(best + 1, len(orders) - 1)]
+    while high - low > 2:
+        orders = np.unique(np.linspace(low, high, 17).astype(np.int64))
+        values = scores(orders)
+        best = int(np.argmin(values))
+        result = min(result, float(values[best]))
+        low, high = orders[max(best - 1, 0)], orders[min(best + 1, len(orders) - 1)]
+    return result
+
+
+def epsilon(
+    mechanism: Target,
+    sigma: float,
+    delta: float,
+    accountant: Accountant = "exact",
+    *,
+    J: int = 32,
+    m: int = 5,
+    conversion: Conversion = "asoodeh",
+) -> float:
+    """Certified ε of the mechanism run with noise scale σ, at δ, under replace-one adjacency.
+
+    Args:
+      mechanism: what is run: a `Mechanism`, or several from `compose`.
+      sigma: standard deviation of the noise on each coordinate of an answer.
+      delta: δ, strictly between 0 and 1.
+      accountant: "exact" (default), "paper" (Proposition `prop:formal-dp`), or
+        "worst-case" (the paper's, without the Dirichlet randomness).
+      J, m: truncation orders of the paper's expansion; "exact" has none.
+      conversion: from Rényi moments, "asoodeh" or "mironov"; "exact" needs none.
+
+    Returns:
+      An upper bound on the true ε; inf where the bound says nothing.
+
+    >>> m = Mechanism(n=10_000, blocks=20, sampling_rate=.1, steps=10_000, clip=2.648)
+    >>> round(epsilon(m, sigma=.0266, delta=1e-4, accountant="paper"), 3)
+    1.0
+    >>> round(epsilon(m, sigma=.0266, delta=1e-4), 2)
+    0.89
+    """
+    target, sigma, delta = _target(mechanism), _validate.sigma(sigma), _validate.delta(delta)
+    _validate.one_of("accountant", accountant, ACCOUNTANTS)
+    if accountant == "exact":
+        return enclose.epsilon_bounds(target, sigma, delta)[1]
+    _validate.one_of("conversion", conversion, ("asoodeh", "mironov"))
+    value = _best_order(
+        target, sigma, accountant == "worst-case", Expansion(J, m), lambda o, a: epsilon_at(o, a, delta, conversion)
+    )
+    return value if math.isfinite(value) else math.inf
+
+
+def delta(
+    mechanism: Target,
+    sigma: float,
+    epsilon: float,
+    accountant: Accountant = "exact",
+    *,
+    J: int = 32,
+    m: int = 5,
+    conversion: Conversion = "asoodeh",
+) -> float:
+    """Certified δ of the mechanism run with noise scale σ, at ε ≥ 0; arguments as for `epsilon`.
+
+    With `accountant="paper", conversion="mironov"` this is δ⋆(ε) of Proposition
+    `prop:formal-dp`, as drawn in Figure `fig:budget`.
+    """
+    target, sigma = _target(mechanism), _validate.sigma(sigma)
+    epsilon = _validate.number("epsilon", epsilon, low=0)
+    _validate.one_of("accountant", accountant, ACCOUNTANTS)
+    if accountant == "exact":
+        return enclose.delta_bounds(target, sigma, epsilon)[1]
+    _validate.one_of("conversion", conversion, ("asoodeh", "mironov"))
+    value = _best_order(
+        target, sigma, accountant == "worst-case", Expansion(J, m), lambda o, a: delta_at(o, a, epsilon, conversion)
+    )
+    return value if math.isfinite(value) else 1.0
+
+
+def epsilon_bounds(mechanism: Target, sigma: float, delta: float) -> tuple[float, float]:
+    """(lower, upper) around the exact ε of the dominating mixture; `epsilon(…, "exact")` is the upper end.
+
+    The lower end belongs to an adversary who sees the block weights u and
+    attacks with the worst records and query points; it tells how much of the
+    upper end is discretisation.
+    """
+    return enclose.epsilon_bounds(_target(mechanism), _validate.sigma(sigma), _validate.delta(delta))
+
+
+_epsilon = epsilon  # `noise_scale` has an argument of that name
+_TOLERANCE = {"exact": 1e-4, "paper": 1e-7, "worst-case": 1e-7}
+
+
+def noise_scale(
+    mechanism: Target,
+    epsilon: float,
+    delta: float,
+    accountant: Accountant = "exact",
+    *,
+    J: int = 32,
+    m: int = 5,
+    conversion: Conversion = "asoodeh",
+) -> float:
+    """The smallest certified σ: `epsilon(mechanism, σ, delta, accountant) ≤ epsilon` holds for the σ returned.
+
+    Bracketing and bisection on log σ (SM `app:bisection-sigma`), sped up by
+    secant steps, to a relative width of 1e-4 ("exact") or 1e-7; the feasible
+    end is returned. For a `Composition` the result multiplies its `scales`.
+
+    >>> m = Mechanism(n=10_000, blocks=20, sampling_rate=.1, steps=10_000, clip=1.0)
+    >>> round(noise_scale(m, epsilon=1.0, delta=1e-4, accountant="paper") * m.block_size, 3)
+    5.022
+    """
+    target, goal, delta = _target(mechanism), _validate.epsilon(epsilon), _validate.delta(delta)
+    _validate.one_of("accountant", accountant, ACCOUNTANTS)
+
+    def excess(log_sigma: float) -> float:
+        value = _epsilon(target, math.exp(log_sigma), delta, accountant, J=J, m=m, conversion=conversion)
+        return math.log(max(value, 1e-12 * goal) / goal) if value < math.inf else math.inf
+
+    return math.exp(_smallest_feasible(excess, math.log(_first_guess(target, goal, delta)), _TOLERANCE[accountant]))
+
+
+def _first_guess(target: Target, goal: float, delta: float) -> float:
+    """σ at which the leading-order ε of Theorem `thm:asymp-dp`, c + 2√(c log 1/δ), equals the goal."""
+    parts = target.parts(1.0) if isinstance(target, Composition) else [(target, 1.0)]
+    log_inverse = math.log(1 / delta)
+    root = math.sqrt(log_inverse + goal) - math.sqrt(log_inverse)
+    signal = sum(2 * p.answers * (p.sampling_rate * p.signal(s)) ** 2 * p.kappa for p, s in parts)
+    return math.sqrt(signal) / root
+
+
+def _smallest_feasible(excess: Callable[[float], float], start: float, tolerance: float) -> float:
+    """The feasible end (excess ≤ 0) of a bracket of relative width `tolerance` around the sign change."""
+    x, value = start, excess(start)
+    width = 0.1
+    if value > 0:
+        low, f_low = x, value
+        while value > 0:
+            low, f_low = x, value
+            x, width = x + max(width, min(value, 1.0) if value < math.inf else 1.0), 2 * width
+            value = _bounded(excess, x, start)
+        high, f_high = x, value
+    else:
+        high, f_high = x, value
+        while value <= 0:
+            high, f_high = x, value
+            x, width = x - max(width, min(-value, 1.0)), 2 * width
+            value = _bounded(excess, x, start)
+        low, f_low = x, value
+    use_secant = True
+    while high - low > tolerance:
+        middle = 0.5 * (low + high)
+        if use_secant and f_low < math.inf and f_low - f_high > 0:
+            # aim a little to the feasible side, so that the bracket closes from both ends
+            aim = low + (high - low) * f_low / (f_low - f_high)
+            margin = 0.4 * tolerance
+            middle = min(max(aim + (margin if high - aim > aim - low else -margin), low + margin), high - margin)
+        before = high - low
+        value = excess(middle)
+        if value > 0:
+            low, f_low = middle, value
+        else:
+            high, f_high = middle, value
+        use_secant = high - low < 0.5 * before or not use_secant
+    return high
+
+
+def _bounded(excess: Callable[[float], float], x: float, start: float) -> float:
+    if abs(x - start) > 60:
+        raise NotCertifiable(
+            "no noise scale within a factor e^60 of the leading-order one meets the budget. "
+            "Check epsilon, delta and the mechanism: this usually means a budget that no noise can meet."
+        )
+    return excess(x)

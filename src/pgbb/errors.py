@@ -1,0 +1,23 @@
+"""The one family of errors and warnings that pgbb raises on purpose.
+
+A message says what was given, what is allowed and what to write instead, and
+never contains a value read from records.
+"""
+
+__all__ = ["InvalidValue", "NotCertifiable", "PgbbError", "PgbbWarning"]
+
+
+class PgbbError(Exception):
+    """Base class of every error that pgbb raises on purpose."""
+
+
+class InvalidValue(PgbbError, ValueError):
+    """An argument lies outside its allowed range."""
+
+
+class NotCertifiable(PgbbError):
+    """The question is well posed, but no number can be certified as its answer."""
+
+
+class PgbbWarning(UserWarning):
+    """The call is allowed, but its result deserves a second look."""

@@ -1,0 +1,119 @@
+"""A privacy plan: everything that can be said about a fit before any data is opened.
+
+Pure arithmetic on public settings; the command line and the notebook both
+print what `plan` returns.
+"""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pgbb import _validate
+from pgbb.accountant import ACCOUNTANTS, Mechanism, delta, epsilon, leading_order, noise_floor, noise_scale
+from pgbb.accountant.calibrate import Accountant
+from pgbb.accountant.theory import LeadingOrder, NoiseFloor
+
+__all__ = ["Plan", "plan"]
+
+_CURVE = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)  # multiples of ε at which the curve is tabulated
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a mechanism costs at the noise that meets its budget."""
+
+    mechanism: Mechanism
+    epsilon: float
+    delta: float
+    accountant: str
+    sigma: float
+    certified: dict[str, float]  # accountant -> ε at sigma
+    noise: dict[str, float]  # accountant -> σ it would need
+    leading: LeadingOrder
+    floor: NoiseFloor
+    dim: int
+    curve: tuple[tuple[float, float, float], ...]  # ε, δ exact, δ⋆ of the paper
+
+    @property
+    def amplification(self) -> float:
+        """σ over the σ of the worst case: what Dirichlet randomness saves; √κ at leading order."""
+        return self.sigma / self.noise["worst-case"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as plain data, non-finite numbers as None."""
+        m = self.mechanism
+        data = {
+            "mechanism": asdict(m) | {"concentration": m.concentration, "block_size": m.block_size, "kappa": m.kappa},
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "accountant": self.accountant,
+            "sigma": self.sigma,
+            "noise_to_signal": 1 / m.signal(self.sigma),
+            "epsilon_by_accountant": self.certified,
+            "sigma_by_accountant": self.noise,
+            "ratio_to_worst_case": self.amplification,
+            "leading_order": {
+                "sigma": self.leading.sigma,
+                "sigma_solved": self.leading.sigma_solved,
+                "conditions": [asdict(c) | {"holds": c.holds} for c in self.leading.conditions],
+            },
+            "noise_floor": asdict(self.floor) | {"total": self.floor.total, "dim": self.dim},
+            "curve": [{"epsilon": e, "delta_exact": d, "delta_paper": p} for e, d, p in self.curve],
+        }
+        return _finite(data)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def plan(
+    mechanism: Mechanism, epsilon_: float, delta_: float, *, accountant: Accountant = "exact", dim: int = 1
+) -> Plan:
+    """Calibrate the noise to (ε, δ) and report what every accountant and the theory say about it.
+
+    At `sampling_rate = 1` the paper's expansion does not apply; its entries
+    are then inf (ε, σ) and 1 (δ).
+    """
+    goal, failure = _validate.epsilon(epsilon_), _validate.delta(delta_)
+    dim = _validate.integer("dim", dim, low=1)
+    _validate.one_of("accountant", accountant, ACCOUNTANTS)
+    full = mechanism.sampling_rate == 1
+
+    def usable(name: str) -> bool:
+        return name == "exact" or not full
+
+    noise = {
+        name: noise_scale(mechanism, goal, failure, name) if usable(name) else math.inf  # type: ignore[arg-type]
+        for name in ACCOUNTANTS
+    }
+    sigma = noise[accountant] if usable(accountant) else noise_scale(mechanism, goal, failure, accountant)
+    certified = {
+        name: epsilon(mechanism, sigma, failure, name) if usable(name) else math.inf  # type: ignore[arg-type]
+        for name in ACCOUNTANTS
+    }
+    curve = tuple(
+        (
+            goal * factor,
+            delta(mechanism, sigma, goal * factor),
+            1.0 if full else delta(mechanism, sigma, goal * factor, "paper", conversion="mironov"),
+        )
+        for factor in _CURVE
+    )
+    return Plan(
+        mechanism=mechanism,
+        epsilon=goal,
+        delta=failure,
+        accountant=accountant,
+        sigma=sigma,
+        certified=certified,
+        noise=noise,
+        leading=leading_order(mechanism, goal, failure),
+        floor=noise_floor(mechanism, sigma, dim),
+        dim=dim,
+        curve=curve,
+    )
