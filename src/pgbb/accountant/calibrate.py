@@ -172,11 +172,19 @@ def noise_scale(
     target, goal, delta = _target(mechanism), _validate.epsilon(epsilon), _validate.delta(delta)
     _validate.one_of("accountant", accountant, ACCOUNTANTS)
 
-    def excess(log_sigma: float) -> float:
-        value = _epsilon(target, math.exp(log_sigma), delta, accountant, J=J, m=m, conversion=conversion)
-        return math.log(max(value, 1e-12 * goal) / goal) if value < math.inf else math.inf
+    def excess_of(ask: Callable[[float], float]) -> Callable[[float], float]:
+        def excess(log_sigma: float) -> float:
+            value = ask(math.exp(log_sigma))
+            return math.log(max(value, 1e-12 * goal) / goal) if value < math.inf else math.inf
 
-    return math.exp(_smallest_feasible(excess, math.log(_first_guess(target, goal, delta)), _TOLERANCE[accountant]))
+        return excess
+
+    start, width = math.log(_first_guess(target, goal, delta)), 0.1
+    if accountant == "exact":  # a loose and quick search first
+        start = _smallest_feasible(excess_of(lambda s: enclose.rough_epsilon(target, s, delta)), start, width, 5e-3)
+        width = 5e-3
+    certified = excess_of(lambda s: _epsilon(target, s, delta, accountant, J=J, m=m, conversion=conversion))
+    return math.exp(_smallest_feasible(certified, start, width, _TOLERANCE[accountant]))
 
 
 def _first_guess(target: Target, goal: float, delta: float) -> float:
@@ -188,10 +196,13 @@ def _first_guess(target: Target, goal: float, delta: float) -> float:
     return math.sqrt(signal) / root
 
 
-def _smallest_feasible(excess: Callable[[float], float], start: float, tolerance: float) -> float:
-    """The feasible end (excess ≤ 0) of a bracket of relative width `tolerance` around the sign change."""
+def _smallest_feasible(excess: Callable[[float], float], start: float, width: float, tolerance: float) -> float:
+    """The feasible end (excess ≤ 0) of a bracket of relative width `tolerance` around the sign change.
+
+    The bracket grows from `start` in steps of `width` and more; then secant
+    steps, with bisection whenever they fail to halve it.
+    """
     x, value = start, excess(start)
-    width = 0.1
     if value > 0:
         low, f_low = x, value
         while value > 0:

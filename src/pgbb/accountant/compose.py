@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import irfft, next_fast_len, rfft
+from scipy.signal import lfilter
 
 from pgbb.accountant.exact import GridLaw
 
@@ -20,7 +21,7 @@ Floats = NDArray[np.float64]
 
 __all__ = ["LONGEST", "Tail", "compose_laws", "log_mgf"]
 
-LONGEST = 2**23
+LONGEST = 2**21
 """Longest transform, in grid points."""
 
 _UNIT = float(np.finfo(float).eps)
@@ -41,9 +42,9 @@ def log_mgf(law: GridLaw, theta: float) -> tuple[float, Floats]:
 class Tail:
     """The right tail of a composed loss on grid points `start + step·(0, 1, …)`.
 
-    `above[j]` is Σ_{k>j} m_k and `shrunk[j]` is Σ_{k>j} m_k e^{start−ℓ_k}, so that
-    on the cell right of grid point j the curve is
-    δ(ε) = above[j] − e^{ε−start} shrunk[j] ± slack[j].
+    `above[j]` is Σ_{k>j} m_k and `shrunk[j]` is Σ_{k>j} m_k e^{ℓ_j−ℓ_k}, so that on
+    the cell right of grid point j the curve is
+    δ(ε) = above[j] − e^{ε−ℓ_j} shrunk[j] ± slack[j].
     """
 
     start: float
@@ -61,7 +62,8 @@ class Tail:
         if epsilon < self.start:
             return 1.0 if upper else 0.0
         cell = self.cell(epsilon)
-        value = self.above[cell] - np.exp(epsilon - self.start) * self.shrunk[cell]
+        inside = min(epsilon - self.start - cell * self.step, self.step)
+        value = self.above[cell] - np.exp(inside) * self.shrunk[cell]
         return float(np.clip(value + self.slack[cell] if upper else value - self.slack[cell], 0.0, 1.0))
 
     def epsilon(self, delta: float, *, upper: bool) -> float:
@@ -73,7 +75,7 @@ class Tail:
         """
         grid = self.start + self.step * np.arange(len(self.above))
         sign = 1.0 if upper else -1.0
-        curve = self.above - np.exp(grid - self.start) * self.shrunk + sign * self.slack
+        curve = self.above - self.shrunk + sign * self.slack
         if upper:
             fits = np.flatnonzero(curve <= delta)
             if len(fits) == 0:
@@ -90,7 +92,7 @@ class Tail:
         room = self.above[cell] - (delta - sign * self.slack[cell])
         inside = high if upper else low
         if self.shrunk[cell] > 0 and room > 0:
-            inside = self.start + np.log(room / self.shrunk[cell])
+            inside = low + np.log(room / self.shrunk[cell])
         return max(float(np.clip(inside, low, high)), 0.0)
 
 
@@ -150,7 +152,8 @@ def compose_laws(
         return None
     mass = scale * sums
     above = _sum_beyond(mass)
-    shrunk = _sum_beyond(mass * np.exp(start - grid))
+    decay = np.exp(-step)
+    shrunk = lfilter([0.0, decay], [1.0, -decay], mass[::-1])[::-1]  # s_j = e^{−h}(s_{j+1} + m_{j+1})
     answers = sum(count for _, count in parts)
     slack = rounding * _sum_beyond(scale) + (4 * len(mass) + 512 * answers) * _UNIT * above
     slack = slack + infinite

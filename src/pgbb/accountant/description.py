@@ -21,7 +21,7 @@ def gamma_star(n: int, blocks: int) -> float:
     """γ*(n, S) = (S(n+1) − 2n) / (S(n−1)), the variance-matching concentration (paper, eq. alpha-star).
 
     >>> gamma_star(10_000, 20)
-    0.900090009000900...
+    0.900190019001900...
     """
     blocks = _validate.integer("blocks", blocks, low=3, remedy="γ* needs S ≥ 3; pass gamma= yourself.")
     n = _validate.integer("n", n, low=blocks)
@@ -52,7 +52,7 @@ class Mechanism:
 
     >>> m = Mechanism(n=10_000, blocks=20, sampling_rate=.1, steps=10_000, clip=2.648)
     >>> m.block_size, m.answers, round(m.concentration, 4)
-    (500, 10000, 0.9001)
+    (500, 10000, 0.9002)
     """
 
     n: int

@@ -21,10 +21,9 @@ SMALLEST_DELTA = 1e-100
 """Below this the normal tails themselves are not trusted to the accuracy that is added as an error."""
 
 TOLERANCE = 0.0025
-"""Refinement stops when (upper − lower) ≤ TOLERANCE · upper."""
+"""Refinement stops when (upper − lower) ≤ TOLERANCE · max(upper, half a standard deviation of the composed loss)."""
 
-_ABSOLUTE = 1e-6  # an interval for ε narrower than this is narrow enough
-_EVALUATIONS = 2e7  # normal tails a discretisation may evaluate
+_EVALUATIONS = 1e7  # normal tails a discretisation may evaluate
 _GRID = 3e5  # longest grid of one answer's loss
 _VACUOUS = 600.0  # an ε beyond this is reported as infinite
 
@@ -122,6 +121,16 @@ def _refine(
     return low, high
 
 
+def rough_epsilon(target: Mechanism | Composition, sigma: float, delta: float) -> float:
+    """A guess of ε at δ, quick and loose: where to start looking. Not certified."""
+    parts = _parts(target, sigma)
+    plan = plan_for_delta(parts, delta, _far(parts, delta))
+    if not plan.centre < _VACUOUS:
+        return math.inf
+    rough = _tail(parts, plan, _ROUGH, plan.centre, delta, upper=True)
+    return plan.centre if rough is None else min(rough.epsilon(delta, upper=True), plan.centre)
+
+
 def epsilon_bounds(target: Mechanism | Composition, sigma: float, delta: float) -> tuple[float, float]:
     """(lower, upper) around the exact ε at δ; the upper end is certified."""
     if delta < SMALLEST_DELTA:
@@ -130,19 +139,18 @@ def epsilon_bounds(target: Mechanism | Composition, sigma: float, delta: float) 
             "Choose a larger delta: below 1e-20 it makes no practical difference."
         )
     parts = _parts(target, sigma)
-    far = _far(parts, delta)
-    plan = plan_for_delta(parts, delta, far)
-    if not plan.centre < _VACUOUS:
+    guess = rough_epsilon(target, sigma, delta)
+    if math.isinf(guess):
         return 0.0, math.inf
-    rough = _tail(parts, plan, _ROUGH, plan.centre, delta, upper=True)
-    guess = plan.centre if rough is None else min(rough.epsilon(delta, upper=True), plan.centre)
+    plan = plan_for_epsilon(parts, guess, _far(parts, delta))
+    bulk = 0.5 * plan.spread * math.sqrt(sum(m.answers for m, _ in parts))
     return _refine(
         parts,
-        plan_for_epsilon(parts, guess, far),
+        plan,
         guess,
         delta,
         lambda tail, upper: tail.epsilon(delta, upper=upper),
-        lambda low, high: high - low <= max(TOLERANCE * high, _ABSOLUTE),
+        lambda low, high: high - low <= TOLERANCE * max(high, bulk),
     )
 
 

@@ -61,8 +61,9 @@ def _number(value: float) -> str:
     return f"{value:.5g}" if math.isfinite(value) else "—"
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+def _table(console: Console, title: str, *columns: str) -> Table:
+    console.print(title, style="bold")
+    table = Table(box=None, pad_edge=False)
     for i, column in enumerate(columns):
         table.add_column(column, justify="left" if i == 0 else "right", overflow="fold")
     return table
@@ -86,7 +87,7 @@ def _show(result: Plan, console: Console) -> None:
         f"[bold]noise σ = {_number(result.sigma)}[/bold]  (σ·n_S/C = {_number(1 / m.signal(result.sigma))}, "
         f"by accountant '{result.accountant}'; no data was opened)\n"
     )
-    table = _table("By accountant", "accountant", "ε at this σ", "σ for this ε")
+    table = _table(console, "By accountant", "accountant", "ε at this σ", "σ for this ε")
     for name in result.certified:
         table.add_row(name, _number(result.certified[name]), _number(result.noise[name]))
     console.print(table)
@@ -98,13 +99,15 @@ def _show(result: Plan, console: Console) -> None:
         f"Theorem thm:asymp-dp: σ ≳ {_number(lead.sigma)} with its constant taken as 1; "
         f"{_number(lead.sigma_solved)} with the constant solved for"
     )
-    table = _table("Its conditions, at the solved σ", "condition", "value", "bound", "holds")
+    table = _table(console, "Its conditions, at the solved σ", "condition", "value", "bound", "holds")
     for c in lead.conditions:
         table.add_row(c.name, _number(c.value), _number(c.bound), "yes" if c.holds else "no")
     console.print(table)
     console.print()
     floor = result.floor
-    table = _table(f"Noise floor Π_total of Theorem thm:conv-gbb (β₁ = 1, d = {result.dim})", "term", "value", "share")
+    table = _table(
+        console, f"Noise floor Π_total of Theorem thm:conv-gbb (β₁ = 1, d = {result.dim})", "term", "value", "share"
+    )
     for name, value in (
         ("Poisson subsampling", floor.subsampling),
         ("Monte Carlo", floor.monte_carlo),
@@ -114,7 +117,7 @@ def _show(result: Plan, console: Console) -> None:
     table.add_row("total", _number(floor.total), "")
     console.print(table)
     console.print()
-    table = _table("δ(ε) at this σ", "ε", "δ exact", "δ⋆ paper")
+    table = _table(console, "δ(ε) at this σ", "ε", "δ exact", "δ⋆ paper")
     for e, exact, paper in result.curve:
         table.add_row(_number(e), _number(exact), _number(paper))
     console.print(table)
