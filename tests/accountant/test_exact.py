@@ -186,3 +186,26 @@ def test_gdp_curve_is_the_composed_curve_at_q_one():
     mu = 2 * 2.0 / (50 * sigma)
     for eps in (0.1, 1.0, 2.0):
         assert delta(d, sigma, eps) == pytest.approx(gdp_delta(mu, eps), rel=0.02)
+
+
+def test_absurdly_rare_sampling_is_not_lost_in_rounding():
+    d = Mechanism(n=1, blocks=1, sampling_rate=1e-17, steps=1, clip=1.0)
+    lower, upper = epsilon_bounds(d, 1 / 12, 1e-18)
+    assert lower <= 47.286 <= upper  # by 40-digit arithmetic
+
+
+def test_losses_whose_tails_leave_double_precision_are_called_infinite():
+    d = Mechanism(n=1, blocks=1, sampling_rate=1.0, steps=1, clip=1.0)
+    assert epsilon(d, 1 / 9.6, 8.1e-78) == np.inf  # 541.4 in truth
+    assert delta(d, 1 / 6, 140.0) == pytest.approx(gdp_delta(12.0, 140.0), rel=0.03)
+
+
+@pytest.mark.parametrize("sigma", [1e10, 1e14, 1e300])
+def test_noise_beyond_all_measure_costs_nothing(sigma):
+    assert epsilon_bounds(mechanism(), sigma, 1e-5) == (0.0, 0.0)
+    assert delta(mechanism(), sigma, 0.0) <= 1e-5
+
+
+def test_an_answer_that_is_rarely_asked_costs_no_epsilon_at_large_delta():
+    d = Mechanism(n=1, blocks=1, sampling_rate=1e-4, steps=1, clip=1.0)
+    assert epsilon(d, 1e-30, 0.01) == 0.0

@@ -135,7 +135,7 @@ def compose_laws(
         with np.errstate(divide="ignore"):
             log_abs += count * np.log(size_up)
         angle += count * np.angle(transform)
-        relative += count * (error / size_up + 64 * _UNIT)
+        relative += count * (2 * error / size_up + 64 * _UNIT)
     power = np.exp(log_abs + np.minimum(relative, 700.0)) * -np.expm1(-np.minimum(relative, 700.0))
     spectrum = np.exp(log_abs) * np.exp(1j * angle)
     sums = irfft(spectrum, length)  # index k mod length: total tilted mass of grid indices ≡ k

@@ -25,7 +25,7 @@ TOLERANCE = 0.0025
 
 _EVALUATIONS = 1e7  # normal tails a discretisation may evaluate
 _GRID = 3e5  # longest grid of one answer's loss
-_VACUOUS = 600.0  # an ε beyond this is reported as infinite
+_VACUOUS = 400.0  # an ε beyond this is reported as infinite
 
 Parts = list[tuple[Mechanism, float]]
 
@@ -118,14 +118,24 @@ def _refine(
         if narrow(low, high):
             break
         resolution = resolution.finer((high - low) / high)
-    return low, high
+    if low > high * (1 + 1e-9):
+        raise NotCertifiable(
+            f"the bounds contradict each other (lower {low!r}, upper {high!r}): these settings are outside what "
+            "double precision can certify. Please report the mechanism, sigma and delta."
+        )
+    return min(low, high), high
+
+
+def _total_variation(parts: Parts) -> float:
+    """Upper bound on δ(0): the sum over answers of q·erf(μ/√2), the total variation of an antipodal pair."""
+    return sum(m.answers * m.sampling_rate * math.erf(m.signal(s) / math.sqrt(2)) for m, s in parts)
 
 
 def rough_epsilon(target: Mechanism | Composition, sigma: float, delta: float) -> float:
     """A guess of ε at δ, quick and loose: where to start looking. Not certified."""
     parts = _parts(target, sigma)
     plan = plan_for_delta(parts, delta, _far(parts, delta))
-    if not plan.centre < _VACUOUS:
+    if not (plan.centre < _VACUOUS and plan.spread > 0):
         return math.inf
     rough = _tail(parts, plan, _ROUGH, plan.centre, delta, upper=True)
     return plan.centre if rough is None else min(rough.epsilon(delta, upper=True), plan.centre)
@@ -139,6 +149,8 @@ def epsilon_bounds(target: Mechanism | Composition, sigma: float, delta: float) 
             "Choose a larger delta: below 1e-20 it makes no practical difference."
         )
     parts = _parts(target, sigma)
+    if _total_variation(parts) <= delta:
+        return 0.0, 0.0
     guess = rough_epsilon(target, sigma, delta)
     if math.isinf(guess):
         return 0.0, math.inf
@@ -162,8 +174,8 @@ def delta_bounds(target: Mechanism | Composition, sigma: float, epsilon: float) 
         plan = plan_for_epsilon(parts, epsilon, _far(parts, guess))
         log_guess = min(plan.log_mgf - plan.theta * epsilon - 3.0, 0.0)  # a little below the Chernoff bound
         guess = math.exp(max(log_guess, math.log(SMALLEST_DELTA)))
-    if not plan.centre < _VACUOUS:
-        return 0.0, 1.0
+    if not (plan.centre < _VACUOUS and plan.spread > 0):
+        return 0.0, max(min(_total_variation(parts), 1.0), SMALLEST_DELTA)
     rough = _tail(parts, plan, _ROUGH, epsilon, guess, upper=True)
     if rough is not None:
         guess = max(min(guess, rough.delta(epsilon, upper=True)), SMALLEST_DELTA)

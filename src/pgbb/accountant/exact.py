@@ -23,11 +23,11 @@ Floats = NDArray[np.float64]
 __all__ = ["GridLaw", "WeightBins", "from_above", "from_below", "one_loss", "tail_masses", "weight_bins"]
 
 _UNIT = float(np.finfo(float).eps)
-_SPECIAL = 1024 * _UNIT
-"""Relative error granted to a normal tail probability up to 16 standard deviations, its argument included."""
+_SPECIAL = 2048 * _UNIT
+"""Relative error granted to a normal tail probability up to 37 standard deviations, its argument and e^ℓ included."""
 
 _GROUP = 64  # bins evaluated together
-_LARGEST_LOSS = 600.0  # e^ℓ must be a double; larger losses count as infinite
+_LARGEST_LOSS = 400.0  # larger losses count as infinite: beyond, tails under Q would leave double precision
 
 
 @dataclass(frozen=True)
@@ -85,10 +85,15 @@ def weight_bins(mechanism: Mechanism, sigma: float, ratio: float, *, above: bool
 
 
 def one_loss(x: Floats, q: float, mu: Floats) -> Floats:
-    """L(x) = log[(1−q + q e^{μx−μ²/2}) / (1−q + q e^{−μx−μ²/2})]."""
+    """L(x) = log[(1−q + q e^{μx−μ²/2}) / (1−q + q e^{−μx−μ²/2})], without cancellation where it is small."""
+    drift = mu * x
     with np.errstate(divide="ignore"):
         stay, move = np.log1p(-q), np.log(q) - 0.5 * mu**2
-    return np.logaddexp(stay, move + mu * x) - np.logaddexp(stay, move - mu * x)
+    plain = np.logaddexp(stay, move + drift) - np.logaddexp(stay, move - drift)
+    near = np.clip(drift, -1.0, 1.0)
+    weight = np.exp(move)
+    small = np.log1p(2 * weight * np.sinh(near) / ((1 - q) + weight * np.exp(-near)))
+    return np.where(np.abs(drift) < 1, small, plain)
 
 
 def _threshold(loss: Floats, q: float, mu: Floats) -> Floats:
@@ -106,7 +111,7 @@ def tail_masses(bins: WeightBins, q: float, step: float, tail: float) -> tuple[F
     """P(L > ℓ_i) and Q(L > ℓ_i) of the mixture at ℓ_i = i·step, i = 0, 1, …
 
     Each bin is followed until its P-tail is below `tail` and taken as zero
-    beyond. The grid ends there, or at a loss of 600 at the latest.
+    beyond. The grid ends there, or at a loss of 400 at the latest.
     """
     reach = -float(ndtri(tail))
     order = np.argsort(-bins.shift)
@@ -127,24 +132,28 @@ def from_above(bins: WeightBins, q: float, step: float, tail: float) -> GridLaw:
     """Connect-the-dots (Doroshenko et al. 2022): the smallest pair on the grid that dominates the mixture.
 
     Its hockey-stick curve joins the values D_i at the grid points by chords in
-    e^ε, so P̃(L > ℓ_i) = D_i + (D_i − D_{i+1})/(e^h − 1). Rounding errors and the
-    tails that `tail_masses` cut off only ever move mass upwards.
+    e^ε, so Q̃(L > ℓ_i) = (D_i − D_{i+1})/(e^{ℓ_{i+1}} − e^{ℓ_i}) and
+    P̃(L > ℓ_i) = D_i + e^{ℓ_i} Q̃(L > ℓ_i). The first, mirrored, is the left half
+    of the law and is rounded down, the second the right half and is rounded
+    up: rounding errors and cut-off tails only ever move mass upwards.
     """
     p_tail, q_tail = tail_masses(bins, q, step, tail)
     growth = np.exp(step * np.arange(len(p_tail)))
-    curve = np.append(p_tail - growth * q_tail, 0.0)
-    above = curve[:-1] - np.diff(curve) / np.expm1(step)  # P̃(L > ℓ_i)
-    above = np.minimum.accumulate(np.clip(above, 0.0, 1.0))
-    error = 8 * _SPECIAL / np.expm1(step)
-    infinite = 2 * (tail + p_tail[-1])
-    right = -np.diff(above, append=0.0)[:-1]  # mass at ℓ_1, ℓ_2, …
-    left = right / growth[1:]
-    right, left = right * (1 + error), left * (1 - min(error, 1.0))
-    centre = 1.0 - right.sum() - left.sum()
-    if centre < 0:  # coarse grid: keep a law by taking the excess from the left
-        left = left * max(0.0, (1.0 - right.sum()) / left.sum())
+    curve = p_tail - growth * q_tail
+    error = _SPECIAL * (p_tail + growth * q_tail)
+    chord = -np.diff(curve, append=0.0) / np.expm1(step)  # e^{ℓ_i} Q̃(L > ℓ_i)
+    chord_error = (error + np.append(error[1:], 0.0)) / np.expm1(step)
+    above = np.minimum.accumulate(np.clip(curve + chord + error + chord_error, 0.0, 1.0))
+    below = np.clip((chord - chord_error) / growth, 0.0, 1.0)  # Q̃(L > ℓ_i)
+    below = np.maximum.accumulate(below[::-1])[::-1]
+    right, left = -np.diff(above), -np.diff(below)  # masses at ±ℓ_1, ±ℓ_2, …
+    centre = 1.0 - above[0] - below[0]
+    if centre < 0:  # a coarse grid: what the right half has in excess is taken from the left
+        left *= max(1.0 - above[0], 0.0) / below[0]
         centre = 0.0
-    return GridLaw(step, np.concatenate([left[::-1], [centre], right]), infinite)
+    mass = np.concatenate([left[::-1], [centre], right])
+    # beyond the last point: what `tail_masses` cut off, and what was left there
+    return GridLaw(step, mass, float(2 * (tail + p_tail[-1]) + above[-1]))
 
 
 def from_below(bins: WeightBins, q: float, step: float, tail: float) -> GridLaw:
