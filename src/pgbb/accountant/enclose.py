@@ -169,13 +169,16 @@ def epsilon_bounds(target: Mechanism | Composition, sigma: float, delta: float) 
 def delta_bounds(target: Mechanism | Composition, sigma: float, epsilon: float) -> tuple[float, float]:
     """(lower, upper) around the exact δ at ε; the upper end is certified and never below `SMALLEST_DELTA`."""
     parts = _parts(target, sigma)
+    trivial = 0.0, max(min(_total_variation(parts), 1.0), SMALLEST_DELTA)
+    if max(m.signal(s) for m, s in parts) < 1e-12:  # losses below the resolution of double precision
+        return trivial
     guess = 1e-10
     for _ in range(3):  # the scale of δ decides which observations matter, and they decide δ
         plan = plan_for_epsilon(parts, epsilon, _far(parts, guess))
         log_guess = min(plan.log_mgf - plan.theta * epsilon - 3.0, 0.0)  # a little below the Chernoff bound
         guess = math.exp(max(log_guess, math.log(SMALLEST_DELTA)))
     if not (plan.centre < _VACUOUS and plan.spread > 0):
-        return 0.0, max(min(_total_variation(parts), 1.0), SMALLEST_DELTA)
+        return trivial
     rough = _tail(parts, plan, _ROUGH, epsilon, guess, upper=True)
     if rough is not None:
         guess = max(min(guess, rough.delta(epsilon, upper=True)), SMALLEST_DELTA)
