@@ -69,7 +69,7 @@ def test_plan_at_full_batches_leaves_out_what_the_paper_does_not_cover():
         (["--n", "10000", "--epsilon", "1", "--delta", "1"], "delta"),
         ([*PLAN, "--gamma", "-1"], "gamma"),
         ([*PLAN, "--accountant", "best"], "accountant"),
-        ([*PLAN, "--plot", "budget.xyz"], "plot"),
+        ([*PLAN, "--plot", "budget.xyz"], "figure"),
     ],
 )
 def test_a_mistake_gets_one_paragraph_and_exit_code_two(arguments, field, tmp_path):

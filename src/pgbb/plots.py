@@ -28,7 +28,7 @@ def save(figure: Any, path: str | Path) -> Path:
     kinds = figure.canvas.get_supported_filetypes()
     if target.suffix.lstrip(".").lower() not in kinds:
         raise InvalidValue(
-            f"--plot = {str(path)!r} is not allowed: the file must end in one of "
+            f"figure file {str(path)!r} is not allowed: the file must end in one of "
             + ", ".join(f".{k}" for k in sorted(kinds))
         )
     figure.savefig(target, dpi=150)

@@ -6,6 +6,7 @@ cannot be answered raises, and never yields a number.
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -171,6 +172,13 @@ def noise_scale(
     """
     target, goal, delta = _target(mechanism), _validate.epsilon(epsilon), _validate.delta(delta)
     _validate.one_of("accountant", accountant, ACCOUNTANTS)
+    return _noise_scale(target, goal, delta, accountant, J, m, conversion)
+
+
+@lru_cache(maxsize=256)
+def _noise_scale(
+    target: Target, goal: float, delta: float, accountant: Accountant, J: int, m: int, conversion: Conversion
+) -> float:
 
     def excess_of(ask: Callable[[float], float]) -> Callable[[float], float]:
         def excess(log_sigma: float) -> float:

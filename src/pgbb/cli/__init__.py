@@ -9,7 +9,12 @@ import warnings
 import typer
 from rich.console import Console
 
+from pgbb.cli.check import check_command
+from pgbb.cli.demo import demo_command
+from pgbb.cli.fit import fit_command
 from pgbb.cli.plan import plan_command
+from pgbb.cli.plot import plot_command
+from pgbb.cli.show import sample_command, show_command, verify_command
 from pgbb.errors import PgbbError, PgbbWarning
 
 app = typer.Typer(
@@ -19,12 +24,14 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
 )
+app.command("demo")(demo_command)
+app.command("check")(check_command)
 app.command("plan")(plan_command)
-
-
-@app.callback()
-def _root() -> None:
-    """Keep `plan` a subcommand while it is the only one."""
+app.command("fit")(fit_command)
+app.command("show")(show_command)
+app.command("sample")(sample_command)
+app.command("plot")(plot_command)
+app.command("verify")(verify_command)
 
 
 def main() -> None:

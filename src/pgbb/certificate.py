@@ -1,0 +1,252 @@
+"""What a release claims about privacy, and the check that a stranger can run on it.
+
+Arithmetic only: no data, no files, no JAX. The check recomputes ε from the
+description of the mechanism; that the described mechanism is the one that ran
+is the word of whoever signs the release.
+"""
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, cast
+
+from pgbb import _validate
+from pgbb.accountant import ACCOUNTANTS, Composition, Mechanism, compose, epsilon
+from pgbb.accountant.calibrate import Accountant
+from pgbb.errors import InvalidValue, PgbbError, PgbbWarning
+
+__all__ = ["ADJACENCY", "Certificate", "CertificateCheck", "Randomness"]
+
+Randomness = Literal["operating system", "insecure seed"]
+SOURCES: tuple[str, ...] = ("operating system", "insecure seed")
+ADJACENCY = "replace one record, n public"
+SLACK = 1e-9  # relative rounding allowed between the ε claimed and the ε recomputed
+
+
+@dataclass(frozen=True)
+class CertificateCheck:
+    """The outcome of `Certificate.check`.
+
+    Attributes:
+      ok: no problem was found.
+      problems: what makes the claim false or empty; a sentence each.
+      remarks: what a reader should know although the claim stands.
+      epsilons: ε by accountant; None where that accountant does not apply.
+      accountant: the one that the certificate names.
+      claimed: ε of the certificate.
+    """
+
+    ok: bool
+    problems: tuple[str, ...]
+    remarks: tuple[str, ...]
+    epsilons: dict[str, float | None]
+    accountant: str
+    claimed: float
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The claim that a mechanism with noise σ is (ε, δ)-differentially private for one replaced record.
+
+    Args:
+      epsilon: ε claimed; inf for a run without noise.
+      delta: δ claimed.
+      sigma: noise scale; 0 for a run without noise. For a `Composition` it multiplies its `scales`.
+      mechanism: the description of everything that was asked of the records.
+      accountant: which accountant certifies ε.
+      randomness: source of batches and noise; "insecure seed" voids the claim.
+      non_private: the run had no noise.
+      group_size: the most records that one person may have; ε and δ stay those of one record, `group` has the person's.
+      adjacency: which data sets are neighbours; there is one convention.
+      versions: of pgbb and of what it ran on.
+      notes: further public facts, a sentence each.
+
+    >>> m = Mechanism(n=1000, blocks=1, sampling_rate=1.0, steps=1, clip=1.0)
+    >>> c = Certificate(1.0, 1e-5, .0075, m, "exact", "operating system")
+    >>> c.check().ok, Certificate.from_dict(c.to_dict()) == c
+    (True, True)
+    >>> print(Certificate(0.5, 1e-5, .0075, m, "exact", "operating system").check().problems[0])
+    ε = 0.5 is claimed, but accountant 'exact' gives 0.99... at δ = 1e-05: the claim is false.
+    """
+
+    epsilon: float
+    delta: float
+    sigma: float
+    mechanism: Mechanism | Composition
+    accountant: str
+    randomness: Randomness
+    non_private: bool = False
+    group_size: int = 1
+    adjacency: str = ADJACENCY
+    versions: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        def store(name: str, value: Any) -> None:
+            object.__setattr__(self, name, value)
+
+        if not isinstance(self.non_private, bool):
+            raise _validate.fail("non_private", self.non_private, "True or False")
+        if not isinstance(self.mechanism, Mechanism | Composition):
+            raise _validate.fail("mechanism", self.mechanism, "a Mechanism, or a Composition made by compose([...])")
+        if self.non_private:
+            if self.epsilon != math.inf or self.sigma != 0:
+                raise InvalidValue(
+                    f"epsilon = {self.epsilon!r}, sigma = {self.sigma!r} with non_private = True is not allowed: a run "
+                    "without noise has sigma = 0.0 and promises nothing. Write epsilon = math.inf, sigma = 0.0."
+                )
+            store("epsilon", math.inf)
+            store("sigma", 0.0)
+            store("delta", _validate.number("delta", self.delta, low=0, high=1))
+        else:
+            store("epsilon", _validate.epsilon(self.epsilon))
+            store("sigma", _validate.sigma(self.sigma))
+            store("delta", _validate.delta(self.delta))
+        _validate.one_of("accountant", self.accountant, ACCOUNTANTS)
+        _validate.one_of("randomness", self.randomness, SOURCES)
+        _validate.one_of("adjacency", self.adjacency, (ADJACENCY,))
+        store("group_size", _validate.integer("group_size", self.group_size, low=1, high=self.n))
+        store("versions", {str(k): str(v) for k, v in dict(self.versions).items()})
+        notes: Any = self.notes
+        if isinstance(notes, str):
+            raise _validate.fail("notes", notes, "a sequence of sentences", "Put it in a tuple: (note,).")
+        store("notes", tuple(str(note) for note in notes))
+
+    @property
+    def parts(self) -> list[tuple[Mechanism, float]]:
+        """Each mechanism with its own noise scale."""
+        if isinstance(self.mechanism, Composition):
+            return self.mechanism.parts(self.sigma)
+        return [(self.mechanism, self.sigma)]
+
+    @property
+    def n(self) -> int:
+        """The number of records, which is public."""
+        return self.parts[0][0].n
+
+    @property
+    def private(self) -> bool:
+        """Whether the claim can hold at all: there was noise, and nobody can replay it."""
+        return not self.non_private and self.randomness == "operating system"
+
+    @property
+    def group(self) -> tuple[float, float]:
+        """(gε, δ(e^{gε} − 1)/(e^ε − 1)): the guarantee of a person with g = `group_size` records.
+
+        It is the chain of g replacements of one record each. δ is at most 1.
+        """
+        if self.non_private or self.group_size == 1:
+            return self.epsilon, self.delta
+        total = self.group_size * self.epsilon
+        ratio = math.expm1(total) / math.expm1(self.epsilon) if total < 700 else math.inf
+        return total, min(1.0, self.delta * ratio)
+
+    def headline(self) -> str:
+        """One line: the budget, or why there is none.
+
+        >>> m = Mechanism(n=1000, blocks=1, sampling_rate=1.0, steps=1, clip=1.0)
+        >>> Certificate(1.0, 1e-5, .0075, m, "exact", "operating system").headline()
+        'ε = 1, δ = 1e-05 (replace one record, n public; n = 1,000)'
+        """
+        if self.non_private:
+            return f"NOT PRIVATE: run without noise (n = {self.n:,})"
+        line = f"ε = {self.epsilon:g}, δ = {self.delta:g} ({self.adjacency}; n = {self.n:,})"
+        return line if self.private else f"NOT PRIVATE: insecure seed. Nominal {line}"
+
+    def check(self) -> CertificateCheck:
+        """Recompute ε with the named accountant, and with the others for comparison."""
+        problems: list[str] = []
+        remarks: list[str] = []
+        epsilons: dict[str, float | None] = {}
+        for name in ACCOUNTANTS:
+            epsilons[name] = self._recompute(name)
+        if self.non_private:
+            problems.append("no privacy: the fit ran without noise (non_private=True). Treat this file as the records.")
+        else:
+            problems += self._judge(epsilons[self.accountant])
+        if self.randomness == "insecure seed":
+            problems.append(
+                "reproducible, therefore not private: the noise came from an insecure seed, and whoever knows or "
+                "guesses it can take the noise away. Fit again without insecure_seed."
+            )
+        if not self.non_private:
+            if self.delta > 1 / self.n:
+                remarks.append(f"δ = {self.delta:g} > 1/n = {1 / self.n:g} allows publishing whole records.")
+            elif self.delta == 1 / self.n:
+                remarks.append("δ = 1/n is weak: an order of magnitude less is customary.")
+            if self.group_size > 1:
+                total, delta = self.group
+                remarks.append(f"a person with {self.group_size} records has ε = {total:g}, δ = {delta:.3g}.")
+        return CertificateCheck(
+            not problems, tuple(problems), tuple(remarks), epsilons, self.accountant, float(self.epsilon)
+        )
+
+    def _recompute(self, accountant: str) -> float | None:
+        if self.non_private:
+            return math.inf
+        try:
+            return float(epsilon(self.mechanism, self.sigma, self.delta, cast(Accountant, accountant)))
+        except (PgbbError, ArithmeticError):
+            return None  # this accountant does not cover the mechanism
+
+    def _judge(self, value: float | None) -> list[str]:
+        if value is None:
+            return [f"accountant '{self.accountant}' does not cover this mechanism: ε = {self.epsilon:g} has no proof."]
+        if not value <= self.epsilon * (1 + SLACK):
+            return [
+                f"ε = {self.epsilon:g} is claimed, but accountant '{self.accountant}' gives {value:.6g} "
+                f"at δ = {self.delta:g}: the claim is false."
+            ]
+        return []
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object; `epsilon` is null for a run without noise."""
+        plain: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        plain["epsilon"] = None if self.non_private else self.epsilon
+        plain["mechanism"] = _describe(self.mechanism)
+        plain["versions"] = dict(self.versions)
+        plain["notes"] = list(self.notes)
+        return plain
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> "Certificate":
+        """The certificate that `to_dict` wrote; every field is validated again."""
+        if not isinstance(plain, Mapping):
+            raise _validate.fail("certificate", plain, "a JSON object")
+        known = {f.name for f in fields(cls)}
+        if set(plain) != known:
+            raise InvalidValue(
+                f"certificate with fields {sorted(plain)} is not allowed: it must have exactly {sorted(known)}."
+            )
+        values = dict(plain)
+        values["mechanism"] = _understand(values["mechanism"])
+        if values["epsilon"] is None:
+            values["epsilon"] = math.inf
+        if not isinstance(values["versions"], Mapping) or not isinstance(values["notes"], list | tuple):
+            raise InvalidValue("certificate: versions must be a JSON object and notes a list of sentences.")
+        return cls(**values)
+
+
+def _describe(mechanism: Mechanism | Composition) -> dict[str, Any]:
+    if isinstance(mechanism, Composition):
+        return {"mechanisms": [asdict(m) for m in mechanism.mechanisms], "scales": list(mechanism.scales)}
+    return asdict(mechanism)
+
+
+def _understand(plain: Any) -> Mechanism | Composition:
+    if not isinstance(plain, Mapping):
+        raise _validate.fail("mechanism", plain, "a JSON object")
+    if "mechanisms" in plain:
+        if set(plain) != {"mechanisms", "scales"} or not all(isinstance(plain[k], list | tuple) for k in plain):
+            raise InvalidValue("mechanism: a composition must have the lists mechanisms and scales, and nothing else.")
+        members = [_understand(m) for m in plain["mechanisms"]]
+        return compose(cast(list[Mechanism], members), plain["scales"])
+    known = {f.name for f in fields(Mechanism)}
+    if set(plain) != known:
+        raise InvalidValue(
+            f"mechanism with fields {sorted(plain)} is not allowed: it must have exactly {sorted(known)}."
+        )
+    with warnings.catch_warnings():  # advice on the choice of γ belongs to the fit
+        warnings.simplefilter("ignore", PgbbWarning)
+        return Mechanism(**plain)

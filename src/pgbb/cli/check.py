@@ -1,0 +1,62 @@
+"""`pgbb check`: what is missing or out of range in a data file. It reads the records, so its output is private."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from pgbb.schema import Schema
+
+NOTICE = (
+    "PRIVATE: these counts are computed from the records without any noise. Do not publish or share them, "
+    "and do not choose the schema's bounds by them."
+)
+
+
+def check_command(
+    data: Annotated[Path, typer.Argument(help="Records: a .csv, .parquet or .dta file.", show_default=False)],
+    schema: Annotated[Path, typer.Option("--schema", "-s", help="TOML file that declares the columns.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+) -> None:
+    """Print what is missing, unreadable or outside its declaration, column by column. The output is PRIVATE.
+
+    Exit code 0 even if cells are bad, since a fit clamps values and skips unusable records; 1 if a fit would
+    refuse a declared column, because it is missing or is not numeric.
+
+    Example: pgbb check survey.parquet --schema survey.toml
+    """
+    from pgbb.private.records import examine
+
+    rows = examine(data, Schema.from_toml(schema))
+    if as_json:
+        typer.echo(json.dumps({"private": True, "notice": NOTICE, "columns": rows}, indent=2, ensure_ascii=False))
+    else:
+        _show(rows, Console(highlight=False, markup=False))
+    if any(row["problem"] for row in rows):
+        raise typer.Exit(1)
+
+
+def _show(rows: list[dict[str, Any]], console: Console) -> None:
+    console.print(NOTICE, style="bold red", soft_wrap=True)
+    console.print()
+    if rows:
+        console.print(f"{rows[0]['records']:,} records")
+    table = Table(box=None, pad_edge=False)
+    for i, head in enumerate(("column", "declared", "dtype", "missing or unreadable", "outside")):
+        table.add_column(head, justify="right" if i in (3, 4) else "left", overflow="fold")
+    for row in rows:
+        counts = ("—" if row[key] is None else f"{row[key]:,}" for key in ("missing", "outside"))
+        table.add_row(row["column"], row["declared"], row["dtype"] or "—", *counts)
+    console.print(table)
+    console.print()
+    for row in rows:
+        if row["problem"]:
+            console.print(f"{row['column']}: {row['problem']}; a fit that needs it would refuse.", soft_wrap=True)
+    console.print(
+        "In a fit, values outside a range are clamped; a record with a missing or unreadable cell, an undeclared level "
+        "or a flag other than 0 and 1 stays in n and contributes nothing.",
+        soft_wrap=True,
+    )

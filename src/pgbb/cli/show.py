@@ -1,0 +1,159 @@
+"""`pgbb show`, `pgbb sample` and `pgbb verify`: what a reader does with a release. None of them opens data."""
+
+import io
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from pgbb import _validate
+from pgbb.release import Release, load, write_whole
+
+File = Annotated[Path, typer.Argument(help="A release file, such as schooling.pgbb.")]
+Tau = Annotated[str | None, typer.Option("--tau", "--index", help="Levels of the index, such as .1,.5,.9.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+
+
+def show_command(
+    file: File,
+    tau: Tau = None,
+    level: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.95,
+    as_json: Json = False,
+) -> None:
+    """Print coefficients with intervals, in original units, and what is claimed about privacy.
+
+    Example: pgbb show schooling.pgbb --tau .5
+    """
+    release = load(file)
+    _validate.number("level", level, above=0, below=1, remedy="0.95 is usual.")
+    levels = _parse_levels(tau)
+    if levels is None and release.model.index is not None:
+        levels = list(release.grid(5))
+    if release.payload.kind == "transcript":
+        rows: list[dict[str, Any]] = []
+        remarks: tuple[str, ...] = ("the file holds a transcript of noisy answers: re-analyse it to get draws.",)
+        diagnostics: dict[str, Any] = {}
+    else:
+        rows = _rows(release, levels, level)
+        found = release.diagnostics()
+        remarks, diagnostics = found.remarks, found.to_dict()
+    if as_json:
+        report = {
+            "model": release.model.to_dict(),
+            "certificate": release.certificate.to_dict(),
+            "private": release.certificate.private,
+            "level": level,
+            "summary": rows,
+            "diagnostics": diagnostics,
+        }
+        typer.echo(json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False))
+        return
+    console = Console(highlight=False)
+    _print_header(console, release)
+    if rows:
+        console.print()
+        console.print(_table(rows, release.model.index_name, level))
+    for remark in remarks:
+        console.print(f"\nnote: {remark}", markup=False)
+
+
+def sample_command(
+    file: File,
+    m: Annotated[int, typer.Option("--draws", "-m", help="Number of draws.")] = 2000,
+    tau: Tau = None,
+    out: Annotated[Path | None, typer.Option(help="A .csv or .parquet file; without it CSV is printed.")] = None,
+    seed: Annotated[int | None, typer.Option(help="For reproducible draws; no bearing on privacy.")] = None,
+) -> None:
+    """Draw from the posterior, as often as you like: draws cost no privacy.
+
+    Several levels give joint draws, in columns such as educ[0.9].
+    Example: pgbb sample schooling.pgbb -m 2000 --tau .1,.9 --out draws.csv
+    """
+    if out is not None and out.suffix.lower() not in (".csv", ".parquet"):
+        raise _validate.fail("--out", str(out), "a file that ends in .csv or .parquet")
+    frame = load(file).sample(m, tau=_parse_levels(tau), seed=seed)
+    if frame.columns.nlevels > 1:
+        frame.columns = [f"{name}[{level:g}]" for level, name in frame.columns]
+    if out is None:
+        typer.echo(frame.to_csv(index=False), nl=False)
+        return
+    if out.suffix.lower() == ".csv":
+        write_whole(out, frame.to_csv(index=False).encode("utf-8"))
+    else:
+        buffer = io.BytesIO()
+        frame.to_parquet(buffer, index=False)
+        write_whole(out, buffer.getvalue())
+    typer.echo(f"{len(frame):,} draws written to {out}")
+
+
+def verify_command(
+    file: File,
+    signer: Annotated[str | None, typer.Option(help="Fingerprint that the signature must have.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Recompute ε from the certificate, and check hashes and signature; exit code 1 if anything fails.
+
+    Example: pgbb verify schooling.pgbb
+    """
+    result = load(file).verify(signer)
+    if as_json:
+        typer.echo(json.dumps(result.to_dict(), indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        console = Console(highlight=False)
+        for line in result.lines:
+            console.print(line, markup=False, style="bold" if line == result.lines[-1] else None)
+    if not result.ok:
+        raise typer.Exit(1)
+
+
+def _parse_levels(text: str | None) -> list[float] | None:
+    if text is None:
+        return None
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise _validate.fail("--tau", text, "numbers between commas, such as .1,.5,.9") from None
+
+
+def _rows(release: Release, levels: list[float] | None, level: float) -> list[dict[str, Any]]:
+    table = release.summary(levels, level)
+    if levels is not None and len(levels) > 1:
+        keys: list[tuple[float | None, str]] = list(table.index)
+    else:
+        keys = [(levels[0] if levels else None, name) for name in table.index]
+    index = release.model.index_name
+    rows = []
+    for (at, name), values in zip(keys, table.to_dict("records"), strict=True):
+        rows.append({**({} if index is None else {index: at}), "name": name, **values})
+    return rows
+
+
+def _print_header(console: Console, release: Release) -> None:
+    certificate = release.certificate
+    console.print(release.title, style="bold", markup=False)
+    console.print(certificate.headline(), style=None if certificate.private else "bold red", markup=False)
+    console.print(
+        f"σ = {certificate.sigma:.5g} by accountant '{certificate.accountant}'; randomness: {certificate.randomness}; "
+        f"payload: {release.payload.kind}",
+        markup=False,
+    )
+
+
+def _table(rows: list[dict[str, Any]], index: str | None, level: float) -> Table:
+    table = Table(box=None, pad_edge=False)
+    heads = [*([] if index is None else [index]), "coefficient", "mean", "sd", f"{level:.4g} lower", "upper"]
+    for head in heads:
+        table.add_column(head, justify="left" if head in (index, "coefficient") else "right", overflow="fold")
+    previous: Any = None
+    for row in rows:
+        cells = [row["name"], *(f"{row[k]:.5g}" for k in ("mean", "sd", "lower", "upper"))]
+        if index is not None:
+            if previous is not None and row[index] != previous:
+                table.add_row()
+            cells.insert(0, f"{row[index]:g}" if row[index] != previous else "")
+            previous = row[index]
+        table.add_row(*cells)
+    return table

@@ -1,0 +1,76 @@
+"""The generator G_φ(u, τ): three hidden layers of ReLU units, the input concatenated again after each.
+
+Pure functions on a dictionary of arrays. `pgbb.posterior` holds the same
+forward pass in numpy, for readers of a release who have no JAX.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pgbb.accountant import Mechanism
+from pgbb.models import Problem
+
+__all__ = ["export", "forward", "initialise", "input_map", "spectral_clip"]
+
+
+_REACH = 20.0  # θ = center + radius · tanh(z/20): how far a step moves θ, as a share of the box
+
+
+def input_map(problem: Problem, mechanism: Mechanism, pseudo_blocks: int) -> tuple[np.ndarray, np.ndarray]:
+    """Public shift and scale of the input (u, ũ, index): weights as they are, the index standardised.
+
+    Weights are left on their own small scale on purpose. Standardised, they
+    would let the network follow the privacy noise in all S−1 block directions:
+    on the paper's regression the intervals then become eight times as wide.
+    """
+    size = mechanism.blocks + pseudo_blocks
+    shift, scale = np.zeros(size), np.ones(size)
+    if problem.index is not None:
+        centre, width = problem.index.moments()
+        shift, scale = np.append(shift, centre), np.append(scale, width)
+    return shift.astype(np.float32), scale.astype(np.float32)
+
+
+def initialise(inputs: int, outputs: int, width: int, depth: int, rng: np.random.Generator) -> dict[str, jax.Array]:
+    """He-initialised weights; a small last layer, so that training starts at the centre of the box."""
+    params: dict[str, jax.Array] = {}
+    size = inputs
+    for i in range(depth):
+        params[f"kernel{i}"] = jnp.asarray(rng.standard_normal((size, width)) * np.sqrt(2 / size), jnp.float32)
+        params[f"bias{i}"] = jnp.zeros(width, jnp.float32)
+        size = width + inputs
+    params[f"kernel{depth}"] = jnp.asarray(rng.standard_normal((size, outputs)) * 0.01 / np.sqrt(size), jnp.float32)
+    params[f"bias{depth}"] = jnp.zeros(outputs, jnp.float32)
+    return params
+
+
+def forward(params: dict[str, Any], inputs: Any, center: Any, radius: Any) -> Any:
+    """θ = center + radius · tanh(z/20) for standardised inputs (rows): smooth, bounded, nearly linear inside."""
+    depth = len(params) // 2 - 1
+    h = inputs
+    for i in range(depth):
+        h = jax.nn.relu(h @ params[f"kernel{i}"] + params[f"bias{i}"])
+        h = jnp.concatenate([h, inputs], axis=-1)
+    z = h @ params[f"kernel{depth}"] + params[f"bias{depth}"]
+    return center + radius * jnp.tanh(z / _REACH)
+
+
+def export(params: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Weights as stored in a release, whose forward pass has tanh(z): the last layer is divided by 20."""
+    depth = len(params) // 2 - 1
+    last = (f"kernel{depth}", f"bias{depth}")
+    return {k: np.asarray(v, np.float32) / np.float32(_REACH if k in last else 1.0) for k, v in params.items()}
+
+
+def spectral_clip(params: dict[str, Any], bound: float) -> dict[str, Any]:
+    """Scale each kernel whose operator norm exceeds the bound (the class Φ of section `sec:theory`)."""
+
+    def clip(name: str, value: Any) -> Any:
+        if not name.startswith("kernel"):
+            return value
+        return value * jnp.minimum(1.0, bound / jnp.linalg.norm(value, ord=2))
+
+    return {name: clip(name, value) for name, value in params.items()}

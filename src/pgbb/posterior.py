@@ -1,0 +1,799 @@
+"""Draws from a fitted posterior, and the tables made of them, in the units of the data.
+
+All of it is post-processing: it costs no privacy, and needs numpy and pandas
+only, so that readers of a release do not need JAX. Files and certificates live
+in release.py.
+"""
+
+import html
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import pairwise
+from typing import Any, Literal, cast
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from pgbb import _validate
+from pgbb.errors import InvalidValue, PgbbError, PgbbWarning
+
+__all__ = ["Diagnostics", "ModelSummary", "Payload", "Posterior", "forward"]
+
+KINDS = ("quantile", "huber", "logistic", "mean", "custom")
+PAYLOADS = ("generator", "draws", "transcript")
+ITERATES = ("average", "last")
+SHARED = ("input_shift", "input_scale", "center", "radius")
+TRANSCRIPT = ("transcript/u", "transcript/query", "transcript/index", "transcript/answer")
+INTERCEPT = "Intercept"
+EDGE = 0.99  # a draw beyond this share of the box's radius is "at the edge"
+CHUNK = 16_384  # rows of one forward pass; bounds memory, not results
+
+Floats = NDArray[np.float64]
+Levels = float | Sequence[float] | None
+
+
+@dataclass(frozen=True)
+class ModelSummary:
+    """What a reader must know of the model: names, units and the index; nothing that trains.
+
+    Args:
+      kind: "quantile", "huber", "logistic", "mean" or "custom".
+      formula: as the user wrote it, or None.
+      names: names of the d coefficients.
+      index_name: name of the index of a joint model ("tau"), or None.
+      index: {"kind": "levels", "values": […]} or {"kind": "interval", "low": …, "high": …}, or None.
+      transform, offset: θ in original units = transform @ θ internal + offset; d×d and d.
+      settings: further public settings of the model, JSON only.
+      response: name of the response, or None.
+
+    >>> m = ModelSummary("mean", None, ("mu",), None, None, [[2.0]], [5.0])
+    >>> ModelSummary.from_dict(m.to_dict()) == m
+    True
+    """
+
+    kind: str
+    formula: str | None
+    names: tuple[str, ...]
+    index_name: str | None
+    index: dict[str, Any] | None
+    transform: Any
+    offset: Any
+    settings: dict[str, Any] = field(default_factory=dict)
+    response: str | None = None
+
+    def __post_init__(self) -> None:
+        def store(name: str, value: Any) -> None:
+            object.__setattr__(self, name, value)
+
+        _validate.one_of("kind", self.kind, KINDS)
+        given: Any = self.names
+        names = () if isinstance(given, str) else tuple(given)
+        if not names or not all(isinstance(n, str) for n in names) or len(set(names)) < len(names):
+            raise _validate.fail("names", self.names, "a non-empty sequence of distinct strings")
+        store("names", names)
+        d = len(names)
+        transform, offset = _finite("transform", self.transform, (d, d)), _finite("offset", self.offset, (d,))
+        store("transform", tuple(tuple(row) for row in transform.tolist()))
+        store("offset", tuple(offset.tolist()))
+        if (self.index is None) != (self.index_name is None):
+            raise InvalidValue(
+                f"index_name = {self.index_name!r} with index = {self.index!r} is not allowed: give both, or neither."
+            )
+        if self.index is not None:
+            store("index", _read_index(self.index))
+
+    @property
+    def dim(self) -> int:
+        """d, the number of coefficients."""
+        return len(self.names)
+
+    @property
+    def levels(self) -> tuple[float, ...] | None:
+        """The declared levels of the index; None for an interval, and for a model without index."""
+        if self.index is None or self.index["kind"] != "levels":
+            return None
+        return tuple(self.index["values"])
+
+    def to_original(self, internal: ArrayLike) -> Floats:
+        """θ in the units of the data; the last axis of `internal` has length d."""
+        return np.asarray(internal, dtype=np.float64) @ np.array(self.transform).T + np.array(self.offset)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object."""
+        plain: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        plain.update(names=list(self.names), transform=[list(r) for r in self.transform], offset=list(self.offset))
+        return plain
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> "ModelSummary":
+        """The summary that `to_dict` wrote; every field is validated again."""
+        known = {f.name for f in fields(cls)}
+        if not isinstance(plain, Mapping) or set(plain) != known:
+            raise InvalidValue(f"the model summary is not allowed: it must be an object with exactly {sorted(known)}.")
+        if not isinstance(plain["names"], list | tuple) or not isinstance(plain["settings"], Mapping):
+            raise InvalidValue("model summary: names must be a list of strings and settings an object.")
+        for name in ("formula", "index_name", "response"):
+            if not isinstance(plain[name], str | None):
+                raise _validate.fail(name, plain[name], "a string or null")
+        return cls(**plain)
+
+
+def _finite(name: str, value: Any, shape: tuple[int, ...]) -> Floats:
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidValue(f"{name} is not allowed: it must be numbers of shape {shape}.") from None
+    if array.shape != shape or not np.isfinite(array).all():
+        raise InvalidValue(f"{name} of shape {array.shape} is not allowed: it must be finite and of shape {shape}.")
+    return array
+
+
+def _read_index(index: Any) -> dict[str, Any]:
+    kind = index.get("kind") if isinstance(index, Mapping) else None
+    if kind == "levels" and set(index) == {"kind", "values"} and isinstance(index["values"], list | tuple):
+        values = [_validate.number("index level", v) for v in index["values"]]
+        if values and len(set(values)) == len(values):
+            return {"kind": "levels", "values": sorted(values)}
+    if kind == "interval" and set(index) == {"kind", "low", "high"}:
+        low = _validate.number("index low", index["low"])
+        return {"kind": "interval", "low": low, "high": _validate.number("index high", index["high"], above=low)}
+    raise _validate.fail(
+        "index", index, "{'kind': 'levels', 'values': […]} of distinct numbers, or {'kind': 'interval', 'low', 'high'}"
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Payload:
+    """What is drawn from: a generator's weights, stored draws, or a transcript of noisy answers.
+
+    Generator: settings blocks, pseudo_blocks, concentration, alpha, index,
+    default_iterate; tensors {average,last}/{kernel,bias}{0…L} and the shared
+    input_shift, input_scale, center, radius; see `forward`. Draws: settings
+    index_values; tensor draws, (m, d) or (k, m, d), in internal coordinates.
+    Transcript: tensors transcript/{u,query,index,answer}, alone or beside a generator.
+    """
+
+    kind: Literal["generator", "draws", "transcript"]
+    settings: dict[str, Any]
+    tensors: dict[str, NDArray[Any]]
+
+    def check(self, model: ModelSummary) -> None:
+        """Raise `InvalidValue` unless names, shapes and values fit each other and the model."""
+        _validate.one_of("payload kind", self.kind, PAYLOADS)
+        for name, tensor in self.tensors.items():
+            if tensor.dtype.kind not in "fiu":
+                raise InvalidValue(f"tensor {name!r} of type {tensor.dtype} is not allowed: it must hold real numbers.")
+            if not np.isfinite(tensor).all():
+                raise InvalidValue(f"tensor {name!r} holds NaN or infinite values, which no posterior has.")
+        kept = {n for n in self.tensors if n.startswith("transcript/")}
+        rest = set(self.tensors) - kept
+        if kept or self.kind == "transcript":
+            self._check_transcript(kept, model)
+        if self.kind == "generator":
+            self._check_generator(rest, model)
+        elif self.kind == "draws":
+            self._check_draws(rest, model)
+        elif rest:
+            raise InvalidValue(f"tensors {sorted(rest)} are not allowed in a transcript: it has {list(TRANSCRIPT)}.")
+
+    def _check_transcript(self, names: set[str], model: ModelSummary) -> None:
+        wanted = set(TRANSCRIPT)
+        if model.index is None:
+            wanted.discard("transcript/index")
+            names = names - {"transcript/index"}
+        if names != wanted:
+            raise InvalidValue(f"transcript tensors {sorted(names)} are not allowed: expected {sorted(wanted)}.")
+        if len({self.tensors[n].shape[:1] for n in names}) > 1 or any(self.tensors[n].ndim == 0 for n in names):
+            raise InvalidValue("transcript tensors of different lengths are not allowed: one row an answer.")
+
+    def _check_draws(self, names: set[str], model: ModelSummary) -> None:
+        if names != {"draws"} or set(self.settings) != {"index_values"}:
+            raise InvalidValue(
+                f"tensors {sorted(names)} with settings {sorted(self.settings)} are not allowed: a draws payload has "
+                "the tensor 'draws' and the setting 'index_values'."
+            )
+        values, shape = self.settings["index_values"], self.tensors["draws"].shape
+        if (values is None) != (model.index is None) or not isinstance(values, list | None):
+            raise _validate.fail("index_values", values, "a list for a model with an index, and null for one without")
+        if values is not None:
+            for value in values:
+                _validate.number("index_values", value)
+        lead = () if values is None else (len(values),)
+        if len(shape) != len(lead) + 2 or shape[:-2] != lead or shape[-1] != model.dim or 0 in shape:
+            raise InvalidValue(
+                f"tensor 'draws' of shape {shape} is not allowed: it must be {(*lead, 'm', model.dim)} with m ≥ 1."
+            )
+
+    def _check_generator(self, names: set[str], model: ModelSummary) -> None:
+        s = self.settings
+        wanted = {"blocks", "pseudo_blocks", "concentration", "alpha", "index", "default_iterate"}
+        if set(s) != wanted:
+            raise InvalidValue(f"generator settings {sorted(s)} are not allowed: they must be {sorted(wanted)}.")
+        blocks = _validate.integer("blocks", s["blocks"], low=1)
+        pseudo = _validate.integer("pseudo_blocks", s["pseudo_blocks"], low=0)
+        if blocks > 1:
+            _validate.number("concentration", s["concentration"], above=0)
+        elif s["concentration"] is not None or pseudo:
+            raise InvalidValue("blocks = 1 means constant weights: concentration must be null and pseudo_blocks 0.")
+        alpha = _validate.number("alpha", s["alpha"], low=0)
+        if (alpha > 0) != (pseudo > 0):
+            raise InvalidValue(f"alpha = {alpha:g} with pseudo_blocks = {pseudo} is not allowed: both or neither is 0.")
+        if not isinstance(s["index"], bool) or s["index"] != (model.index is not None):
+            raise _validate.fail("index", s["index"], "true for a model with an index, and false for one without")
+        default = _validate.one_of("default_iterate", s["default_iterate"], ITERATES)
+        inputs = blocks + pseudo + s["index"]
+        for name, length in zip(SHARED, (inputs, inputs, model.dim, model.dim), strict=True):
+            self._shape(name, (length,))
+        if not (self.tensors["input_scale"] > 0).all() or not (self.tensors["radius"] > 0).all():
+            raise InvalidValue("tensors 'input_scale' and 'radius' must be positive.")
+        known = set(SHARED)
+        for iterate in self.iterates:
+            layers = self.layers(iterate)
+            width = 0
+            for i in range(layers):
+                last = i == layers - 1
+                rows = inputs + width if i else inputs
+                kernel = self._shape(f"{iterate}/kernel{i}", (rows, model.dim if last else None))
+                width = kernel.shape[1]
+                self._shape(f"{iterate}/bias{i}", (width,))
+                known |= {f"{iterate}/kernel{i}", f"{iterate}/bias{i}"}
+        if default not in self.iterates:
+            raise InvalidValue(f"the default iterate '{default}' has no tensors: expected {default}/kernel0, ….")
+        if names != known:
+            raise InvalidValue(f"tensors {sorted(names - known)} are not allowed: a generator has no such parts.")
+
+    def _shape(self, name: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
+        if name not in self.tensors:
+            raise InvalidValue(f"tensor {name!r} is missing from the generator.")
+        actual = self.tensors[name].shape
+        if len(actual) != len(shape) or any(b not in (None, a) for a, b in zip(actual, shape, strict=True)):
+            raise InvalidValue(f"tensor {name!r} of shape {actual} is not allowed: it must be {shape}.")
+        return self.tensors[name]
+
+    @property
+    def iterates(self) -> tuple[str, ...]:
+        """Which iterates of the generator are stored."""
+        return tuple(i for i in ITERATES if f"{i}/kernel0" in self.tensors)
+
+    def layers(self, iterate: str) -> int:
+        """The number of layers, the last included."""
+        count = 0
+        while f"{iterate}/kernel{count}" in self.tensors:
+            count += 1
+        return count
+
+
+def forward(payload: Payload, inputs: NDArray[Any], iterate: str) -> Floats:
+    """The generator G at rows v = (u, ũ, index), in internal coordinates: center + radius·tanh(z).
+
+    Each hidden layer is ReLU, and the scaled input joins its output again.
+    `inputs` is (m, S + S̃ + 1) with an index, else (m, S + S̃); the result is (m, d).
+    """
+    t = payload.tensors
+    layers = payload.layers(iterate)
+    kernels = [t[f"{iterate}/kernel{i}"].astype(np.float32, copy=False) for i in range(layers)]
+    biases = [t[f"{iterate}/bias{i}"].astype(np.float32, copy=False) for i in range(layers)]
+    shift, scale = t["input_shift"].astype(np.float64), t["input_scale"].astype(np.float64)
+    center, radius = t["center"].astype(np.float64), t["radius"].astype(np.float64)
+    out = np.empty((len(inputs), len(center)))
+    for start in range(0, len(inputs), CHUNK):
+        x = ((inputs[start : start + CHUNK] - shift) / scale).astype(np.float32)
+        h = x
+        for kernel, bias in zip(kernels[:-1], biases[:-1], strict=True):
+            h = np.concatenate([np.maximum(h @ kernel + bias, 0), x], axis=1)
+        z = (h @ kernels[-1] + biases[-1]).astype(np.float64)
+        out[start : start + CHUNK] = center + radius * np.tanh(z)
+    return out
+
+
+def draw_weights(settings: Mapping[str, Any], m: int, rng: np.random.Generator) -> Floats:
+    """(u, ũ) ~ Dirichlet(γ1_S, (α/S̃)1_S̃), one row a draw; the constant 1 for one block."""
+    blocks, pseudo = settings["blocks"], settings["pseudo_blocks"]
+    if blocks == 1:
+        return np.ones((m, 1))
+    mass = np.full(blocks + pseudo, float(settings["concentration"]))
+    if pseudo:
+        mass[blocks:] = settings["alpha"] / pseudo
+    return rng.dirichlet(mass, size=m)
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnostics:
+    """What can be said about a posterior without data.
+
+    Attributes:
+      at_edge: share of draws within 1 % of the edge of the parameter box, by coefficient; None without a box.
+      crossing: share of draws in which the fit at the centre of the declared ranges crosses between two adjacent
+        levels; None unless this is a quantile model with an intercept and at least two levels.
+      spread_ratio: sd of the draws over the reference sd stored at the fit; None without one.
+      remarks: what deserves a second look, a sentence each.
+    """
+
+    at_edge: Any
+    crossing: Any
+    spread_ratio: Any
+    remarks: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object; labels are joined as `0.1 educ` and `0.1–0.3`."""
+
+        def plain(series: Any) -> dict[str, float] | None:
+            if series is None:
+                return None
+            keys = (" ".join(map(_text, k)) if isinstance(k, tuple) else _text(k) for k in series.index)
+            return {k: float(v) for k, v in zip(keys, series, strict=True)}
+
+        return {
+            "at_edge": plain(self.at_edge),
+            "crossing": plain(self.crossing),
+            "spread_ratio": plain(self.spread_ratio),
+            "remarks": list(self.remarks),
+        }
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+class Posterior:
+    """Draws, intervals and contrasts. Every table is in original units and labelled by coefficient.
+
+    Methods of a model with an index take `tau=`: a number, a list for joint
+    draws that share the same u, or None for all declared levels. `index=` is
+    the same argument under the name that fits a custom model.
+    """
+
+    def __init__(
+        self,
+        model: ModelSummary,
+        schema: Mapping[str, Any],
+        payload: Payload,
+        diagnostics: Mapping[str, Any] | None = None,
+    ) -> None:
+        payload.check(model)
+        self._model, self._schema, self._payload = model, dict(schema), payload
+        self._stored = dict(diagnostics or {})
+
+    @property
+    def model(self) -> ModelSummary:
+        """Names, units and index of the model."""
+        return self._model
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The public schema, as `Schema.to_dict` wrote it."""
+        return self._schema
+
+    @property
+    def payload(self) -> Payload:
+        """What is drawn from."""
+        return self._payload
+
+    @property
+    def stored_diagnostics(self) -> dict[str, Any]:
+        """What the fit recorded; `reference_sd` (d, or levels×d, in original units) feeds `diagnostics`."""
+        return self._stored
+
+    def grid(self, points: int = 21) -> tuple[float, ...]:
+        """Levels to draw a curve over: the declared ones, or `points` over a declared interval."""
+        if self.model.index is None:
+            return ()
+        if self.payload.kind == "draws":
+            return tuple(sorted(self.payload.settings["index_values"]))
+        if self.model.levels is not None:
+            return self.model.levels
+        return tuple(np.linspace(self.model.index["low"], self.model.index["high"], points).tolist())
+
+    def _levels(self, tau: Levels, index: Levels = None) -> list[float] | None:
+        """The levels asked for, each declared; None for a model without an index."""
+        if tau is not None and index is not None:
+            raise InvalidValue("tau and index are the same argument under two names: give one of them.")
+        asked = index if tau is None else tau
+        model, name = self.model, self.model.index_name or "tau"
+        if model.index is None:
+            if asked is not None:
+                raise InvalidValue(f"tau = {asked!r} is not allowed: this model has no index. Leave it out.")
+            return None
+        if asked is None:
+            if model.levels is None:
+                low, high = model.index["low"], model.index["high"]
+                raise InvalidValue(
+                    f"{name} = None is not allowed: this model covers every {name} in [{low:g}, {high:g}]. "
+                    f"Say which, for example tau={(low + high) / 2:g}."
+                )
+            return list(self.grid())
+        values = [asked] if np.ndim(cast(Any, asked)) == 0 else list(cast(Sequence[float], asked))
+        if not values:
+            raise _validate.fail(name, asked, "a number or a non-empty list of numbers")
+        found = [self._level(name, _validate.number(name, v)) for v in values]
+        if len(set(found)) < len(found):
+            raise _validate.fail(name, asked, "a list of distinct numbers")
+        return found
+
+    def _level(self, name: str, value: float) -> float:
+        index = cast(dict[str, Any], self.model.index)
+        if index["kind"] == "interval" and self.payload.kind != "draws":
+            return _validate.number(name, value, low=index["low"], high=index["high"])
+        for level in self.grid():
+            if math.isclose(level, value, rel_tol=1e-9, abs_tol=1e-12):
+                return level
+        raise _validate.fail(
+            name, value, "one of " + ", ".join(f"{v:g}" for v in self.grid()), "Other levels need another fit."
+        )
+
+    def _internal(self, m: int, levels: list[float] | None, seed: int | None, iterate: str | None) -> Floats:
+        """Joint draws in internal coordinates: (levels, m, d), with one level for a model without index."""
+        m = _validate.integer("m", m, low=1)
+        if seed is not None:
+            seed = _validate.integer("seed", seed, low=0)
+        if self.payload.kind == "transcript":
+            raise PgbbError(
+                "this release holds a transcript of noisy answers and no draws: it needs re-analysis first. Train a "
+                "generator on it, which costs no privacy, then sample from the release which that gives."
+            )
+        if iterate is not None and (self.payload.kind != "generator" or iterate not in self.payload.iterates):
+            raise _validate.fail(
+                "iterate", iterate, " or ".join(map(repr, self.payload.iterates)) or "left out: the draws are stored"
+            )
+        rng = np.random.default_rng(seed)
+        if self.payload.kind == "draws":
+            return self._stored_rows(m, levels, rng)
+        which = iterate or self.payload.settings["default_iterate"]
+        u = draw_weights(self.payload.settings, m, rng)
+        if levels is None:
+            return forward(self.payload, u, which)[np.newaxis]
+        inputs = [np.column_stack([u, np.full(m, level)]) for level in levels]
+        return np.stack([forward(self.payload, v, which) for v in inputs])
+
+    def _stored_rows(self, m: int, levels: list[float] | None, rng: np.random.Generator) -> Floats:
+        draws = self.payload.tensors["draws"].astype(np.float64)
+        size = draws.shape[-2]
+        rows = rng.permutation(size)[:m] if m <= size else rng.integers(size, size=m)
+        if levels is None:
+            return draws[np.newaxis, rows]
+        stored = self.payload.settings["index_values"]
+        return draws[[stored.index(level) for level in levels]][:, rows]
+
+    def _draws(self, levels: list[float] | None, draws: int, seed: int | None) -> Floats:
+        """(levels, m, d) in original units, for tables: stored draws are used whole."""
+        if self.payload.kind == "draws":
+            draws = self.payload.tensors["draws"].shape[-2]
+        return self.model.to_original(self._internal(draws, levels, seed, None))
+
+    def sample(
+        self, m: int, tau: Levels = None, seed: int | None = None, iterate: str | None = None, *, index: Levels = None
+    ) -> pd.DataFrame:
+        """m draws, one a row; several levels give joint draws with columns (level, name).
+
+        Args:
+          m: number of draws; any number, at no privacy cost.
+          tau: level or levels of the index.
+          seed: for reproducible draws; it has no bearing on privacy. None draws afresh.
+          iterate: "average" or "last" of the training; None is the release's own choice.
+          index: another name of `tau`.
+        """
+        levels = self._levels(tau, index)
+        values = self.model.to_original(self._internal(m, levels, seed, iterate))
+        if levels is None or len(levels) == 1:
+            return pd.DataFrame(values[0], columns=list(self.model.names))
+        columns = pd.MultiIndex.from_product([levels, self.model.names], names=[self.model.index_name, "coefficient"])
+        return pd.DataFrame(np.concatenate(list(values), axis=1), columns=columns)
+
+    def summary(
+        self,
+        tau: Levels = None,
+        level: float = 0.95,
+        draws: int = 4000,
+        seed: int | None = 0,
+        *,
+        index: Levels = None,
+    ) -> pd.DataFrame:
+        """Mean, sd and equal-tailed interval of each coefficient; several levels give rows (level, name)."""
+        level = _level_of_interval(level)
+        levels = self._levels(tau, index)
+        values = self._draws(levels, draws, seed)
+        return self._table(values, levels, level, list(self.model.names), "coefficient")
+
+    def _table(self, values: Floats, levels: list[float] | None, level: float, rows: Sequence[Any], label: str) -> Any:
+        columns = {k: v.ravel() for k, v in _moments(values, level).items()}
+        if levels is None or len(levels) == 1:
+            return pd.DataFrame(columns, index=pd.Index(rows))
+        return pd.DataFrame(
+            columns, index=pd.MultiIndex.from_product([levels, rows], names=[self.model.index_name, label])
+        )
+
+    def conf_int(
+        self,
+        level: float = 0.95,
+        tau: Levels = None,
+        draws: int = 4000,
+        seed: int | None = 0,
+        *,
+        index: Levels = None,
+    ) -> pd.DataFrame:
+        """Lower and upper end of each coefficient's interval."""
+        return self.summary(tau, level, draws, seed, index=index)[["lower", "upper"]]
+
+    def contrast(
+        self,
+        weights: Mapping[Any, float],
+        level: float = 0.95,
+        tau: float | None = None,
+        draws: int = 4000,
+        seed: int | None = 0,
+    ) -> pd.Series:
+        """The posterior of a weighted sum of coefficients, within a level or across levels.
+
+        Args:
+          weights: {name: weight}, or {(name, level): weight} across levels; {("educ", .9): 1, ("educ", .1): -1} is
+            the difference of the schooling coefficients.
+          level: probability of the interval.
+          tau: the level that plain names refer to; without it a model with one level needs none.
+          draws, seed: as for `summary`.
+
+        Returns:
+          mean, sd, lower, upper and prob_positive, the posterior probability that the sum is above 0.
+        """
+        level = _level_of_interval(level)
+        if not isinstance(weights, Mapping) or not weights:
+            raise _validate.fail(
+                "weights", weights, "a non-empty dict from coefficient, or (coefficient, level), to weight"
+            )
+        terms = [(*self._term(key, tau), _validate.number("weight", w)) for key, w in weights.items()]
+        levels = None if self.model.index is None else sorted({cast(float, t[1]) for t in terms})
+        values = self._draws(levels, draws, seed)
+        total = np.zeros(values.shape[1])
+        for name, at, weight in terms:
+            total += weight * values[0 if levels is None else levels.index(cast(float, at)), :, name]
+        result = {k: float(v[0]) for k, v in _moments(total[:, np.newaxis], level).items()}
+        return pd.Series({**result, "prob_positive": float(np.mean(total > 0))})
+
+    def _term(self, key: Any, tau: float | None) -> tuple[int, float | None]:
+        name, at = key if isinstance(key, tuple) and len(key) == 2 else (key, tau)
+        if name not in self.model.names:
+            raise _validate.fail("coefficient", name, "one of " + ", ".join(self.model.names))
+        levels = self._levels(at)
+        if levels is not None and len(levels) != 1:
+            raise InvalidValue(
+                f"coefficient {name!r} without a level is not allowed: this model has several. "
+                f"Write ({name!r}, {levels[0]:g}) as the key, or pass tau={levels[0]:g}."
+            )
+        return self.model.names.index(name), None if levels is None else levels[0]
+
+    def predict(
+        self,
+        at: Any,
+        tau: Levels = None,
+        level: float = 0.95,
+        draws: int = 4000,
+        seed: int | None = 0,
+        *,
+        index: Levels = None,
+    ) -> pd.DataFrame:
+        """The posterior of the fit at covariates of your choice: public values, not records.
+
+        Args:
+          at: a data frame, or a dict from column to value or values, in original units.
+          tau, level, draws, seed, index: as for `summary`.
+
+        Returns:
+          One row for each row of `at` (and level): mean, sd, lower, upper of the fitted quantile, location, or
+          (logistic) probability. It is an interval of the curve, not of a new response.
+        """
+        level = _level_of_interval(level)
+        levels = self._levels(tau, index)
+        design, labels = self._design(at)
+        values = self._draws(levels, draws, seed) @ design.T
+        if self.model.kind == "logistic":
+            from scipy.special import expit
+
+            values = expit(values)
+        return self._table(values, levels, level, labels, "row")
+
+    def _design(self, at: Any) -> tuple[Floats, list[Any]]:
+        """(rows, d): the terms in original units, and 0 for a coefficient that is no term, such as a scale."""
+        if self.model.formula is None:
+            raise InvalidValue(f"predict is not allowed: this {self.model.kind} model has no formula. Use summary().")
+        from pgbb.formula import Design
+        from pgbb.schema import Schema
+
+        schema = Schema.from_dict(self.schema)
+        terms = Design.parse(self.model.formula, schema).terms
+        if not isinstance(at, Mapping | pd.DataFrame):
+            raise _validate.fail("at", type(at).__name__, "a data frame, or a dict from column to value")
+        try:
+            frame = at if isinstance(at, pd.DataFrame) else pd.DataFrame({k: np.atleast_1d(v) for k, v in at.items()})
+        except ValueError:
+            raise _validate.fail("at", dict(at), "columns of one length") from None
+        if not len(frame):
+            raise _validate.fail("at", "an empty frame", "a frame of at least one row")
+        needed = sorted({factor.column for term in terms for factor in term.factors})
+        missing = [c for c in needed if c not in frame.columns]
+        if missing:
+            raise _validate.fail("at", list(frame.columns), "a frame with the columns " + ", ".join(needed))
+        columns = {c: _coded(c, schema[c], frame[c]) for c in needed} or {"": np.zeros(len(frame))}
+        design = np.zeros((len(frame), self.model.dim))
+        for term in terms:
+            design[:, self.model.names.index(term.name)] = term.evaluate(columns)
+        return design, list(frame.index)
+
+    def to_arviz(self, draws: int = 2000, tau: Levels = None, seed: int | None = 0) -> Any:
+        """The draws as one chain for ArviZ; each coefficient is a variable, with the levels as its dimension.
+
+        Returns:
+          `arviz.InferenceData` with ArviZ below 1.0 (Python 3.11); `xarray.DataTree` with ArviZ 1.0 and later
+          (Python 3.12 and later).
+        """
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)
+                import arviz
+        except ImportError:
+            raise PgbbError("to_arviz needs ArviZ, which is not installed: pip install 'pgbb[arviz]'.") from None
+        levels = self._levels(tau)
+        values = self.model.to_original(self._internal(draws, levels, seed, None))
+        name = self.model.index_name
+        posterior = {
+            c: (values[0, :, i] if levels is None else values[:, :, i].T)[np.newaxis]
+            for i, c in enumerate(self.model.names)
+        }
+        options: dict[str, Any] = {}
+        if levels is not None:
+            options = {"coords": {name: levels}, "dims": {c: [name] for c in self.model.names}}
+        if int(arviz.__version__.split(".")[0]) >= 1:
+            return arviz.from_dict({"posterior": posterior}, **options)
+        return arviz.from_dict(posterior=posterior, **options)
+
+    def diagnostics(self, draws: int = 4000, seed: int | None = 0) -> Diagnostics:
+        """Draws at the edge of the box, crossing of quantiles, spread against the stored reference."""
+        levels = None if self.model.index is None else list(self.grid(5))
+        internal = self._internal(draws, levels, seed, None)
+        remarks: list[str] = []
+        at_edge = self._at_edge(internal, levels)
+        if at_edge is not None and (at_edge > 0.05).any():
+            worst = at_edge.idxmax()
+            label = " at ".join(map(_text, reversed(worst))) if isinstance(worst, tuple) else str(worst)
+            remarks.append(
+                f"{at_edge.max():.0%} of the draws of {label} lie at the edge of the parameter box: the box binds, or "
+                "the fit did not settle."
+            )
+        crossing = self._crossing(internal, levels)
+        if crossing is not None and (crossing > 0.05).any():
+            remarks.append(f"adjacent quantiles cross at the centre in up to {crossing.max():.0%} of the draws.")
+        ratio = self._spread_ratio(internal, levels)
+        if ratio is not None and ((ratio > 1.25) | (ratio < 0.8)).any():
+            remarks.append(
+                f"the draws spread {ratio.min():.2f} to {ratio.max():.2f} times the reference: "
+                "far from 1, do not trust the width of the intervals."
+            )
+        return Diagnostics(at_edge, crossing, ratio, tuple(remarks))
+
+    def _series(self, values: Floats, levels: list[float] | None) -> pd.Series:
+        """(levels, d) as a labelled series."""
+        if levels is None or len(levels) == 1:
+            return pd.Series(values[0], index=list(self.model.names))
+        labels = pd.MultiIndex.from_product([levels, self.model.names], names=[self.model.index_name, "coefficient"])
+        return pd.Series(values.ravel(), index=labels)
+
+    def _at_edge(self, internal: Floats, levels: list[float] | None) -> pd.Series | None:
+        if self.payload.kind != "generator":
+            return None
+        center, radius = self.payload.tensors["center"], self.payload.tensors["radius"]
+        return self._series((np.abs(internal - center) > EDGE * radius).mean(axis=1), levels)
+
+    def _crossing(self, internal: Floats, levels: list[float] | None) -> pd.Series | None:
+        """The internal intercept is the fit at the centre of the declared ranges, where every centred term is 0."""
+        if self.model.kind != "quantile" or levels is None or len(levels) < 2 or INTERCEPT not in self.model.names:
+            return None
+        order = np.argsort(levels)
+        fit = internal[order][:, :, self.model.names.index(INTERCEPT)]
+        labels = [f"{levels[a]:g}–{levels[b]:g}" for a, b in pairwise(order)]
+        return pd.Series((np.diff(fit, axis=0) < 0).mean(axis=1), index=labels)
+
+    def _spread_ratio(self, internal: Floats, levels: list[float] | None) -> pd.Series | None:
+        reference = self._stored.get("reference_sd")
+        if reference is None:
+            return None
+        sd = self.model.to_original(internal).std(axis=1, ddof=1)
+        expected = np.atleast_2d(np.asarray(reference, dtype=np.float64))
+        if expected.shape != sd.shape or not (expected > 0).all():
+            raise InvalidValue(
+                f"reference_sd of shape {np.shape(reference)} is not allowed: it must be positive, one number a "
+                f"coefficient, with a row for each level: {sd.shape}."
+            )
+        return self._series(sd / expected, levels)
+
+    def _display(self, level: float = 0.95, tau: Levels = None) -> pd.DataFrame:
+        """The summary that is printed: all levels, or five over an interval."""
+        if tau is None and self.model.index is not None:
+            tau = list(self.grid(5))
+        return self.summary(tau, level)
+
+    def to_html(self, tau: Levels = None, level: float = 0.95) -> str:
+        """The summary as an HTML table."""
+        return str(self._display(level, tau).to_html(float_format=_cell, border=0))
+
+    def to_latex(self, tau: Levels = None, level: float = 0.95) -> str:
+        """The summary as a LaTeX tabular, with booktabs rules."""
+        table = self._display(level, tau)
+        labels = table.index.nlevels
+        heads = [_escape(n or "") for n in table.index.names] + [str(c) for c in table.columns]
+        lines = [f"\\begin{{tabular}}{{{'l' * labels}{'r' * len(table.columns)}}}", "\\toprule"]
+        lines += [" & ".join(heads) + " \\\\", "\\midrule"]
+        for label, row in zip(table.index, table.to_numpy(), strict=True):
+            cells = [_escape(_text(p)) for p in (label if isinstance(label, tuple) else (label,))]
+            lines.append(" & ".join(cells + [_latex_number(v) for v in row]) + " \\\\")
+        return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"])
+
+    @property
+    def title(self) -> str:
+        """The kind of model, with its formula."""
+        kind = {"quantile": "quantile regression", "huber": "Huber regression", "logistic": "logistic regression"}
+        name = kind.get(self.model.kind, f"{self.model.kind} model")
+        return name if self.model.formula is None else f"{name}: {self.model.formula}"
+
+    def _repr_html_(self) -> str:
+        lines = "".join(f"<p>{html.escape(line)}</p>" for line in self._header())
+        return f"<div>{lines}{'' if self.payload.kind == 'transcript' else self.to_html()}</div>"
+
+    def _header(self) -> list[str]:
+        return [self.title]
+
+    def __repr__(self) -> str:
+        if self.payload.kind == "transcript":
+            return "\n".join([*self._header(), "a transcript: re-analyse it to draw"])
+        return "\n".join([*self._header(), "", str(self._display().to_string(float_format=_cell))])
+
+
+def _coded(name: str, declared: Any, values: Any) -> NDArray[Any]:
+    """A column as terms want it: numbers, or codes of declared levels."""
+    levels = getattr(declared, "levels", None)
+    if levels is not None:
+        codes = {str(level): code for code, level in enumerate(levels)}
+        unknown = [v for v in values if str(v) not in codes]
+        if unknown:
+            raise _validate.fail(name, unknown[0], "one of the declared levels " + ", ".join(codes))
+        return np.array([codes[str(v)] for v in values])
+    try:
+        numbers = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise _validate.fail(name, "text", "a column of numbers") from None
+    if not np.isfinite(numbers).all():
+        raise _validate.fail(name, "NaN or inf", "a column of finite numbers")
+    low, high = declared.bounds
+    if ((numbers < low) | (numbers > high)).any():
+        warnings.warn(
+            f"column {name!r} leaves its declared range [{low:g}, {high:g}]: the prediction extrapolates.",
+            PgbbWarning,
+            stacklevel=5,
+        )
+    return numbers
+
+
+def _cell(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _latex_number(value: float) -> str:
+    digits, _, power = _cell(value).partition("e")
+    return f"${digits}$" if not power else f"${digits} \\times 10^{{{int(power)}}}$"
+
+
+def _escape(text: str) -> str:
+    """Text for LaTeX."""
+    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    return "".join(special.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in text)
+
+
+def _level_of_interval(level: Any) -> float:
+    return _validate.number("level", level, above=0, below=1, remedy="0.95 is usual.")
+
+
+def _moments(values: Floats, level: float) -> dict[str, Floats]:
+    """Mean, sd and equal-tailed interval over the second-last axis."""
+    lower, upper = np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=-2)
+    ddof = 1 if values.shape[-2] > 1 else 0
+    return {"mean": values.mean(axis=-2), "sd": values.std(axis=-2, ddof=ddof), "lower": lower, "upper": upper}

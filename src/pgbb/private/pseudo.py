@@ -1,0 +1,34 @@
+"""The gradient of public pseudo-samples from F_base: no noise, because they are nobody's records."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pgbb.accountant import Mechanism
+from pgbb.models import Problem
+from pgbb.private.mechanism import answer, place
+from pgbb.private.records import Records
+from pgbb.private.sampling import block_of_position, block_sizes
+
+__all__ = ["gradient_of"]
+
+
+def gradient_of(records: Records, problem: Problem, mechanism: Mechanism, blocks: int) -> Any:
+    """A function (θ, (u, ũ), index) → q·Σ_j (ũ_{block(j)}/|block(j)|)·∇l(θ, X̃_j), for K rows at once.
+
+    The factor q puts it on the scale of the private answers, whose batches
+    hold each record with probability q.
+    """
+    n = records.n
+    data = place(records.x, records.y - problem.shift, records.weight, records.valid, np.arange(n))
+    block = jnp.asarray(block_of_position(n, blocks))
+    sizes = jnp.asarray(block_sizes(n, blocks), jnp.float32)
+    rows, first, rate = jnp.arange(n), mechanism.blocks, mechanism.sampling_rate
+
+    def one(theta: Any, u: Any, index: Any) -> Any:
+        weight = (u[first:] / sizes)[block]
+        return rate * answer(problem, data, rows, weight, theta, index)
+
+    return jax.vmap(one)

@@ -1,0 +1,93 @@
+"""Randomness of a run: block weights, batches and noise, drawn on the host ahead of each chunk of steps.
+
+Public draws (weights u, index, initial parameters) and secret ones (partition,
+batches, noise) come from separate streams. Nothing here reads records: a
+batch is a set of positions.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb.accountant import Mechanism
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int32]
+
+__all__ = ["Randomness", "block_of_position", "block_sizes", "buffer_size", "draw_batches", "draw_weights"]
+
+
+@dataclass
+class Randomness:
+    """Two independent generators: what may be published, and what must stay secret."""
+
+    public: np.random.Generator
+    secret: np.random.Generator
+    source: str
+
+    @classmethod
+    def create(cls, insecure_seed: int | None = None) -> "Randomness":
+        """From the operating system's entropy, or reproducibly (and therefore not privately) from a seed."""
+        sequence = np.random.SeedSequence(insecure_seed)
+        public, secret = (np.random.Generator(np.random.PCG64DXSM(s)) for s in sequence.spawn(2))
+        return cls(public, secret, "operating system" if insecure_seed is None else "insecure seed")
+
+
+def block_of_position(n: int, blocks: int) -> Ints:
+    """Block ⌊iS/n⌋ of each position i: balanced for any n ≥ S."""
+    return (np.arange(n, dtype=np.int64) * blocks // n).astype(np.int32)
+
+
+def block_sizes(n: int, blocks: int) -> Floats:
+    """Number of positions in each block; they differ by at most one."""
+    return np.bincount(block_of_position(n, blocks), minlength=blocks).astype(float)
+
+
+def draw_weights(mechanism: Mechanism, pseudo_blocks: int, count: int, rng: np.random.Generator) -> Floats:
+    """`count` draws of (u, ũ) ~ Dirichlet(γ1_S, (α/S̃)1_S̃); the constant 1 for one block."""
+    if mechanism.blocks == 1:
+        return np.ones((count, 1))
+    shape = np.full(mechanism.blocks, mechanism.concentration)
+    if pseudo_blocks:
+        shape = np.append(shape, np.full(pseudo_blocks, mechanism.alpha / pseudo_blocks))
+    return rng.dirichlet(shape, size=count)
+
+
+def buffer_size(n: int, rate: float) -> int:
+    """Positions a batch buffer can hold: ten standard deviations above the mean, or all."""
+    mean = n * rate
+    return min(n, math.ceil(mean + 10 * math.sqrt(mean * (1 - rate)) + 16))
+
+
+def draw_batches(n: int, rate: float, count: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """`count` independent Poisson(rate) samples of positions 0 … n−1, in increasing order.
+
+    Gaps between successive members are geometric: 1 + ⌊E/−log(1−q)⌋ with E
+    exponential in double precision, so that every position joins independently
+    with probability q. Returns positions padded with n−1, and the sizes. A
+    sample that overflows the buffer is drawn again: given the others, a
+    record's inclusion probability is then q or 0, and nothing is owed.
+    """
+    size = buffer_size(n, rate)
+    if rate == 1:
+        everyone = np.broadcast_to(np.arange(n, dtype=np.int32), (count, n))
+        return np.ascontiguousarray(everyone), np.full(count, n, dtype=np.int32)
+    scale = -1.0 / math.log1p(-rate)
+    positions = np.empty((count, size), dtype=np.int32)
+    sizes = np.empty(count, dtype=np.int32)
+    todo = np.arange(count)
+    while len(todo):
+        gaps = rng.standard_exponential((len(todo), size + 1))
+        gaps *= scale
+        np.floor(gaps, out=gaps)
+        gaps += 1
+        ends = np.cumsum(gaps, axis=1, out=gaps)
+        ends -= 1
+        inside = (ends < n).sum(axis=1)
+        complete = inside <= size
+        positions[todo[complete]] = np.minimum(ends[complete, :size], n - 1)
+        sizes[todo[complete]] = inside[complete]
+        todo = todo[~complete]
+    return positions, sizes

@@ -1,0 +1,141 @@
+"""Algorithms 1 and 2: the generator learns the map from block weights to the estimate, from noisy answers alone.
+
+Everything here is post-processing of the answers. Records are behind
+`pgbb.private`, which calls the step defined here.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from pgbb import generator
+from pgbb.accountant import Mechanism
+from pgbb.models import Problem
+from pgbb.private.mechanism import Session, Step, run_many
+
+__all__ = ["Settings", "Trained", "train", "train_many"]
+
+PublicPart = Callable[[Any, Any, Any], Any] | None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the generator learns; nothing here affects privacy.
+
+    Args:
+      learning_rate: of Adam, at the start; decays by a cosine to `floor` times that.
+      average_from: the fraction of steps after which iterates are averaged.
+      operator_norm: bound on each kernel's operator norm, or None.
+    """
+
+    learning_rate: float = 1e-3
+    floor: float = 0.01
+    average_from: float = 0.5
+    width: int = 256
+    depth: int = 3
+    operator_norm: float | None = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Both iterates of the generator as a release stores them, its input map, and the transcript if it was kept."""
+
+    last: dict[str, np.ndarray]
+    average: dict[str, np.ndarray]
+    input_shift: np.ndarray
+    input_scale: np.ndarray
+    transcript: dict[str, np.ndarray] | None
+
+
+@lru_cache(maxsize=16)
+def _make_step(
+    problem: Problem, mechanism: Mechanism, settings: Settings, pseudo_blocks: int, keep: bool, public_part: PublicPart
+) -> tuple[Step, Any]:
+    """One update of Algorithm 1 or 2, and its optimiser; cached, so that equal arguments compile once."""
+    shift, scale = generator.input_map(problem, mechanism, pseudo_blocks)
+    center, radius = jnp.asarray(problem.center, jnp.float32), jnp.asarray(problem.radius, jnp.float32)
+    schedule = optax.cosine_decay_schedule(settings.learning_rate, mechanism.steps, settings.floor)
+    optimiser = optax.adam(schedule)
+    first = int(settings.average_from * mechanism.steps)
+
+    def step(state: Any, draw: dict[str, Any], ask: Callable[[Any], Any]) -> Any:
+        params, opt, average = state
+        values = draw["u"]
+        if problem.index is not None:
+            values = jnp.concatenate([values, draw["index"][:, None]], axis=1)
+        inputs = (values - shift) / scale
+        theta, pull = jax.vjp(lambda p: generator.forward(p, inputs, center, radius), params)
+        answers = ask(theta)
+        full = answers if public_part is None else answers + public_part(theta, draw["u"], draw["index"])
+        (gradient,) = pull(full / full.shape[0])
+        updates, opt = optimiser.update(gradient, opt, params)
+        params = optax.apply_updates(params, updates)
+        if settings.operator_norm is not None:
+            params = generator.spectral_clip(params, settings.operator_norm)
+        share = 1.0 / jnp.maximum(draw["t"] - first + 1, 1)
+        average = jax.tree.map(lambda a, p: a + share * (p - a), average, params)
+        out = {"u": draw["u"], "index": draw["index"], "query": theta, "answer": answers} if keep else None
+        return (params, opt, average), out
+
+    return step, optimiser
+
+
+def _start(session: Session, settings: Settings, optimiser: Any) -> Any:
+    size = session.mechanism.blocks + session.pseudo_blocks + (session.problem.index is not None)
+    rng = session.randomness.public
+    params = generator.initialise(size, session.problem.dim, settings.width, settings.depth, rng)
+    return params, optimiser.init(params), jax.tree.map(jnp.copy, params)
+
+
+def train(
+    session: Session,
+    settings: Settings = Settings(),
+    *,
+    public_part: PublicPart = None,
+    keep_transcript: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Trained:
+    """Run the session's T steps and return the last and the averaged generator.
+
+    `public_part(θ, u, index)` is the gradient of public pseudo-samples, if any;
+    `progress(done, steps)` is called after each compiled chunk.
+    """
+    problem, mechanism = session.problem, session.mechanism
+    step, optimiser = _make_step(problem, mechanism, settings, session.pseudo_blocks, keep_transcript, public_part)
+    kept: list[dict[str, np.ndarray]] = []
+    state = _start(session, settings, optimiser)
+    for done, latest, out in session.run(state, step):
+        state = latest
+        if keep_transcript:
+            kept.append({k: np.asarray(v) for k, v in out.items()})
+        if progress is not None:
+            progress(done, mechanism.steps)
+    params, _, average = state
+    transcript = None
+    if keep_transcript:
+        transcript = {k: np.concatenate([c[k] for c in kept]).reshape(-1, *kept[0][k].shape[2:]) for k in kept[0]}
+    shift, scale = generator.input_map(problem, mechanism, session.pseudo_blocks)
+    return Trained(generator.export(params), generator.export(average), shift, scale, transcript)
+
+
+def train_many(sessions: Sequence[Session], settings: Settings = Settings()) -> list[Trained]:
+    """Train several sessions of one problem and mechanism side by side: for replicates, on a GPU."""
+    first = sessions[0]
+    step, optimiser = _make_step(first.problem, first.mechanism, settings, first.pseudo_blocks, False, None)
+    starts = [_start(s, settings, optimiser) for s in sessions]
+    state = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
+    for _, latest, _ in run_many(sessions, state, step):
+        state = latest
+    params, _, average = jax.device_get(state)
+    shift, scale = generator.input_map(first.problem, first.mechanism, first.pseudo_blocks)
+
+    def pick(tree: Any, i: int) -> dict[str, np.ndarray]:
+        return generator.export({k: v[i] for k, v in tree.items()})
+
+    return [Trained(pick(params, i), pick(average, i), shift, scale, None) for i in range(len(sessions))]

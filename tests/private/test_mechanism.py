@@ -1,0 +1,272 @@
+import ast
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+
+import pgbb
+from pgbb import Custom, Flag, HuberRegression, LogisticRegression, Mean, PgbbError, QuantileRegression, Range, Schema
+from pgbb.accountant import Mechanism
+from pgbb.private.loading import records_for
+from pgbb.private.mechanism import Session, run_many
+from pgbb.private.sampling import Randomness, block_of_position, block_sizes
+
+N = 53
+SCHEMA = Schema(a=Range(-2, 3), b=Flag(), y=Range(-4, 4), z=Flag())
+
+
+def frame(seed=0, n=N):
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "a": rng.uniform(-2, 3, n),
+            "b": rng.integers(0, 2, n),
+            "y": rng.normal(0, 1.5, n),
+            "z": rng.integers(0, 2, n),
+        }
+    )
+
+
+def squared(theta, record, index):
+    return 0.5 * (record["y"] - theta[0] - theta[1] * record["a"] * index) ** 2
+
+
+MODELS = {
+    "quantile": QuantileRegression("y ~ a + b", taus=[0.2, 0.7], bandwidth=0.3),
+    "huber": HuberRegression("y ~ a + b"),
+    "logistic": LogisticRegression("z ~ a + b"),
+    "gaussian mean": Mean("y", scale=1.5, clip=0.7),
+    "exponential mean": Mean("y", family="exponential", clip=0.4),
+    "custom": Custom(squared, dim=2, clip=0.9, columns=["y", "a"], box=(-3, 3), index=[0.5, 1.0]),
+}
+
+
+def slow_gradient(name, model, problem, records, i, theta, index):
+    """The gradient of record i from the formulas in the docstrings, in double precision."""
+    from scipy.special import expit, ndtr
+
+    x, y = records.x[i].astype(float), float(records.y[i] - problem.shift)
+    if name == "quantile":
+        g = -(ndtr((y - x @ theta) / 0.3) - (1 - index)) * x
+    elif name == "huber":
+        z = (y - x @ theta[:-1]) / theta[-1]
+        psi = np.clip(z, -1.345, 1.345)
+        g = np.append(-psi * x, (0.71 - min(z**2, 1.345**2)) / 2)
+    elif name == "logistic":
+        g = (expit(x @ theta) - y) * x
+    elif name == "gaussian mean":
+        g = np.array([(theta[0] - y) / 1.5**2])
+    elif name == "exponential mean":
+        g = np.array([1 / theta[0] - y / theta[0] ** 2])
+    else:
+        r = x[0] - theta[0] - theta[1] * x[1] * index
+        g = np.array([-r, -r * x[1] * index])
+    norm = np.linalg.norm(g)
+    return g * min(1.0, problem.clip / norm) if norm > 0 else g
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_without_noise_an_answer_is_the_weighted_sum_of_a_plain_loop(name):
+    model, data = MODELS[name], frame()
+    problem = model.prepare(SCHEMA)
+    records = records_for(data, problem, SCHEMA)
+    m = Mechanism(n=N, blocks=5, sampling_rate=1.0, steps=3, draws_per_step=2, clip=problem.clip)
+    session = Session(records, problem, m, 0.0, Randomness.create(1))
+    order = Randomness.create(1).secret.permutation(N)
+    theta = problem.center + 0.3 * problem.radius * np.linspace(-0.5, 0.9, problem.dim)
+
+    def step(state, draw, ask):
+        points = jnp.tile(jnp.asarray(theta, jnp.float32), (2, 1))
+        return state, {"answer": ask(points), "u": draw["u"], "index": draw["index"]}
+
+    (_, _, out), *rest = list(session.run(jnp.zeros(()), step))
+    assert not rest
+    block, sizes = block_of_position(N, 5), block_sizes(N, 5)
+    for t in range(3):
+        for k in range(2):
+            u, index = np.asarray(out["u"][t, k], float), float(out["index"][t, k])
+            expected = sum(
+                u[block[i]] / sizes[block[i]] * slow_gradient(name, model, problem, records, order[i], theta, index)
+                for i in range(N)
+            )
+            assert np.asarray(out["answer"][t, k]) == pytest.approx(expected, abs=1e-5 * problem.clip)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_one_record_never_exceeds_the_clip_and_the_bound_is_attained_where_it_can_be(name):
+    model = MODELS[name]
+    problem = model.prepare(SCHEMA)
+    data = pd.concat([frame(s) for s in range(20)], ignore_index=True)
+    corners = pd.DataFrame({"a": [-2, 3, -2, 3] * 2, "b": [0, 1] * 4, "y": [-4] * 4 + [4] * 4, "z": [0, 1] * 4})
+    records = records_for(pd.concat([data, corners], ignore_index=True), problem, SCHEMA)
+    from pgbb.private.mechanism import answer, place
+
+    placed = place(records.x, records.y - problem.shift, records.weight, records.valid, np.arange(records.n))
+    rng = np.random.default_rng(0)
+    levels = problem.index.levels if problem.index else (0.0,)
+    one = jax.jit(
+        jax.vmap(lambda i, t, v: answer(problem, placed, i[None], jnp.ones(1), t, v), in_axes=(0, None, None))
+    )
+    largest = 0.0
+    for scale in (0.1, 0.5, 0.999):
+        theta = problem.center + scale * problem.radius * rng.choice([-1, 1], problem.dim)
+        for level in levels:
+            each = np.asarray(one(jnp.arange(records.n), jnp.asarray(theta, jnp.float32), level), float)
+            largest = max(largest, np.linalg.norm(each, axis=1).max())
+    assert largest <= problem.clip
+    assert largest >= 0.97 * problem.clip
+
+
+def test_noise_has_the_declared_scale_and_a_wrong_scale_is_noticed():
+    problem = MODELS["quantile"].prepare(SCHEMA)
+    records = records_for(frame(), problem, SCHEMA)
+    m = Mechanism(n=N, blocks=5, sampling_rate=0.5, steps=4000, clip=problem.clip)
+    far = jnp.asarray(np.tile(problem.center, (1, 1)), jnp.float32)
+
+    def answers(sigma, seed):
+        session = Session(records, problem, m, sigma, Randomness.create(seed))
+        outs = [out for _, _, out in session.run(jnp.zeros(()), lambda s, d, ask: (s, ask(far)))]
+        return np.concatenate([np.asarray(o) for o in outs])[:, 0]
+
+    noise = answers(0.5, 3) - answers(0.0, 3)  # the same batches and weights
+    assert noise.std(axis=0) == pytest.approx(0.5, rel=0.05)
+    assert noise.std(axis=0) != pytest.approx(0.45, rel=0.05)
+    assert abs(np.corrcoef(noise.T)[0, 1]) < 0.06
+
+
+def test_sampling_makes_the_answer_q_times_the_full_sum_on_average():
+    problem = MODELS["huber"].prepare(SCHEMA)
+    records = records_for(frame(), problem, SCHEMA)
+    point = jnp.asarray(problem.center[None] + 0.9 * problem.radius, jnp.float32)
+    mean = {}
+    for q in (0.3, 1.0):
+        m = Mechanism(n=N, blocks=5, sampling_rate=q, steps=6000 if q < 1 else 400, clip=problem.clip)
+        session = Session(records, problem, m, 0.0, Randomness.create(4))
+        outs = [o for _, _, o in session.run(jnp.zeros(()), lambda s, d, ask: (s, ask(point)))]
+        mean[q] = np.concatenate([np.asarray(o) for o in outs])[:, 0].mean(axis=0)
+    assert mean[0.3] == pytest.approx(0.3 * mean[1.0], abs=0.02 * problem.clip)
+    assert mean[0.3] != pytest.approx(0.4 * mean[1.0], abs=0.02 * problem.clip)
+
+
+def test_bad_cells_contribute_nothing_and_keep_their_place():
+    data = frame()
+    dirty = data.copy()
+    dirty.loc[3, "a"] = np.nan
+    dirty.loc[7, "y"] = np.inf
+    problem = MODELS["quantile"].prepare(SCHEMA)
+    m = Mechanism(n=N, blocks=1, sampling_rate=1.0, steps=1, clip=problem.clip)
+    point = jnp.asarray(problem.center[None] + 0.2, jnp.float32)
+
+    def total(f):
+        session = Session(records_for(f, problem, SCHEMA), problem, m, 0.0, Randomness.create(0))
+        ((_, _, out),) = session.run(jnp.zeros(()), lambda s, d, ask: (s, (ask(point), d["index"])))
+        return np.asarray(out[0])[0, 0]
+
+    clean = data.drop(index=[3, 7]).reset_index(drop=True)
+    m_clean = Mechanism(n=N - 2, blocks=1, sampling_rate=1.0, steps=1, clip=problem.clip)
+    session = Session(records_for(clean, problem, SCHEMA), problem, m_clean, 0.0, Randomness.create(0))
+    ((_, _, out),) = session.run(jnp.zeros(()), lambda s, d, ask: (s, ask(point)))
+    assert total(dirty) * N == pytest.approx(np.asarray(out)[0, 0] * (N - 2), abs=1e-4)
+
+
+def test_a_session_gives_its_answers_once_and_a_step_asks_once():
+    problem = MODELS["huber"].prepare(SCHEMA)
+    records = records_for(frame(), problem, SCHEMA)
+    m = Mechanism(n=N, blocks=5, sampling_rate=0.5, steps=2, clip=problem.clip)
+    point = jnp.asarray(problem.center[None], jnp.float32)
+    session = Session(records, problem, m, 1.0, Randomness.create(0))
+    list(session.run(jnp.zeros(()), lambda s, d, ask: (s, ask(point))))
+    with pytest.raises(PgbbError, match="already"):
+        list(session.run(jnp.zeros(()), lambda s, d, ask: (s, ask(point))))
+    for greedy in (lambda s, d, ask: (s, ask(point) + ask(point)), lambda s, d, ask: (s, point)):
+        with pytest.raises(PgbbError, match="exactly once"):
+            list(Session(records, problem, m, 1.0, Randomness.create(0)).run(jnp.zeros(()), greedy))
+    with pytest.raises(PgbbError, match="n = 54"):
+        Session(
+            records, problem, Mechanism(n=54, blocks=5, sampling_rate=0.5, steps=2, clip=9.0), 1.0, Randomness.create(0)
+        )
+    with pytest.raises(PgbbError, match="clips at"):
+        Session(
+            records, problem, Mechanism(n=N, blocks=5, sampling_rate=0.5, steps=2, clip=0.1), 1.0, Randomness.create(0)
+        )
+
+
+def test_replicates_side_by_side_give_the_same_answers_as_one_by_one():
+    problem = MODELS["quantile"].prepare(SCHEMA)
+    m = Mechanism(n=N, blocks=5, sampling_rate=0.4, steps=5, draws_per_step=2, clip=problem.clip)
+    point = jnp.asarray(np.tile(problem.center, (2, 1)), jnp.float32)
+
+    def step(state, draw, ask):
+        return state + 1, ask(point + state)
+
+    def session(i):
+        return Session(records_for(frame(i), problem, SCHEMA), problem, m, 0.1, Randomness.create(i))
+
+    single = [np.asarray(next(session(i).run(jnp.zeros(()), step))[2]) for i in range(3)]
+    _, state, out = next(run_many([session(i) for i in range(3)], jnp.zeros(3), step))
+    assert np.asarray(out) == pytest.approx(np.stack(single), abs=1e-5)
+    assert np.array_equal(np.asarray(state), [5, 5, 5])
+
+
+def test_reshuffling_gives_each_answer_its_own_partition():
+    problem = MODELS["huber"].prepare(SCHEMA)
+    records = records_for(frame(), problem, SCHEMA)
+    m = Mechanism(n=N, blocks=5, gamma=0.2, sampling_rate=1.0, steps=300, clip=problem.clip)
+    point = jnp.asarray(problem.center[None] + 0.1, jnp.float32)
+
+    def residual(reshuffle):
+        """How badly five block means explain the answers: zero if the partition is fixed."""
+        session = Session(records, problem, m, 0.0, Randomness.create(2), reshuffle=reshuffle)
+        ((_, _, out),) = session.run(jnp.zeros(()), lambda s, d, ask: (s, (ask(point), d["u"])))
+        answers, u = np.asarray(out[0])[:, 0], np.asarray(out[1])[:, 0]
+        fit = u @ np.linalg.lstsq(u, answers, rcond=None)[0]
+        return np.abs(answers - fit).max()
+
+    assert residual(False) < 1e-4 < 1e-2 < residual(True)
+
+
+PRIVATE_TYPES = {"Records", "Data", "Columns"}
+
+
+def _names(annotation):
+    for node in ast.walk(annotation):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def _offences(source):
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            for argument in [*node.args.args, *node.args.kwonlyargs]:
+                if argument.annotation and PRIVATE_TYPES & set(_names(argument.annotation)):
+                    yield f"{node.name} takes {ast.unparse(argument.annotation)}"
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pgbb.private"):
+            for alias in node.names:
+                if alias.name in PRIVATE_TYPES:
+                    yield f"imports {alias.name}"
+        elif isinstance(node, ast.Attribute) and node.attr == "_data":
+            yield "touches the data of a session"
+
+
+def test_only_the_private_package_accepts_records():
+    root = Path(pgbb.__file__).parent
+    outside = [p for p in root.rglob("*.py") if "private" not in p.relative_to(root).parts]
+    assert len(outside) > 15
+    assert [(p.name, o) for p in outside for o in _offences(p.read_text())] == []
+
+
+def test_the_search_for_leaks_finds_them():
+    for leak in (
+        "def f(r: Records): ...",
+        "def f(*, r: 'Records'): ...",
+        "from pgbb.private.records import Records",
+        "s._data",
+    ):
+        assert list(_offences(leak))

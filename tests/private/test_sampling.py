@@ -1,0 +1,122 @@
+import numpy as np
+import pytest
+
+from pgbb.accountant import Mechanism
+from pgbb.private.sampling import Randomness, block_of_position, block_sizes, buffer_size, draw_batches, draw_weights
+
+N, RATE, DRAWS = 40, 0.15, 40_000
+
+
+def indicators(positions, sizes, n=N):
+    inside = np.arange(positions.shape[1]) < sizes[:, None]
+    rows = np.repeat(np.arange(len(sizes)), sizes)
+    out = np.zeros((len(sizes), n), dtype=bool)
+    out[rows, positions[inside]] = True
+    return out
+
+
+def poisson_like(z):
+    """Largest standardised deviation of marginal and of pairwise inclusion from independent Bernoulli(q)."""
+    count, n = z.shape
+    marginal = np.abs(z.mean(axis=0) - RATE) / np.sqrt(RATE * (1 - RATE) / count)
+    both = (z.T.astype(float) @ z) / count
+    pairs = np.abs(both - RATE**2)[np.triu_indices(n, 1)] / np.sqrt(RATE**2 * (1 - RATE**2) / count)
+    return marginal.max(), pairs.max(), abs(z.sum(axis=1).var() / (n * RATE * (1 - RATE)) - 1)
+
+
+def looks_poisson(z):
+    marginal, pairs, spread = poisson_like(z)
+    return bool(marginal < 5 and pairs < 5.5 and spread < 0.05)
+
+
+def test_batches_are_independent_bernoulli_samples():
+    positions, sizes = draw_batches(N, RATE, DRAWS, np.random.default_rng(1))
+    z = indicators(positions, sizes)
+    assert np.all(z.sum(axis=1) == sizes)  # no duplicates
+    assert looks_poisson(z)
+
+
+def test_fixed_size_batches_fail_the_same_test():
+    rng = np.random.default_rng(2)
+    z = np.zeros((DRAWS, N), dtype=bool)
+    for row in z:
+        row[rng.choice(N, int(N * RATE), replace=False)] = True
+    assert not looks_poisson(z)
+
+
+def test_shuffled_epochs_fail_the_same_test():
+    rng = np.random.default_rng(3)
+    size = int(N * RATE)
+    batches = []
+    while len(batches) < DRAWS:
+        order = rng.permutation(N)
+        batches += [order[i : i + size] for i in range(0, N - size + 1, size)]
+    z = np.zeros((DRAWS, N), dtype=bool)
+    for row, batch in zip(z, batches, strict=False):
+        row[batch] = True
+    assert not looks_poisson(z)
+
+
+def test_batches_are_independent_of_each_other():
+    z = indicators(*draw_batches(N, RATE, DRAWS, np.random.default_rng(4)))
+    overlap = (z[:-1] & z[1:]).mean()
+    assert overlap == pytest.approx(RATE**2, rel=0.03)
+    assert (z[:-1] & z[:-1]).mean() != pytest.approx(RATE**2, rel=0.03)
+
+
+def test_small_rates_reach_far_and_positions_increase():
+    positions, sizes = draw_batches(1_000_000, 1e-5, 3000, np.random.default_rng(5))
+    assert sizes.mean() == pytest.approx(10, rel=0.03) and sizes.var() == pytest.approx(10, rel=0.12)
+    for row, size in zip(positions[:50], sizes[:50], strict=True):
+        assert np.all(np.diff(row[:size]) > 0) and row.max() < 1_000_000
+    inside = np.arange(positions.shape[1]) < sizes[:, None]
+    members = positions[inside]
+    assert members.mean() == pytest.approx(500_000, rel=0.02)
+
+
+def test_full_batches_hold_everyone():
+    positions, sizes = draw_batches(7, 1.0, 3, np.random.default_rng(0))
+    assert np.array_equal(positions, np.tile(np.arange(7), (3, 1))) and np.all(sizes == 7)
+    assert buffer_size(10, 0.9) == 10
+
+
+def test_blocks_are_balanced_for_any_n():
+    assert np.array_equal(np.unique(block_of_position(65_023, 5)), np.arange(5))
+    for n, s in [(65_023, 5), (10, 10), (11, 3), (97_397, 20)]:
+        sizes = block_sizes(n, s)
+        assert sizes.sum() == n and sizes.max() - sizes.min() <= 1 and sizes.min() == n // s
+
+
+def dirichlet_moments(draws):
+    return draws.mean(axis=0), draws.var(axis=0)
+
+
+@pytest.mark.parametrize("pseudo, alpha", [(0, 0.0), (3, 6.0)])
+def test_weights_have_dirichlet_moments_and_a_wrong_concentration_does_not(pseudo, alpha):
+    m = Mechanism(n=100, blocks=5, gamma=0.7, alpha=alpha, sampling_rate=0.1, steps=1, clip=1.0)
+    u = draw_weights(m, pseudo, 60_000, np.random.default_rng(6))
+    assert u.shape == (60_000, 5 + pseudo) and u.sum(axis=1) == pytest.approx(1.0)
+
+    def fits(gamma):
+        shape = np.append(np.full(5, gamma), np.full(pseudo, alpha / max(pseudo, 1)))
+        total = shape.sum()
+        mean = shape / total
+        got_mean, got_var = dirichlet_moments(u)
+        return np.allclose(got_mean, mean, rtol=0.03) and np.allclose(
+            got_var, mean * (1 - mean) / (total + 1), rtol=0.05
+        )
+
+    assert fits(0.7) and not fits(1.0)
+
+
+def test_constant_weights_for_one_block():
+    m = Mechanism(n=100, blocks=1, sampling_rate=0.1, steps=1, clip=1.0)
+    assert np.array_equal(draw_weights(m, 0, 4, np.random.default_rng(0)), np.ones((4, 1)))
+
+
+def test_streams_differ_from_each_other_and_from_run_to_run():
+    a, b = Randomness.create(), Randomness.create()
+    draws = [g.standard_normal(4).tolist() for g in (a.public, a.secret, b.public, b.secret)]
+    assert len({tuple(d) for d in draws}) == 4 and a.source == "operating system"
+    same = [Randomness.create(3).secret.standard_normal(4).tolist() for _ in range(2)]
+    assert same[0] == same[1] and Randomness.create(3).source == "insecure seed"

@@ -1,0 +1,103 @@
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pgbb
+
+SCHEMA = """
+[columns]
+x = { range = [-1, 1] }
+y = { range = [-5, 5] }
+g = { levels = ["north", "south"] }
+"""
+BASE = ["--epsilon", "1", "--delta", "1e-6", "--steps", "40", "--blocks", "5", "-q", "0.2"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("fit")
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, 500)
+    data = pd.DataFrame({"x": x, "y": x + rng.normal(0, 0.3, 500), "g": rng.choice(["north", "south"], 500)})
+    data.loc[3, "y"] = np.nan
+    data.to_csv(path / "d.csv", index=False)
+    data.to_parquet(path / "d.parquet")
+    (path / "s.toml").write_text(SCHEMA)
+    return path
+
+
+def run(*arguments, cwd):
+    return subprocess.run([sys.executable, "-m", "pgbb", *arguments], capture_output=True, text=True, cwd=cwd)
+
+
+def test_fit_show_sample_plot_verify_go_round(folder):
+    done = run("fit", "d.csv", "-s", "s.toml", "-f", "y ~ x + g", "--taus", ".2,.8", *BASE, "-o", "r.pgbb", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "g[T.south]" in done.stdout and "written to r.pgbb" in done.stdout
+    for command in (
+        ["show", "r.pgbb", "--tau", ".2"],
+        ["sample", "r.pgbb", "-m", "10", "--tau", ".2,.8", "--out", "draws.csv"],
+        ["plot", "r.pgbb", "--out", "r.png"],
+        ["verify", "r.pgbb"],
+        ["check", "d.csv", "-s", "s.toml"],
+    ):
+        step = run(*command, cwd=folder)
+        assert step.returncode == 0, (command, step.stderr)
+    assert (folder / "r.png").stat().st_size > 10_000 and len(pd.read_csv(folder / "draws.csv")) == 10
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        ["-f", "y ~ x", "--family", "huber"],
+        ["--family", "mean", "--column", "y", "--scale", "0.5"],
+        ["-f", "y ~ x", "--interval", ".1,.9"],
+    ],
+)
+def test_other_families_fit_from_the_command_line(folder, extra, tmp_path):
+    out = tmp_path / "r.pgbb"
+    done = run("fit", "d.parquet", "-s", "s.toml", *extra, *BASE, "-o", str(out), "--quiet", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert pgbb.load(out).verify().ok and done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "change, word",
+    [
+        (["-f", "y ~ nope"], "nope"),
+        (["-f", "y ~ scale(x)"], "scale"),
+        (["-f", "y ~~ x"], "formula"),
+        (["-f", "y ~ x", "--taus", "0,.5"], "taus"),
+        (["-f", "y ~ x", "--taus", "a"], "taus"),
+        (["-f", "y ~ x", "--epsilon", "0"], "epsilon"),
+        (["-f", "y ~ x", "--blocks", "501"], "blocks"),
+        (["-f", "y ~ x", "--family", "cox"], "family"),
+        (["-f", "y ~ x", "--insecure-seed", "1"], "not private"),
+        (["--family", "mean"], "column"),
+        ([], "formula"),
+    ],
+)
+def test_a_mistake_gets_one_paragraph_exit_code_two_and_no_file(folder, change, word, tmp_path):
+    out = tmp_path / "r.pgbb"
+    done = run("fit", "d.csv", "-s", "s.toml", *BASE, "-o", str(out), *change, cwd=folder)
+    assert done.returncode == 2, done.stderr
+    assert word in done.stderr and "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_file_or_a_missing_folder_is_noticed_before_spending(folder, tmp_path):
+    (tmp_path / "r.pgbb").write_bytes(b"keep me")
+    for out in (tmp_path / "r.pgbb", tmp_path / "none" / "r.pgbb", tmp_path / "r.zip"):
+        done = run("fit", "d.csv", "-s", "s.toml", "-f", "y ~ x", *BASE, "-o", str(out), cwd=folder)
+        assert done.returncode == 2 and "--out" in done.stderr
+    assert (tmp_path / "r.pgbb").read_bytes() == b"keep me"
+
+
+def test_a_corrupt_release_fails_in_one_line(folder, tmp_path):
+    (tmp_path / "bad.pgbb").write_bytes(b"PK\x03\x04 nonsense")
+    for command in ("show", "verify"):
+        done = run(command, str(tmp_path / "bad.pgbb"), cwd=folder)
+        assert done.returncode == 2 and done.stderr.startswith("error: ") and "Traceback" not in done.stderr
