@@ -22,7 +22,7 @@ lint: $(VENV)/.installed-test
 	$(BIN)/mypy
 
 demo: $(VENV)/.installed-demo
-	$(BIN)/pgbb plan --n 10000 --epsilon 1 --delta 1e-5 --blocks 20 --clip 2.386 --dim 4
+	$(BIN)/pgbb demo --out demo-output
 
 bench: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/accountant.py

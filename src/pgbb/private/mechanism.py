@@ -10,7 +10,7 @@ runs: blocks, concentration, rate, steps, draws and clip are read from it.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +19,10 @@ import numpy as np
 from pgbb.accountant import Mechanism
 from pgbb.errors import PgbbError
 from pgbb.models import Problem
-from pgbb.private.records import Records
 from pgbb.private.sampling import Randomness, block_sizes, buffer_size, draw_batches, draw_weights
+
+if TYPE_CHECKING:
+    from pgbb.private.records import Records  # needs pandas, which a machine that only trains may lack
 
 __all__ = ["Data", "Session", "Step", "answer", "place", "run_many"]
 
@@ -137,7 +139,7 @@ class Session:
 
     def __init__(
         self,
-        records: Records,
+        records: "Records",
         problem: Problem,
         mechanism: Mechanism,
         sigma: float,

@@ -1,0 +1,174 @@
+"""Speed of training: Algorithm 1 against a plain PyTorch loop, a large step against `numpy.take`, memory, draws.
+
+    pip install -e '.[bench]' && python benchmarks/training.py [loop|step|memory|draws]
+
+Ratios are of two things measured in one run on the same machine. Compilation
+is reported apart.
+"""
+
+import resource
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+
+N, STEPS, BLOCKS, RATE = 10_000, 10_000, 20, 0.1
+
+
+def _data(n: int, p: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (n, p)).astype(np.float32)
+    return x, (x[:, :3] @ np.array([1.5, -1.5, 1.0], np.float32) + rng.standard_normal(n).astype(np.float32))
+
+
+def _session(n: int, p: int, steps: int, draws: int, rate: float, blocks: int):
+    from pgbb import HuberRegression, Range, Schema
+    from pgbb.accountant import Mechanism
+    from pgbb.private.mechanism import Session
+    from pgbb.private.records import Records
+    from pgbb.private.sampling import Randomness
+
+    names = [f"x{i}" for i in range(p)]
+    schema = Schema(y=Range(-20, 20), **{name: Range(-1, 1) for name in names})
+    problem = HuberRegression("y ~ " + " + ".join(names) + " - 1").prepare(schema)
+    x, y = _data(n, p)
+    records = Records(x, y, np.ones(n, np.float32), np.ones(n, bool))
+    mechanism = Mechanism(n=n, blocks=blocks, sampling_rate=rate, steps=steps, draws_per_step=draws, clip=problem.clip)
+    return lambda seed: Session(records, problem, mechanism, 0.02, Randomness.create(seed))
+
+
+def jax_loop() -> tuple[float, float]:
+    from pgbb.training import train
+
+    make = _session(N, 3, STEPS, 1, RATE, BLOCKS)
+    times = []
+    for seed in range(3):
+        begin = time.perf_counter()
+        train(make(seed))
+        times.append(time.perf_counter() - begin)
+    return min(times[1:]), times[0] - min(times[1:])
+
+
+def torch_loop() -> float:
+    """Algorithm 1 as one would first write it in PyTorch: the same network, optimiser, batches and answers."""
+    import torch
+
+    torch.set_num_threads(2)
+    torch.manual_seed(0)
+    x, y = (torch.from_numpy(a) for a in _data(N, 3))
+    block = torch.arange(N) * BLOCKS // N
+    gamma = torch.distributions.Dirichlet(torch.full((BLOCKS,), 0.9))
+    layers = torch.nn.ModuleList(
+        [torch.nn.Linear(BLOCKS, 256)] + [torch.nn.Linear(256 + BLOCKS, 256) for _ in range(2)]
+    )
+    head = torch.nn.Linear(256 + BLOCKS, 4)
+    optimiser = torch.optim.Adam([*layers.parameters(), *head.parameters()], lr=1e-3)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, STEPS, eta_min=1e-5)
+    begin = time.perf_counter()
+    for _ in range(STEPS):
+        u = gamma.sample()
+        h = u
+        for layer in layers:
+            h = torch.cat([torch.relu(layer(h)), u])
+        theta = 5 * torch.tanh(head(h) / 20) + torch.tensor([0.0, 0.0, 0.0, 5.1])
+        with torch.no_grad():
+            batch = torch.nonzero(torch.rand(N) < RATE).squeeze(1)
+            xb, yb, w = x[batch], y[batch], u[block[batch]] * BLOCKS / N
+            z = (yb - xb @ theta[:-1]) / theta[-1]
+            psi = z.clamp(-1.345, 1.345)
+            gradient = torch.cat([-psi[:, None] * xb, (0.71 - psi[:, None] ** 2) / 2], dim=1)
+            gradient = gradient * (2.3935 / gradient.norm(dim=1).clamp(min=1e-12)).clamp(max=1.0)[:, None]
+            answer = w @ gradient + 0.02 * torch.randn(4)
+        optimiser.zero_grad()
+        theta.backward(answer)
+        optimiser.step()
+        schedule.step()
+    return time.perf_counter() - begin
+
+
+def loop() -> None:
+    ours, compilation = jax_loop()
+    theirs = torch_loop()
+    print(f"Algorithm 1, n = {N:,}, T = {STEPS:,}, K = 1, q = {RATE}, S = {BLOCKS}")
+    print(f"  pgbb          {ours:6.2f} s  (compilation {compilation:.2f} s, apart)")
+    print(f"  PyTorch loop  {theirs:6.2f} s")
+    print(f"  ratio         {theirs / ours:6.2f}")
+
+
+def step() -> None:
+    from pgbb.private.sampling import draw_batches
+    from pgbb.training import train
+
+    n, p, draws, rate, steps = 1_940_000, 14, 5, 0.01, 100
+    x, _ = _data(n, p)
+    positions, sizes = draw_batches(n, rate, draws * 20, np.random.default_rng(0))
+    rows = [q[:s] for q, s in zip(positions, sizes, strict=True)]
+    copies = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        for r in rows:
+            np.take(x, r, axis=0)
+        copies.append((time.perf_counter() - begin) / 20)
+    make = _session(n, p, steps, draws, rate, 5)
+    times = []
+    for seed in range(3):
+        session = make(seed)
+        begin = time.perf_counter()
+        train(session)
+        times.append((time.perf_counter() - begin) / steps)
+    ours, copy = min(times[1:]), min(copies)
+    print(f"one step, n = {n:,}, p = {p}, q = {rate}, K = {draws} ({int(n * rate * draws):,} rows)")
+    print(f"  pgbb         {ours * 1e3:6.2f} ms, sampling, noise, gradients and update included")
+    print(f"  numpy.take   {copy * 1e3:6.2f} ms, to copy the same rows")
+    print(f"  ratio        {ours / copy:6.2f}")
+
+
+def _peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def memory() -> None:
+    if len(sys.argv) > 2:  # in a process of its own
+        from pgbb.training import train
+
+        n, p = 1_940_000, 14
+        train(_session(1000, p, 20, 5, 0.5, 5)(0))
+        before = _peak()
+        train(_session(n, p, 20, 5, 0.01, 5)(0))
+        matrix = n * p * 4 / 2**20
+        print(
+            f"memory, n = {n:,}, p = {p}: design matrix {matrix:.0f} MiB, "
+            f"peak {_peak() - before:.0f} MiB more than idle"
+        )
+        print(f"  ratio        {(_peak() - before) / matrix:6.2f}")
+    else:
+        subprocess.run([sys.executable, __file__, "memory", "child"], check=True)
+
+
+def draws() -> None:
+    import tempfile
+    from pathlib import Path
+
+    import pgbb
+
+    x, y = _data(2000, 3)
+    frame = pd.DataFrame({"x0": x[:, 0], "x1": x[:, 1], "y": y})
+    schema = pgbb.Schema(x0=pgbb.Range(-1, 1), x1=pgbb.Range(-1, 1), y=pgbb.Range(-20, 20))
+    release = pgbb.fit(
+        pgbb.QuantileRegression("y ~ x0 + x1", taus=[0.1, 0.5, 0.9]), frame, schema=schema, epsilon=1.0, delta=1e-6,
+        blocks=20, steps=50,
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        loaded = pgbb.load(release.save(Path(folder) / "r.pgbb"))
+        loaded.sample(2000, tau=0.5)
+        begin = time.perf_counter()
+        loaded.sample(2000, tau=0.5)
+        print(f"2,000 draws from a loaded release: {time.perf_counter() - begin:.4f} s after the first call")
+
+
+if __name__ == "__main__":
+    commands = {"loop": loop, "step": step, "memory": memory, "draws": draws}
+    for name in sys.argv[1:2] or list(commands):
+        commands[name]()
