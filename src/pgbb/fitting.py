@@ -136,7 +136,9 @@ def fit(
     public_part, extra_blocks = None, 0
     if pseudo is not None:
         public_part, extra_blocks = _pseudo_gradient(pseudo, problem, schema, mechanism, pseudo_blocks)
-    session = Session(records, problem, mechanism, sigma, randomness, pseudo_blocks=extra_blocks, reshuffle=reshuffle)
+    session = Session(
+        records, problem, mechanism, sigma, randomness, pseudo_blocks=extra_blocks, reshuffle=reshuffle, consume=True
+    )
     trained = train(
         session,
         Settings(learning_rate=learning_rate, average_from=average_from, operator_norm=operator_norm),

@@ -78,9 +78,10 @@ class Problem:
     """A model bound to a public schema, in internal coordinates.
 
     The gradient of record i is the vector (score_i·x_i, extra_i), where `score`
-    maps (xp, θ, x, y, index) to the pair (score, extra), xp being a numpy-like
-    module and rows stacked; or, for a custom loss, `gradient` maps
-    (θ, rows, index) to an array of rows. θ_original = transform @ θ + offset.
+    maps (xp, θ, xᵀθ, y, index) to the pair (score, extra) of arrays over records,
+    xp being a numpy-like module, and extra is None or one more component; or,
+    for a custom loss, `gradient` maps (θ, rows, index) to an array of rows.
+    θ_original = transform @ θ + offset.
     """
 
     kind: str
@@ -211,8 +212,8 @@ class QuantileRegression:
             steepest = max(max(t, 1 - t) for t in self.taus)
         bandwidth = self.bandwidth
 
-        def score(xp: Any, theta: Any, x: Any, y: Any, tau: Any) -> tuple[Any, None]:
-            return (1 - tau) - _normal_cdf(xp, (y - x @ theta) / bandwidth), None
+        def score(xp: Any, theta: Any, linear: Any, y: Any, tau: Any) -> tuple[Any, None]:
+            return (1 - tau) - _normal_cdf(xp, (y - linear) / bandwidth), None
 
         return Problem(
             kind="quantile",
@@ -268,11 +269,9 @@ class HuberRegression:
         clip = max(kappa / 2, math.sqrt(c2 * design.norm_bound**2 + (c2 - kappa) ** 2 / 4))
         c = self.c
 
-        def score(xp: Any, theta: Any, x: Any, y: Any, _: Any) -> tuple[Any, Any]:
-            scale = theta[-1]
-            z = (y - x @ theta[:-1]) / scale
-            psi = xp.clip(z, -c, c)
-            return -psi, (kappa - psi**2)[:, None] / 2
+        def score(xp: Any, theta: Any, linear: Any, y: Any, _: Any) -> tuple[Any, Any]:
+            psi = xp.clip((y - linear) / theta[-1], -c, c)
+            return -psi, (kappa - psi**2) / 2
 
         p = len(design.names)
         transform = np.eye(p + 1)
@@ -318,8 +317,8 @@ class LogisticRegression:
         design, _, _ = _regression(self.formula, schema, flag=True)
         p = len(design.names)
 
-        def score(xp: Any, theta: Any, x: Any, y: Any, _: Any) -> tuple[Any, None]:
-            return 0.5 * (1 + xp.tanh(0.5 * (x @ theta))) - y, None
+        def score(xp: Any, theta: Any, linear: Any, y: Any, _: Any) -> tuple[Any, None]:
+            return 0.5 * (1 + xp.tanh(0.5 * linear)) - y, None
 
         return Problem(
             kind="logistic",
@@ -377,8 +376,8 @@ class Mean:
             low = max(low, 1e-3 * high)
         scale, gaussian = self.scale, self.family == "gaussian"
 
-        def score(xp: Any, theta: Any, x: Any, y: Any, _: Any) -> tuple[Any, None]:
-            m = theta[0]
+        def score(xp: Any, theta: Any, linear: Any, y: Any, _: Any) -> tuple[Any, None]:
+            m = linear  # the design is the constant 1
             return ((m - y) / scale**2 if gaussian else (1 - y / m) / m), None  # type: ignore[operator]
 
         return Problem(

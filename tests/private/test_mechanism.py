@@ -104,7 +104,7 @@ def test_one_record_never_exceeds_the_clip_and_the_bound_is_attained_where_it_ca
     records = records_for(pd.concat([data, corners], ignore_index=True), problem, SCHEMA)
     from pgbb.private.mechanism import answer, place
 
-    placed = place(records.x, records.y - problem.shift, records.weight, records.valid, np.arange(records.n))
+    placed = place(records, problem.shift, None)
     rng = np.random.default_rng(0)
     levels = problem.index.levels if problem.index else (0.0,)
     one = jax.jit(

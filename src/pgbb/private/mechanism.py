@@ -8,6 +8,7 @@ runs: blocks, concentration, rate, steps, draws and clip are read from it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,60 +28,73 @@ if TYPE_CHECKING:
 __all__ = ["Data", "Session", "Step", "answer", "place", "run_many"]
 
 _SAFETY = 1 - 1e-6  # records are clipped to C(1 − 1e-6): single precision cannot exceed C
-_CHUNK_CELLS = 2**24  # batch positions drawn ahead at once
+_CHUNK_CELLS = 2**21  # batch positions drawn ahead at once
 
 
 @dataclass(frozen=True)
 class Data:
-    """Records on the device, in the order of the secret partition: block of row i is ⌊iS/n⌋."""
+    """Records on the device, one packed row each: x, response − shift, survey weight (0 if invalid), ‖x‖².
 
-    x: jax.Array
-    y: jax.Array
-    weight: jax.Array  # survey weight in [0, 1], zero for invalid records
+    Rows are in the order of the secret partition: the block of row i is ⌊iS/n⌋.
+    """
+
+    rows: jax.Array
     n: int
 
 
-jax.tree_util.register_dataclass(Data, data_fields=["x", "y", "weight"], meta_fields=["n"])
+jax.tree_util.register_dataclass(Data, data_fields=["rows"], meta_fields=["n"])
 
 
-def place(x: Any, y: Any, weight: Any, valid: Any, order: Any) -> Data:
-    """Put records on the device in the given order; invalid ones keep their place with weight zero."""
-    keep = np.asarray(valid)[order]
-    return Data(
-        x=jnp.asarray(np.asarray(x, np.float32)[order]),
-        y=jnp.asarray(np.asarray(y, np.float32)[order]),
-        weight=jnp.asarray(np.where(keep, np.asarray(weight, np.float32)[order], 0).astype(np.float32)),
-        n=len(order),
-    )
+def place(records: "Records", shift: float, order: np.random.Generator | None, *, consume: bool = False) -> Data:
+    """Put records on the device, shuffled in place by `order`, or as they are; `consume` spares a copy.
+
+    A shuffle of whole rows needs no second array: the design exists once.
+    """
+    rows = records.rows if consume else _copy(records.rows)
+    rows[:, -3] -= shift
+    if order is not None:
+        order.shuffle(rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1])))[:, 0])
+    return Data(rows=jax.device_put(rows, may_alias=True), n=len(rows))
+
+
+def _copy(rows: Any) -> Any:
+    from pgbb.private.records import EXTRA, packed
+
+    out = packed(rows.shape[0], rows.shape[1] - EXTRA)
+    out[:] = rows
+    return out
 
 
 def answer(problem: Problem, data: Data, rows: Any, weight: Any, theta: Any, index: Any) -> Any:
     """Σ over `rows` of weight · clipped gradient at θ, without noise; shape (d,).
 
     Each record's gradient is made finite, multiplied by its survey weight and
-    clipped to norm C(1 − 1e-6), whatever the model's own bound says.
+    clipped to norm C(1 − 1e-6), whatever the model's own bound says. For a model
+    with scores the gradient is (score·x, extra), and its norm follows from the
+    stored ‖x‖²; θ is padded with zeros so that the packed rows need no slicing.
     """
-    x, y, survey = data.x[rows], data.y[rows], data.weight[rows]
+    packed = data.rows.at[rows].get(mode="promise_in_bounds")
+    p = packed.shape[1] - 3
+    y, survey, square_x = packed[:, p], packed[:, p + 1], packed[:, p + 2]
     limit = problem.clip * _SAFETY
     if problem.gradient is not None:
-        full = problem.gradient(theta, x, index) * survey[:, None]
+        full = problem.gradient(theta, packed[:, :p], index) * survey[:, None]
         full = jnp.where(jnp.all(jnp.isfinite(full), axis=1, keepdims=True), full, 0.0)
         norm = jnp.sqrt(jnp.sum(full**2, axis=1))
-        factor = weight * jnp.minimum(1.0, limit / jnp.maximum(norm, 1e-30))
-        return full.T @ factor
+        return (weight * jnp.minimum(1.0, limit / jnp.maximum(norm, 1e-30))) @ full
     assert problem.score is not None
-    score, extra = problem.score(jnp, theta, x, y, index)
-    square = score**2 * jnp.sum(x**2, axis=1)
+    linear = packed @ jnp.concatenate([theta[:p], jnp.zeros(3, theta.dtype)])
+    score, extra = problem.score(jnp, theta, linear, y, index)
+    square = score**2 * square_x
     if extra is not None:
-        square = square + jnp.sum(extra**2, axis=1)
+        square = square + extra**2
     norm = jnp.sqrt(square) * survey
     finite = jnp.isfinite(norm)
     factor = jnp.where(finite, weight * survey * jnp.minimum(1.0, limit / jnp.maximum(norm, 1e-30)), 0.0)
-    score = jnp.where(finite, score, 0.0)
-    total = (factor * score) @ x
-    if extra is not None:
-        total = jnp.concatenate([total, factor @ jnp.where(finite[:, None], extra, 0.0)])
-    return total
+    total = (jnp.where(finite, score, 0.0) * factor) @ packed
+    if extra is None:
+        return total[:p]
+    return jnp.append(total[:p], factor @ jnp.where(finite, extra, 0.0))
 
 
 Step = Callable[[Any, dict[str, Any], Callable[[Any], Any]], tuple[Any, Any]]
@@ -133,7 +147,8 @@ def _run_many(
 class Session:
     """One run of a mechanism on one set of records: T·K answers at noise σ, and no more.
 
-    Holds the records out of sight. What is public about it: `problem`,
+    Holds the records out of sight; with `consume` it takes their memory over
+    instead of a copy. What is public about it: `problem`,
     `mechanism`, `sigma`, `pseudo_blocks`, `reshuffle` and `randomness.public`.
     """
 
@@ -147,6 +162,7 @@ class Session:
         *,
         pseudo_blocks: int = 0,
         reshuffle: bool = False,
+        consume: bool = False,
     ) -> None:
         if records.n != mechanism.n:
             raise PgbbError(f"the mechanism is described for n = {mechanism.n} records, but {records.n} were loaded.")
@@ -154,13 +170,7 @@ class Session:
             raise PgbbError(f"the mechanism certifies C = {mechanism.clip:g}, but the model clips at {problem.clip:g}.")
         self.problem, self.mechanism, self.sigma = problem, mechanism, sigma
         self.randomness, self.pseudo_blocks, self.reshuffle = randomness, pseudo_blocks, reshuffle
-        self._data = place(
-            records.x,
-            records.y - problem.shift,
-            records.weight,
-            records.valid,
-            randomness.secret.permutation(records.n),
-        )
+        self._data = place(records, problem.shift, randomness.secret, consume=consume)
         self._spent = False
 
     def run(self, state: Any, step: Step, *, chunk: int | None = None) -> Iterator[tuple[int, Any, Any]]:
@@ -209,15 +219,22 @@ def _drive(sessions: list[Session], state: Any, step: Step, chunk: int | None, *
     cells = buffer_size(m.n, m.sampling_rate) * m.draws_per_step * len(sessions)
     chunk = chunk or max(1, min(500, _CHUNK_CELLS // cells))
     data = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[s._data for s in sessions]) if many else first._data
-    done = 0
-    while done < m.steps:
-        count = min(chunk, m.steps - done)
-        drawn = [s._draw(count, done) for s in sessions]
-        if many:
-            inputs = {name: jnp.asarray(np.stack([d[name] for d in drawn])) for name in drawn[0]}
-            state, out = _run_many(state, data, sizes, inputs, problem, m, step)
-        else:
-            inputs = {name: jnp.asarray(value) for name, value in drawn[0].items()}
-            state, out = _run_one(state, data, sizes, inputs, problem, m, step)
-        done += count
-        yield done, state, out
+    starts = list(range(0, m.steps, chunk))
+
+    def draw(start: int) -> list[dict[str, np.ndarray]]:
+        return [s._draw(min(chunk, m.steps - start), start) for s in sessions]
+
+    with ThreadPoolExecutor(max_workers=1) as drawing:  # the next chunk is drawn while this one runs
+        ahead = drawing.submit(draw, 0)
+        for i, start in enumerate(starts):
+            drawn = ahead.result()
+            if i + 1 < len(starts):
+                ahead = drawing.submit(draw, starts[i + 1])
+            if many:
+                inputs = {name: jnp.asarray(np.stack([d[name] for d in drawn])) for name in drawn[0]}
+                state, out = _run_many(state, data, sizes, inputs, problem, m, step)
+            else:
+                inputs = {name: jnp.asarray(value) for name, value in drawn[0].items()}
+                state, out = _run_one(state, data, sizes, inputs, problem, m, step)
+            jax.block_until_ready(state)  # type: ignore[no-untyped-call]
+            yield min(start + chunk, m.steps), state, out

@@ -4,7 +4,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from pgbb.accountant import Mechanism
 from pgbb.models import Problem
@@ -22,7 +21,7 @@ def gradient_of(records: Records, problem: Problem, mechanism: Mechanism, blocks
     hold each record with probability q.
     """
     n = records.n
-    data = place(records.x, records.y - problem.shift, records.weight, records.valid, np.arange(n))
+    data = place(records, problem.shift, None)
     block = jnp.asarray(block_of_position(n, blocks))
     sizes = jnp.asarray(block_sizes(n, blocks), jnp.float32)
     rows, first, rate = jnp.arange(n), mechanism.blocks, mechanism.sampling_rate

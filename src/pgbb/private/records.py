@@ -8,7 +8,7 @@ values are clamped, and a record with an unusable cell keeps its place with
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -24,16 +24,57 @@ Source: TypeAlias = pd.DataFrame | str | Path
 Bools = NDArray[np.bool_]
 Singles = NDArray[np.float32]
 
+_CHUNK = 2**15  # records encoded at once
+
+
+EXTRA = 3  # columns after x in the packed rows: response, weight, squared norm of x
+
+
+def packed(n: int, p: int) -> Singles:
+    """An empty (n, p + 3) array, aligned so that JAX can use it without a copy."""
+    size, edge = n * (p + EXTRA), 16  # 16 singles are a cache line of 64 bytes
+    raw = np.empty(size + edge, dtype=np.float32)
+    start = (-(raw.ctypes.data // 4)) % edge
+    return raw[start : start + size].reshape(n, p + EXTRA)
+
 
 class _Arrays:
-    """What both kinds of records hold; neither is the other, and neither shows a value."""
+    """What both kinds of records hold; neither is the other, and neither shows a value.
 
-    __slots__ = ("valid", "weight", "x", "y")
+    One packed array (n, p + 3) holds x, y, weight and ‖x‖² of a record side by
+    side, so that a batch is one gather; `x`, `y` and `weight` are views of it.
+    """
+
+    __slots__ = ("rows", "valid")
 
     def __init__(self, x: Singles, y: Singles, weight: Singles, valid: Bools) -> None:
         if x.ndim != 2 or not len(x) == len(y) == len(weight) == len(valid):
             raise PgbbError("x must be (n, p), and y, weight and valid (n,), with one and the same n.")
-        self.x, self.y, self.weight, self.valid = x, y, weight, valid
+        self.rows, self.valid = packed(*x.shape), valid
+        self.rows[:, : x.shape[1]], self.rows[:, -3], self.rows[:, -2] = x, y, weight
+        self.rows[:, -1] = np.einsum("ij,ij->i", x, x)
+
+    @classmethod
+    def from_rows(cls, rows: Singles, valid: Bools) -> Self:
+        """From a packed array, which is taken over, not copied."""
+        made = cls.__new__(cls)
+        made.rows, made.valid = rows, valid
+        return made
+
+    @property
+    def x(self) -> Singles:
+        """The mapped design, (n, p)."""
+        return self.rows[:, :-EXTRA]
+
+    @property
+    def y(self) -> Singles:
+        """The response."""
+        return self.rows[:, -3]
+
+    @property
+    def weight(self) -> Singles:
+        """The survey weight."""
+        return self.rows[:, -2]
 
     @property
     def n(self) -> int:
@@ -63,7 +104,7 @@ class Records(_Arrays):
 
     def as_non_private(self) -> "NonPrivateRecords":
         """The same arrays for computations without any privacy: what comes of them must not be published."""
-        return NonPrivateRecords(self.x, self.y, self.weight, self.valid)
+        return NonPrivateRecords.from_rows(self.rows, self.valid)
 
 
 class NonPrivateRecords(_Arrays):
@@ -117,17 +158,21 @@ def load(source: Source, design: Design, schema: Schema, weights: str | None = N
                 f"Declare {weights} = Range(0, high) with a public high."
             )
     names = list(dict.fromkeys([*design.columns, design.response, *([] if weights is None else [weights])]))
-    data = load_columns(source, schema, names)
-    bad = ~data.valid
-    x = design.matrix(data.values)
-    x[bad] = 0
-    y = data.values[design.response].astype(np.float32)
-    if weights is None:
-        weight = np.ones(data.n, dtype=np.float32)
-    else:
-        weight = (data.values[weights] / schema[weights].bounds[1]).astype(np.float32)  # type: ignore[union-attr]
-    weight[bad] = 0
-    return Records(x, y, weight, data.valid)
+    frame = _typed_frame(source, schema, names)
+    n, p = len(frame), len(design.names)
+    rows, valid = packed(n, p), np.empty(n, dtype=np.bool_)
+    for start in range(0, n, _CHUNK):  # bounded memory: the design exists once, in single precision
+        part = slice(start, min(start + _CHUNK, n))
+        data = _clamped(frame.iloc[part], schema, names)
+        bad = ~data.valid
+        x = design.matrix(data.values)
+        x[bad] = 0
+        rows[part, :p], rows[part, p] = x, data.values[design.response]
+        rows[part, p + 1] = 1.0 if weights is None else data.values[weights] / schema[weights].bounds[1]  # type: ignore[union-attr]
+        rows[part, p + 1][bad] = 0
+        rows[part, p + 2] = np.einsum("ij,ij->i", x, x)
+        valid[part] = data.valid
+    return Records.from_rows(rows, valid)
 
 
 def load_columns(source: Source, schema: Schema, names: Sequence[str]) -> Columns:
@@ -137,6 +182,11 @@ def load_columns(source: Source, schema: Schema, names: Sequence[str]) -> Column
     >>> data.values["x"].tolist(), data.valid.tolist()
     ([4.0, 2.0, 1.0], [True, False, True])
     """
+    return _clamped(_typed_frame(source, schema, names), schema, names)
+
+
+def _typed_frame(source: Source, schema: Schema, names: Sequence[str]) -> pd.DataFrame:
+    """The named columns as they are, refused if a dtype cannot hold what is declared."""
     frame = read_frame(source, names, schema)
     wrong = {name: why for name in names if (why := _dtype_problem(frame[name], schema[name]))}
     if wrong:
@@ -145,6 +195,10 @@ def load_columns(source: Source, schema: Schema, names: Sequence[str]) -> Column
             f"wrong dtype: {'; '.join(f'column {name!r} {why}' for name, why in wrong.items())}. Convert it first, "
             f"for example frame[{first!r}] = pandas.to_numeric(frame[{first!r}], errors='coerce'), or declare Levels."
         )
+    return frame
+
+
+def _clamped(frame: pd.DataFrame, schema: Schema, names: Sequence[str]) -> Columns:
     values = {}
     valid = np.ones(len(frame), dtype=np.bool_)
     for name in names:
@@ -232,7 +286,7 @@ _Fetch = Callable[[list[str], Schema], pd.DataFrame]
 def _open(source: Source) -> tuple[list[Any], _Fetch]:
     """Column names, and a function that reads some of them."""
     if isinstance(source, pd.DataFrame):
-        return list(source.columns), lambda names, _: source[names]
+        return list(source.columns), lambda names, _: source  # no copy: columns are taken one by one
     if not isinstance(source, str | Path):
         raise InvalidValue(
             f"data is a {type(source).__name__}, it must be a pandas DataFrame or the path of a file. "

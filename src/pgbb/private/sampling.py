@@ -75,19 +75,21 @@ def draw_batches(n: int, rate: float, count: int, rng: np.random.Generator) -> t
         everyone = np.broadcast_to(np.arange(n, dtype=np.int32), (count, n))
         return np.ascontiguousarray(everyone), np.full(count, n, dtype=np.int32)
     scale = -1.0 / math.log1p(-rate)
-    positions = np.empty((count, size), dtype=np.int32)
+    positions = np.empty((count, size + 1), dtype=np.int32)
     sizes = np.empty(count, dtype=np.int32)
-    todo = np.arange(count)
-    while len(todo):
-        gaps = rng.standard_exponential((len(todo), size + 1))
-        gaps *= scale
-        np.floor(gaps, out=gaps)
-        gaps += 1
-        ends = np.cumsum(gaps, axis=1, out=gaps)
+    gaps = np.empty(size + 1)
+    for i in range(count):
+        inside = size + 1
+        while inside > size:  # redraw on overflow
+            rng.standard_exponential(out=gaps)
+            np.multiply(gaps, scale, out=gaps)
+            np.minimum(gaps, n, out=gaps)  # a gap of n ends the batch as surely as a longer one
+            steps = gaps.astype(np.int64)  # truncation is ⌊E·scale⌋
+            steps += 1
+            ends = np.cumsum(steps)
+            inside = int(np.searchsorted(ends, n, side="right"))  # members are ends − 1 < n
         ends -= 1
-        inside = (ends < n).sum(axis=1)
-        complete = inside <= size
-        positions[todo[complete]] = np.minimum(ends[complete, :size], n - 1)
-        sizes[todo[complete]] = inside[complete]
-        todo = todo[~complete]
-    return positions, sizes
+        np.minimum(ends, n - 1, out=ends)
+        positions[i] = ends
+        sizes[i] = inside
+    return positions[:, :size], sizes
