@@ -226,3 +226,18 @@ def test_bad_frames_are_refused_without_a_value_in_the_message():
 def test_a_large_delta_is_warned_about():
     with pytest.warns(PgbbWarning, match="1/n"):
         pgbb.fit(HuberRegression("y ~ a"), frame(), epsilon=1.0, **(QUICK | {"delta": 0.01}))
+
+
+def test_diagnostics_tell_a_learned_map_from_an_unlearned_one():
+    settings = {"schema": SCHEMA, "epsilon": 1.0, "delta": 1e-6, "blocks": 5, "sampling_rate": 1.0, "insecure_seed": 1}
+    model = HuberRegression("y ~ a + b - 1")
+    learned = pgbb.fit(
+        model, frame(1000), steps=3000, draws_per_step=8, learning_rate=3e-3, non_private=True, **settings
+    )
+    assert learned.diagnostics().linear_share[["a", "b"]].min() > 0.9
+    assert pgbb.fit(model, frame(60), **(settings | {"blocks": 1}), steps=5).diagnostics().linear_share is None
+    tensors = dict(learned.payload.tensors)
+    tensors["average/kernel0"] = 30 * tensors["average/kernel0"]  # a wild map
+    wild = type(learned)(learned.model, learned.schema, learned.certificate, type(learned.payload)(
+        "generator", learned.payload.settings, tensors))  # fmt: skip
+    assert wild.diagnostics().linear_share.min() < learned.diagnostics().linear_share.min()

@@ -26,6 +26,9 @@ from pgbb.schema import Schema
 __all__ = ["METHODS", "fit"]
 
 METHODS = ("paper",)
+PARTIAL = (
+    "Intervals are those of the printed algorithm: they carry only part of the privacy noise, and can be too narrow."
+)
 
 
 def fit(
@@ -65,8 +68,8 @@ def fit(
       schema: public knowledge about the columns; bounds come from here, never from the data.
       epsilon, delta: the budget, for replacing one record. Choose δ well below 1/n.
       method: "paper".
-      blocks: S; default 10 (fewer records than 100: constant weights are wiser). More blocks follow the
-        bootstrap law more closely and cost noise in the spread.
+      blocks: S; default 5 (constant weights below 100 records). More blocks follow the bootstrap law more
+        closely where there is little noise, and learn it worse where there is much.
       steps, draws_per_step: T and K. The noise grows with √(T·K): more is not better.
       sampling_rate: q; default the rate that gives batches of about 1,000 records, at least .01.
       gamma: Dirichlet concentration; default γ*(n, S).
@@ -157,7 +160,7 @@ def fit(
     }
     if trained.transcript is not None:
         tensors |= {f"transcript/{k}": v for k, v in trained.transcript.items()}
-    notes = []
+    notes = [] if non_private else [PARTIAL]
     if reshuffle:
         notes.append("The partition was reshuffled for every answer; γ* is not calibrated for this variant.")
     if weights is not None:
@@ -207,7 +210,7 @@ def _prepare(model: Model, schema: Schema) -> Problem:
 
 
 def _default_blocks(n: int) -> int:
-    return 10 if n >= 100 else 1
+    return 5 if n >= 100 else 1
 
 
 def _pseudo_gradient(

@@ -309,12 +309,16 @@ class Diagnostics:
       crossing: share of draws in which the fit at the centre of the declared ranges crosses between two adjacent
         levels; None unless this is a quantile model with an intercept and at least two levels.
       spread_ratio: sd of the draws over the reference sd stored at the fit; None without one.
+      linear_share: share of a coefficient's variance that is linear in the block weights u. The blocked bootstrap is
+        linear in u to first order, so a share far below 1 means that the generator did not learn its law, and that the
+        spread of the draws is an artefact of training; None without blocks.
       remarks: what deserves a second look, a sentence each.
     """
 
     at_edge: Any
     crossing: Any
     spread_ratio: Any
+    linear_share: Any
     remarks: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -330,6 +334,7 @@ class Diagnostics:
             "at_edge": plain(self.at_edge),
             "crossing": plain(self.crossing),
             "spread_ratio": plain(self.spread_ratio),
+            "linear_share": plain(self.linear_share),
             "remarks": list(self.remarks),
         }
 
@@ -648,7 +653,7 @@ class Posterior:
         return arviz.from_dict(posterior=posterior, **options)
 
     def diagnostics(self, draws: int = 4000, seed: int | None = 0) -> Diagnostics:
-        """Draws at the edge of the box, crossing of quantiles, spread against the stored reference."""
+        """Draws at the edge of the box, crossing of quantiles, spread against the law of the blocked bootstrap."""
         levels = None if self.model.index is None else list(self.grid(5))
         internal = self._internal(draws, levels, seed, None)
         remarks: list[str] = []
@@ -669,7 +674,13 @@ class Posterior:
                 f"the draws spread {ratio.min():.2f} to {ratio.max():.2f} times the reference: "
                 "far from 1, do not trust the width of the intervals."
             )
-        return Diagnostics(at_edge, crossing, ratio, tuple(remarks))
+        linear = self._linear_share(internal, levels, seed)
+        if linear is not None and (linear < 0.5).any():
+            remarks.append(
+                f"as little as {linear.min():.0%} of a coefficient's variance is linear in the block weights: the "
+                "generator did not learn the law of the blocked bootstrap, so do not trust the width of the intervals."
+            )
+        return Diagnostics(at_edge, crossing, ratio, linear, tuple(remarks))
 
     def _series(self, values: Floats, levels: list[float] | None) -> pd.Series:
         """(levels, d) as a labelled series."""
@@ -705,6 +716,18 @@ class Posterior:
                 f"coefficient, with a row for each level: {sd.shape}."
             )
         return self._series(sd / expected, levels)
+
+    def _linear_share(self, internal: Floats, levels: list[float] | None, seed: int | None) -> pd.Series | None:
+        """R² of the draws on the weights that made them, which the same seed gives again."""
+        if self.payload.kind != "generator" or seed is None or self.payload.settings["blocks"] == 1:
+            return None
+        u = draw_weights(self.payload.settings, internal.shape[1], np.random.default_rng(seed))
+        if internal.shape[1] < 4 * u.shape[1]:
+            return None
+        basis, _ = np.linalg.qr(u - u.mean(axis=0))
+        centred = internal - internal.mean(axis=1, keepdims=True)
+        explained = np.square(np.einsum("ms,lmd->lsd", basis, centred)).sum(axis=1)
+        return self._series(explained / np.maximum(np.square(centred).sum(axis=1), 1e-300), levels)
 
     def _display(self, level: float = 0.95, tau: Levels = None) -> pd.DataFrame:
         """The summary that is printed: all levels, or five over an interval."""
