@@ -241,3 +241,24 @@ def test_diagnostics_tell_a_learned_map_from_an_unlearned_one():
     wild = type(learned)(learned.model, learned.schema, learned.certificate, type(learned.payload)(
         "generator", learned.payload.settings, tensors))  # fmt: skip
     assert wild.diagnostics().linear_share.min() < learned.diagnostics().linear_share.min()
+
+
+def test_replicates_side_by_side_train_as_they_do_alone():
+    from pgbb.accountant import Mechanism
+    from pgbb.private.loading import records_for
+    from pgbb.private.mechanism import Session
+    from pgbb.training import Settings, train, train_many
+
+    problem = HuberRegression("y ~ a + b").prepare(SCHEMA)
+    m = Mechanism(n=300, blocks=5, sampling_rate=0.3, steps=40, clip=problem.clip)
+    settings = Settings(width=16)
+
+    def session(seed):
+        return Session(records_for(frame(300, seed), problem, SCHEMA), problem, m, 0.05, Randomness.create(seed))
+
+    together = train_many([session(s) for s in range(3)], settings)
+    for seed, both in enumerate(together):
+        alone = train(session(seed), settings)
+        for name, value in alone.last.items():
+            assert both.last[name] == pytest.approx(value, abs=2e-3)
+    assert not np.allclose(together[0].last["kernel1"], together[1].last["kernel1"])
