@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 from pgbb.cli.plot import plot_command
 from pgbb.cli.show import sample_command, show_command, verify_command
 from pgbb.errors import PgbbError
+from pgbb.payload import Payload
 from pgbb.plots import coefficient_intervals, quantile_process
-from pgbb.posterior import Payload
 from pgbb.release import generate_key, load
 from tests.test_certificate import certificate, non_private
 from tests.test_posterior import stored_draws, transcript

@@ -15,8 +15,9 @@ from pgbb import (
     Range,
     Schema,
 )
-from pgbb.posterior import forward
-from pgbb.private.sampling import Randomness, block_of_position, block_sizes
+from pgbb.blocks import block_of_position, block_sizes
+from pgbb.payload import forward
+from pgbb.private.sampling import Randomness
 
 SCHEMA = Schema(a=Range(-1, 1), b=Range(-1, 1), y=Range(-6, 6), z=pgbb.Flag())
 TRUTH = np.array([1.5, -1.0])

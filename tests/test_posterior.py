@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from pgbb.errors import InvalidValue, PgbbError, PgbbWarning
-from pgbb.posterior import ModelSummary, Payload, Posterior, draw_weights, forward
+from pgbb.payload import ModelSummary, Payload, forward
+from pgbb.posterior import Posterior
 
 NAMES = ("Intercept", "educ", "black")
 TAUS = [0.1, 0.5, 0.9]
@@ -90,7 +91,7 @@ def test_many_rows_are_worked_in_chunks_without_changing_them(monkeypatch):
     payload = generator()
     v = np.random.default_rng(0).random((25, 7))
     whole = forward(payload, v, "average")
-    monkeypatch.setattr("pgbb.posterior.CHUNK", 7)
+    monkeypatch.setattr("pgbb.payload.CHUNK", 7)
     assert np.allclose(forward(payload, v, "average"), whole, atol=1e-6)
 
 
@@ -105,7 +106,7 @@ def _dirichlet_z(u, mass):
 
 def test_weights_have_the_moments_of_their_dirichlet_law_and_not_of_another():
     settings = {"blocks": 5, "pseudo_blocks": 2, "concentration": 0.8, "alpha": 3.0}
-    u = draw_weights(settings, 40_000, np.random.default_rng(7))
+    u = Payload("generator", settings, {}).weights(40_000, np.random.default_rng(7))
     assert u.shape == (40_000, 7) and np.allclose(u.sum(1), 1)
     mass = np.array([0.8] * 5 + [1.5] * 2)
     assert _dirichlet_z(u, mass) < 4.5
@@ -114,7 +115,7 @@ def test_weights_have_the_moments_of_their_dirichlet_law_and_not_of_another():
 
 
 def test_one_block_has_constant_weight_so_all_draws_agree():
-    assert (draw_weights(generator(blocks=1).settings, 3, np.random.default_rng(0)) == 1).all()
+    assert (generator(blocks=1).weights(3, np.random.default_rng(0)) == 1).all()
     frame = posterior(blocks=1).sample(5, tau=0.5)
     assert (frame == frame.iloc[0]).all().all()
 
@@ -123,7 +124,7 @@ def test_a_sample_is_one_row_a_draw_with_coefficient_names_in_original_units():
     p = posterior()
     frame = p.sample(40, tau=0.5, seed=4)
     assert frame.shape == (40, 3) and tuple(frame.columns) == NAMES
-    u = draw_weights(p.payload.settings, 40, np.random.default_rng(4))
+    u = p.payload.weights(40, np.random.default_rng(4))
     internal = np.array([slow_forward(p.payload, [*row, 0.5], "average") for row in u.tolist()])
     expected = internal @ np.array(p.model.transform).T + p.model.offset
     assert np.abs(frame.to_numpy() - expected).max() < 1e-5

@@ -19,7 +19,7 @@ from pgbb.accountant import ACCOUNTANTS, Mechanism, noise_scale
 from pgbb.certificate import Certificate
 from pgbb.errors import InvalidValue, PgbbWarning
 from pgbb.models import Model, Problem
-from pgbb.posterior import ModelSummary, Payload
+from pgbb.payload import ModelSummary, Payload
 from pgbb.release import Release
 from pgbb.schema import Schema
 

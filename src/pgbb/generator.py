@@ -1,6 +1,6 @@
 """The generator G_φ(u, τ): three hidden layers of ReLU units, the input concatenated again after each.
 
-Pure functions on a dictionary of arrays. `pgbb.posterior` holds the same
+Pure functions on a dictionary of arrays. `pgbb.payload` holds the same
 forward pass in numpy, for readers of a release who have no JAX.
 """
 

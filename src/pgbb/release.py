@@ -29,7 +29,8 @@ import pgbb
 from pgbb import _validate
 from pgbb.certificate import Certificate
 from pgbb.errors import InvalidValue, PgbbError
-from pgbb.posterior import PAYLOADS, ModelSummary, Payload, Posterior
+from pgbb.payload import PAYLOADS, ModelSummary, Payload
+from pgbb.posterior import Posterior
 
 __all__ = ["FORMAT_VERSION", "Release", "ReleaseError", "Verification", "generate_key", "load", "write_whole"]
 

@@ -10,9 +10,10 @@ import pytest
 import pgbb
 from pgbb import Custom, Flag, HuberRegression, LogisticRegression, Mean, PgbbError, QuantileRegression, Range, Schema
 from pgbb.accountant import Mechanism
+from pgbb.blocks import block_of_position, block_sizes
 from pgbb.private.loading import records_for
 from pgbb.private.mechanism import Session, run_many
-from pgbb.private.sampling import Randomness, block_of_position, block_sizes
+from pgbb.private.sampling import Randomness
 
 N = 53
 SCHEMA = Schema(a=Range(-2, 3), b=Flag(), y=Range(-4, 4), z=Flag())

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from pgbb.accountant import Mechanism
-from pgbb.private.sampling import Randomness, block_of_position, block_sizes, buffer_size, draw_batches, draw_weights
+from pgbb.blocks import block_of_position, block_sizes, draw_weights
+from pgbb.private.sampling import Randomness, buffer_size, draw_batches
 
 N, RATE, DRAWS = 40, 0.15, 40_000
 
@@ -93,8 +93,7 @@ def dirichlet_moments(draws):
 
 @pytest.mark.parametrize("pseudo, alpha", [(0, 0.0), (3, 6.0)])
 def test_weights_have_dirichlet_moments_and_a_wrong_concentration_does_not(pseudo, alpha):
-    m = Mechanism(n=100, blocks=5, gamma=0.7, alpha=alpha, sampling_rate=0.1, steps=1, clip=1.0)
-    u = draw_weights(m, pseudo, 60_000, np.random.default_rng(6))
+    u = draw_weights(5, 0.7, pseudo, alpha, 60_000, np.random.default_rng(6))
     assert u.shape == (60_000, 5 + pseudo) and u.sum(axis=1) == pytest.approx(1.0)
 
     def fits(gamma):
@@ -110,8 +109,7 @@ def test_weights_have_dirichlet_moments_and_a_wrong_concentration_does_not(pseud
 
 
 def test_constant_weights_for_one_block():
-    m = Mechanism(n=100, blocks=1, sampling_rate=0.1, steps=1, clip=1.0)
-    assert np.array_equal(draw_weights(m, 0, 4, np.random.default_rng(0)), np.ones((4, 1)))
+    assert np.array_equal(draw_weights(1, None, 0, 0.0, 4, np.random.default_rng(0)), np.ones((4, 1)))
 
 
 def test_streams_differ_from_each_other_and_from_run_to_run():

@@ -18,9 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from pgbb.accountant import Mechanism
+from pgbb.blocks import block_sizes, draw_weights
 from pgbb.errors import PgbbError
 from pgbb.models import Problem
-from pgbb.private.sampling import Randomness, block_sizes, buffer_size, draw_batches, draw_weights
+from pgbb.private.sampling import Randomness, buffer_size, draw_batches
 
 if TYPE_CHECKING:
     from pgbb.private.records import Records  # needs pandas, which a machine that only trains may lack
@@ -181,7 +182,7 @@ class Session:
         """Everything random in `count` steps, drawn ahead: u and index are public, batches and noise secret."""
         m, rng = self.mechanism, self.randomness
         k, d, total = m.draws_per_step, self.problem.dim, count * m.draws_per_step
-        u = draw_weights(m, self.pseudo_blocks, total, rng.public)
+        u = draw_weights(m.blocks, m.concentration, self.pseudo_blocks, m.alpha, total, rng.public)
         index = self.problem.index.draw(total, rng.public) if self.problem.index else np.zeros(total)
         position, size = draw_batches(m.n, m.sampling_rate, total, rng.secret)
         noise = self.sigma * rng.secret.standard_normal((total, d)) if self.sigma > 0 else np.zeros((total, d))

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 
 from pgbb.accountant import Mechanism
+from pgbb.blocks import block_of_position, block_sizes
 from pgbb.models import Problem
 from pgbb.private.mechanism import answer, place
 from pgbb.private.records import Records
-from pgbb.private.sampling import block_of_position, block_sizes
 
 __all__ = ["gradient_of"]
 

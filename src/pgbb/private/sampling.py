@@ -11,12 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb.accountant import Mechanism
-
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
 
-__all__ = ["Randomness", "block_of_position", "block_sizes", "buffer_size", "draw_batches", "draw_weights"]
+__all__ = ["Randomness", "buffer_size", "draw_batches"]
 
 
 @dataclass
@@ -33,26 +30,6 @@ class Randomness:
         sequence = np.random.SeedSequence(insecure_seed)
         public, secret = (np.random.Generator(np.random.PCG64DXSM(s)) for s in sequence.spawn(2))
         return cls(public, secret, "operating system" if insecure_seed is None else "insecure seed")
-
-
-def block_of_position(n: int, blocks: int) -> Ints:
-    """Block ⌊iS/n⌋ of each position i: balanced for any n ≥ S."""
-    return (np.arange(n, dtype=np.int64) * blocks // n).astype(np.int32)
-
-
-def block_sizes(n: int, blocks: int) -> Floats:
-    """Number of positions in each block; they differ by at most one."""
-    return np.bincount(block_of_position(n, blocks), minlength=blocks).astype(float)
-
-
-def draw_weights(mechanism: Mechanism, pseudo_blocks: int, count: int, rng: np.random.Generator) -> Floats:
-    """`count` draws of (u, ũ) ~ Dirichlet(γ1_S, (α/S̃)1_S̃); the constant 1 for one block."""
-    if mechanism.blocks == 1:
-        return np.ones((count, 1))
-    shape = np.full(mechanism.blocks, mechanism.concentration)
-    if pseudo_blocks:
-        shape = np.append(shape, np.full(pseudo_blocks, mechanism.alpha / pseudo_blocks))
-    return rng.dirichlet(shape, size=count)
 
 
 def buffer_size(n: int, rate: float) -> int:
