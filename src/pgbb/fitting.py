@@ -25,7 +25,7 @@ from pgbb.schema import Schema
 
 __all__ = ["METHODS", "fit"]
 
-METHODS = ("paper",)
+METHODS = ("paper", "sgld")
 PARTIAL = (
     "Intervals are those of the printed algorithm: they carry only part of the privacy noise, and can be too narrow."
 )
@@ -40,8 +40,8 @@ def fit(
     delta: float,
     method: str = "paper",
     blocks: int | None = None,
-    steps: int = 5_000,
-    draws_per_step: int = 4,
+    steps: int | None = None,
+    draws_per_step: int | None = None,
     sampling_rate: float | None = None,
     gamma: float | None = None,
     learning_rate: float = 1e-3,
@@ -59,18 +59,20 @@ def fit(
     insecure_seed: int | None = None,
     non_private: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    **options: Any,
 ) -> Release:
-    """Fit a private posterior under (ε, δ), by Algorithm 1 (one target) or 2 (jointly over an index).
+    """Fit a private posterior under (ε, δ).
 
     Args:
       model: what to estimate, such as `pgbb.QuantileRegression("y ~ x")`.
       data: a pandas frame, or the path of a .csv, .parquet or .dta file.
       schema: public knowledge about the columns; bounds come from here, never from the data.
       epsilon, delta: the budget, for replacing one record. Choose δ well below 1/n.
-      method: "paper".
+      method: "paper", Algorithm 1 (one target) or 2 (jointly over an index); or "sgld", see docs/methods.md.
       blocks: S; default 5 (constant weights below 100 records). More blocks follow the bootstrap law more
         closely where there is little noise, and learn it worse where there is much.
-      steps, draws_per_step: T and K. The noise grows with √(T·K): more is not better.
+      steps, draws_per_step: T and K, by default 5,000 and 4 (sgld: 20,000 and 1). The noise grows with √(T·K): more
+        is not better.
       sampling_rate: q; default the rate that gives batches of about 1,000 records, at least .01.
       gamma: Dirichlet concentration; default γ*(n, S).
       learning_rate: of Adam, decaying by a cosine.
@@ -86,6 +88,7 @@ def fit(
       insecure_seed: makes the release reproducible and therefore not private; the certificate says so.
       non_private: no noise at all; the result is marked everywhere.
       progress: called with (steps done, steps) from time to time.
+      options: constants of another method: `tempering`, `step_size`, `burn_in`, `thin` for "sgld".
 
     Returns:
       A `Release`: draw from it, save it, share it.
@@ -104,6 +107,16 @@ def fit(
         raise _validate.fail(
             "schema", type(schema).__name__, "a pgbb.Schema", "Write pgbb.Schema(educ=pgbb.Range(5, 20))."
         )
+    if method == "sgld":
+        unused = {"blocks": blocks, "gamma": gamma, "draws_per_step": draws_per_step, "pseudo": pseudo}
+        unused |= {"alpha": alpha or None, "reshuffle": reshuffle or None, "keep_transcript": keep_transcript or None}
+        chosen = {"steps": steps, "sampling_rate": sampling_rate, **options}
+        return _fit_sgld(
+            model, data, schema, epsilon, delta, unused, chosen, accountant=accountant, weights=weights,
+            group_size=group_size, insecure_seed=insecure_seed, non_private=non_private, progress=progress,
+        )  # fmt: skip
+    if options:
+        raise _unknown(method, options)
     problem = _prepare(model, schema)
 
     from pgbb.private.loading import records_for  # JAX is needed from here on
@@ -124,8 +137,8 @@ def fit(
         gamma=gamma,
         alpha=alpha,
         sampling_rate=min(1.0, max(0.01, 1000 / n)) if sampling_rate is None else sampling_rate,
-        steps=steps,
-        draws_per_step=draws_per_step,
+        steps=5_000 if steps is None else steps,
+        draws_per_step=4 if draws_per_step is None else draws_per_step,
         clip=problem.clip,
     )
     if delta > 1 / n:
@@ -166,7 +179,7 @@ def fit(
     if weights is not None:
         notes.append(f"Survey weights from column {weights!r}, divided by their public upper bound.")
     return Release(
-        model=_summary(problem),
+        model=summary_of(problem),
         schema=schema.to_dict(),
         certificate=Certificate(
             epsilon=math.inf if non_private else epsilon,
@@ -177,7 +190,7 @@ def fit(
             randomness=randomness.source,  # type: ignore[arg-type]
             non_private=non_private,
             group_size=group_size,
-            versions=_versions(),
+            versions=versions(),
             notes=tuple(notes),
         ),
         payload=Payload(
@@ -193,6 +206,26 @@ def fit(
             tensors=tensors,
         ),
     )
+
+
+def _unknown(method: str, options: dict[str, Any]) -> InvalidValue:
+    name = next(iter(options))
+    return InvalidValue(f"{name} = {options[name]!r} is not a setting of method = {method!r}. See docs/methods.md.")
+
+
+def _fit_sgld(
+    model: Model, data: Any, schema: Schema, epsilon: float, delta: float, unused: dict[str, Any],
+    chosen: dict[str, Any], **common: Any,
+) -> Release:  # fmt: skip
+    """Dispatch to DP-SGLD, refusing settings that it does not have."""
+    from pgbb.methods.sgld import Settings, sgld
+
+    given = {name: value for name, value in unused.items() if value is not None}
+    wanted = {name: value for name, value in chosen.items() if value is not None}
+    strange = given | {name: value for name, value in wanted.items() if name not in Settings.__dataclass_fields__}
+    if strange:
+        raise _unknown("sgld", strange)
+    return sgld(model, data, schema=schema, epsilon=epsilon, delta=delta, settings=Settings(**wanted), **common)
 
 
 @lru_cache(maxsize=64)
@@ -226,7 +259,8 @@ def _pseudo_gradient(
     return gradient_of(records, problem, mechanism, count), count
 
 
-def _summary(problem: Problem) -> ModelSummary:
+def summary_of(problem: Problem) -> ModelSummary:
+    """What a release says about the model."""
     return ModelSummary(
         kind=problem.kind,
         formula=problem.formula,
@@ -240,7 +274,8 @@ def _summary(problem: Problem) -> ModelSummary:
     )
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Versions of pgbb and of what it runs on, for the certificate."""
     names = ("pgbb", "numpy", "scipy", "jax", "optax")
     found = {"python": platform.python_version()}
     for name in names:

@@ -86,8 +86,9 @@ def fit_command(
     clip: Annotated[float, typer.Option(help="Clip of the score of --family mean.")] = 8.0,
     weights: Annotated[str | None, typer.Option(help="Column of survey weights.")] = None,
     blocks: Annotated[int | None, typer.Option(help="S, the number of blocks.")] = None,
-    steps: Annotated[int, typer.Option("--steps", "-T", help="T.")] = 5_000,
-    draws_per_step: Annotated[int, typer.Option("--draws-per-step", "-K", help="K.")] = 4,
+    method: Annotated[str, typer.Option(help="paper or sgld.")] = "paper",
+    steps: Annotated[int | None, typer.Option("--steps", "-T", help="T.")] = None,
+    draws_per_step: Annotated[int | None, typer.Option("--draws-per-step", "-K", help="K.")] = None,
     sampling_rate: Annotated[float | None, typer.Option("--sampling-rate", "-q", help="q.")] = None,
     gamma: Annotated[float | None, typer.Option(help="Dirichlet concentration; default γ*(n, S).")] = None,
     learning_rate: Annotated[float, typer.Option(help="Of Adam.")] = 1e-3,
@@ -121,9 +122,9 @@ def fit_command(
     try:
         with progress_bar("training", quiet=quiet) as progress:
             release = fit(
-                model, data, schema=declared, epsilon=epsilon, delta=delta, steps=steps, draws_per_step=draws_per_step,
-                learning_rate=learning_rate, accountant=accountant, group_size=group_size, insecure_seed=insecure_seed,
-                progress=progress, **options,
+                model, data, schema=declared, epsilon=epsilon, delta=delta, method=method, steps=steps,
+                draws_per_step=draws_per_step, learning_rate=learning_rate, accountant=accountant,
+                group_size=group_size, insecure_seed=insecure_seed, progress=progress, **options,
             )  # fmt: skip
     except KeyboardInterrupt:
         typer.echo(
