@@ -8,7 +8,7 @@ from pgbb.accountant import ACCOUNTANTS, Mechanism, compose, epsilon
 from pgbb.certificate import Certificate
 from pgbb.errors import InvalidValue
 
-MECHANISM = Mechanism(n=2_000, blocks=10, sampling_rate=0.2, steps=50, clip=1.5)
+MECHANISM = Mechanism(n=2_000, blocks=6, gamma=0.9, sampling_rate=0.2, steps=50, clip=1.5)
 SIGMA = 0.02
 
 

@@ -101,3 +101,23 @@ def test_a_corrupt_release_fails_in_one_line(folder, tmp_path):
     for command in ("show", "verify"):
         done = run(command, str(tmp_path / "bad.pgbb"), cwd=folder)
         assert done.returncode == 2 and done.stderr.startswith("error: ") and "Traceback" not in done.stderr
+
+
+def test_names_of_levels_are_printed_whole(folder, tmp_path):
+    out = tmp_path / "r.pgbb"
+    done = run(
+        "fit", "d.csv", "-s", "s.toml", "-f", "y ~ g - 1", "--family", "huber", *BASE, "-o", str(out), cwd=folder
+    )
+    assert done.returncode == 0, done.stderr
+    assert "g[north]" in done.stdout and "g[south]" in done.stdout
+
+
+def test_a_bad_key_is_noticed_before_spending(folder, tmp_path):
+    key = tmp_path / "key.pem"
+    key.write_text("nonsense")
+    for path in (key, tmp_path / "none.pem"):
+        bad = ["--key", str(path), "--epsilon", "0"]
+        done = run(
+            "fit", "d.csv", "-s", "s.toml", "-f", "y ~ x", *BASE, "-o", str(tmp_path / "r.pgbb"), *bad, cwd=folder
+        )
+        assert done.returncode == 2 and "key" in done.stderr  # before the bad epsilon is even seen

@@ -263,3 +263,55 @@ def test_replicates_side_by_side_train_as_they_do_alone():
         for name, value in alone.last.items():
             assert both.last[name] == pytest.approx(value, abs=2e-3)
     assert not np.allclose(together[0].last["kernel1"], together[1].last["kernel1"])
+
+
+def test_a_payload_that_the_certificate_cannot_have_made_fails_verification():
+    release = pgbb.fit(HuberRegression("y ~ a"), frame(), epsilon=1.0, keep_transcript=True, **QUICK)
+    assert release.verify().ok
+    tensors = dict(release.payload.tensors)
+    for name in ("u", "query", "index", "answer"):
+        tensors[f"transcript/{name}"] = np.concatenate([tensors[f"transcript/{name}"]] * 2)
+    longer = type(release.payload)("generator", release.payload.settings, tensors)
+    other = type(release.payload)(
+        "generator", release.payload.settings | {"concentration": 3.0}, release.payload.tensors
+    )
+    for payload, word in ((longer, "rows"), (other, "concentration")):
+        forged = pgbb.Release(release.model, release.schema, release.certificate, payload)
+        result = forged.verify()
+        assert not result.ok and any(word in problem for problem in result.problems)
+
+
+def test_a_custom_loss_is_read_anew_at_every_fit():
+    centre = {"value": 1.0}
+
+    def loss(theta, record, index):
+        return (theta[0] - centre["value"]) ** 2 + 0.0 * record["y"]
+
+    model = Custom(loss, dim=1, clip=1.0, columns=("y",), box=(-5, 5))
+    settings = QUICK | {
+        "steps": 400,
+        "sampling_rate": 1.0,
+        "learning_rate": 1e-2,
+        "non_private": True,
+        "insecure_seed": 1,
+    }
+    found = []
+    for value in (1.0, -2.0):
+        centre["value"] = value
+        found.append(pgbb.fit(model, frame(200), epsilon=1.0, **settings).summary()["mean"].iloc[0])
+    assert found == pytest.approx([1.0, -2.0], abs=0.1)
+
+
+@pytest.mark.parametrize(
+    "changes, word",
+    [
+        ({"group_size": 0}, "group_size"),
+        ({"alpha": "x"}, "alpha"),
+        ({"operator_norm": -1.0}, "operator_norm"),
+        ({"insecure_seed": -1}, "insecure_seed"),
+        ({"insecure_seed": 1.5}, "insecure_seed"),
+    ],
+)
+def test_slips_are_found_before_the_records_are_read(changes, word):
+    with pytest.raises(PgbbError, match=word):
+        pgbb.fit(HuberRegression("y ~ a"), "never-opened.csv", **({"epsilon": 1.0} | QUICK | changes))

@@ -85,3 +85,26 @@ def test_uniform_index_of_a_custom_loss():
 def test_a_bad_model_is_refused_with_the_culprit_named(make, word):
     with pytest.raises(InvalidValue, match=word):
         make()
+
+
+@pytest.mark.parametrize(
+    "make, word",
+    [
+        (lambda: QuantileRegression("y ~ x1", interval=0.5), "interval"),
+        (lambda: QuantileRegression("y ~ x1", interval=(0.1,)), "interval"),
+        (lambda: HuberRegression("y ~ x1", scale=0.5), "scale"),
+        (lambda: HuberRegression("y ~ x1", scale=(1e-3, float("inf"))), "scale"),
+        (lambda: Mean("y", family="exponential").prepare(Schema(y=Range(-5, -1))), "positive"),
+        (lambda: Custom(lambda t, r, i: 0.0, dim=2, clip=1.0, columns=["y"], box=(0, 1), names=["a", "a"]), "names"),
+        (lambda: Custom(lambda t, r, i: 0.0, dim=1, clip=1.0, columns=[], box=(0, 1)), "columns"),
+        (lambda: Custom(lambda t, r, i: 0.0, dim=1, clip=1.0, columns=["y"], box=(0, 1), index=[]), "index"),
+        (lambda: Custom(lambda t, r, i: 0.0, dim=1, clip=1.0, columns=["y"], box=(0, 1), index=[1, 1]), "index"),
+        (
+            lambda: Custom(lambda t, r, i: 0.0, dim=2, clip=1.0, columns=["y"], box=([0, 0, 0], 1)).prepare(SCHEMA),
+            "box",
+        ),
+    ],
+)
+def test_malformed_arguments_are_refused_too(make, word):
+    with pytest.raises(InvalidValue, match=word):
+        make()

@@ -18,7 +18,7 @@ from pgbb import _validate
 from pgbb.accountant import ACCOUNTANTS, Mechanism, noise_scale
 from pgbb.certificate import Certificate
 from pgbb.errors import InvalidValue, PgbbWarning
-from pgbb.models import Model, Problem
+from pgbb.models import Custom, Model, Problem
 from pgbb.payload import ModelSummary, Payload
 from pgbb.release import Release
 from pgbb.schema import Schema
@@ -101,6 +101,12 @@ def fit(
         epsilon = _validate.epsilon(epsilon)
     _validate.number("learning_rate", learning_rate, above=0)
     _validate.number("average_from", average_from, low=0, below=1)
+    _validate.number("alpha", alpha, low=0)
+    _validate.integer("group_size", group_size, low=1)
+    if operator_norm is not None:
+        _validate.number("operator_norm", operator_norm, above=0)
+    if insecure_seed is not None:
+        _validate.integer("insecure_seed", insecure_seed, low=0)
     if not hasattr(model, "prepare"):
         raise _validate.fail("model", type(model).__name__, "a pgbb model such as pgbb.QuantileRegression('y ~ x')")
     if not isinstance(schema, Schema):
@@ -235,9 +241,7 @@ def _prepared(model: Model, schema: Schema) -> Problem:
 
 def _prepare(model: Model, schema: Schema) -> Problem:
     """The problem of a model; the same object for equal arguments, so that repeated fits compile once."""
-    try:
-        hash(model)
-    except TypeError:  # a custom model may hold lists
+    if isinstance(model, Custom):  # its loss may read what has changed since
         return model.prepare(schema)
     return _prepared(model, schema)
 

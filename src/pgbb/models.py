@@ -107,6 +107,16 @@ class Problem:
         return len(self.names)
 
 
+def _pair(name: str, value: Any, **ends: Any) -> tuple[float, float]:
+    """A pair low < high of finite numbers inside the ends."""
+    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 2:
+        raise _validate.fail(name, value, "a pair (low, high)")
+    low, high = (_validate.number(name, v, **ends) for v in value)
+    if not low < high:
+        raise _validate.fail(name, value, "a pair with low < high")
+    return low, high
+
+
 def _normal_cdf(xp: Any, z: Any) -> Any:
     if xp is np:
         from scipy.special import ndtr
@@ -185,9 +195,7 @@ class QuantileRegression:
     def __post_init__(self) -> None:
         _validate.number("bandwidth", self.bandwidth, above=0)
         if self.interval is not None:
-            low, high = (_validate.number("interval", t, above=0, below=1) for t in self.interval)
-            if not low < high:
-                raise _validate.fail("interval", self.interval, "a pair low < high of levels in (0, 1)")
+            low, high = _pair("interval", self.interval, above=0, below=1)
             object.__setattr__(self, "taus", None)
             object.__setattr__(self, "interval", (low, high))
             return
@@ -257,8 +265,9 @@ class HuberRegression:
     def __post_init__(self) -> None:
         _validate.number("c", self.c, above=0)
         _validate.number("kappa", self.kappa, above=0)
-        if self.scale is not None and not 0 < self.scale[0] < self.scale[1]:
-            raise _validate.fail("scale", self.scale, "a pair 0 < low < high in units of the response")
+        if self.scale is not None:
+            low, high = _pair("scale", self.scale, above=0)
+            object.__setattr__(self, "scale", (low, high))
 
     def prepare(self, schema: Schema) -> Problem:
         """Bind to a schema."""
@@ -373,6 +382,10 @@ class Mean:
         assert isinstance(bounds, Range)
         low, high = bounds.low, bounds.high
         if self.family == "exponential":
+            if high <= 0:
+                raise InvalidValue(
+                    f"column {self.column!r} is declared as {bounds!r}: an exponential mean is positive."
+                )
             low = max(low, 1e-3 * high)
         scale, gaussian = self.scale, self.family == "gaussian"
 
@@ -402,8 +415,10 @@ class Custom:
     """Your own loss f(θ, record, index), differentiated by JAX and clipped at C.
 
     `record` is a dictionary of scalars, one per declared column named in
-    `columns`. Clipping bounds the privacy cost whatever the loss; where it
-    binds, the estimate is that of the clipped score.
+    `columns`. The gradient is clipped, so its size needs no bound; where the
+    clip binds, the estimate is that of the clipped score. The loss must be an
+    ordinary function of one record: code that looks at other records through
+    JAX's own machinery (custom batching rules, callbacks) breaks the promise.
 
     Args:
       loss: a function of (theta, record, index) written with jax.numpy; index is 0.0 if there is none.
@@ -429,16 +444,23 @@ class Custom:
         _validate.number("clip", self.clip, above=0)
         if not callable(self.loss):
             raise _validate.fail("loss", self.loss, "a function of (theta, record, index)")
-        if self.names is not None and len(self.names) != self.dim:
-            raise _validate.fail("names", self.names, f"a list of dim = {self.dim} names")
+        if self.names is not None and (len(self.names) != self.dim or len(set(self.names)) < self.dim):
+            raise _validate.fail("names", self.names, f"a list of dim = {self.dim} different names")
+        if not self.columns:
+            raise _validate.fail("columns", self.columns, "a non-empty list of declared columns")
+        if self.index is not None and (not self.index or len(set(self.index)) < len(self.index)):
+            raise _validate.fail("index", self.index, "a non-empty list of different numbers")
 
     def prepare(self, schema: Schema) -> Problem:
         """Bind to a schema."""
         for name in self.columns:
             if name not in schema:
                 raise InvalidValue(f"column {name!r} is not declared in the schema; declared: {', '.join(schema)}.")
-        low = np.broadcast_to(np.asarray(self.box[0], float), (self.dim,)).copy()
-        high = np.broadcast_to(np.asarray(self.box[1], float), (self.dim,)).copy()
+        try:
+            low = np.broadcast_to(np.asarray(self.box[0], float), (self.dim,)).copy()
+            high = np.broadcast_to(np.asarray(self.box[1], float), (self.dim,)).copy()
+        except (TypeError, ValueError, IndexError):
+            raise _validate.fail("box", self.box, f"a pair of bounds, each a number or {self.dim} numbers") from None
         if not np.all(np.isfinite(low) & np.isfinite(high) & (low < high)):
             raise _validate.fail("box", self.box, "a pair of finite bounds with low < high")
         index = None

@@ -439,7 +439,10 @@ class Posterior:
         if reference is None:
             return None
         sd = self.model.to_original(internal).std(axis=1, ddof=1)
-        expected = np.atleast_2d(np.asarray(reference, dtype=np.float64))
+        try:
+            expected = np.atleast_2d(np.asarray(reference, dtype=np.float64))
+        except (TypeError, ValueError):
+            raise InvalidValue("reference_sd is not allowed: it must hold numbers, one a coefficient.") from None
         if expected.shape != sd.shape or not (expected > 0).all():
             raise InvalidValue(
                 f"reference_sd of shape {np.shape(reference)} is not allowed: it must be positive, one number a "

@@ -27,10 +27,12 @@ from safetensors import numpy as safetensors
 
 import pgbb
 from pgbb import _validate
+from pgbb.accountant import Mechanism
 from pgbb.certificate import Certificate
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.payload import PAYLOADS, ModelSummary, Payload
 from pgbb.posterior import Posterior
+from pgbb.schema import Schema
 
 __all__ = ["FORMAT_VERSION", "Release", "ReleaseError", "Verification", "generate_key", "load", "write_whole"]
 
@@ -149,7 +151,7 @@ class Release(Posterior):
           key: an ed25519 private key, or the PEM file of one; `generate_key` makes one. A signature that came with
             a loaded file is not carried over.
         """
-        signer = _private_key(key) if key is not None else None
+        signer = private_key(key) if key is not None else None
         members = {
             "model.json": _json(self.model.to_dict()),
             "schema.json": _json(self.schema),
@@ -189,7 +191,7 @@ class Release(Posterior):
         """
         certificate = self.certificate
         check = certificate.check()
-        problems = list(check.problems)
+        problems = [*check.problems, *self._contradictions()]
         signature = "unsigned" if self._origin is None else _signature(self._origin)
         if signature == "INVALID":
             problems.append("the signature does not belong to this content: it was changed after signing.")
@@ -211,6 +213,28 @@ class Release(Posterior):
         lines += [f"PROBLEM: {p}" for p in problems]
         lines.append("FAILED" if problems else "verified: the certificate follows from the mechanism it describes")
         return Verification(not problems, tuple(problems), tuple(lines), check.epsilons, signature)
+
+    def _contradictions(self) -> list[str]:
+        """Where the payload cannot come from the mechanism that the certificate describes."""
+        found = []
+        mechanism, settings = self.certificate.mechanism, self.payload.settings
+        if self.payload.kind == "generator":
+            if not isinstance(mechanism, Mechanism):
+                return ["a generator comes from one mechanism, but the certificate describes several."]
+            claimed = None if mechanism.blocks == 1 else mechanism.concentration
+            for name, here, there in (
+                ("blocks", settings["blocks"], mechanism.blocks),
+                ("concentration", settings["concentration"], claimed),
+                ("alpha", settings["alpha"], mechanism.alpha),
+            ):
+                if here != there:
+                    found.append(f"the generator has {name} = {here}, but the certificate describes {name} = {there}.")
+        kept = {name: t for name, t in self.payload.tensors.items() if name.startswith("transcript/")}
+        answers = sum(m.answers for m, _ in self.certificate.parts)
+        for name, tensor in kept.items():
+            if len(tensor) > answers:
+                found.append(f"{name} has {len(tensor)} rows, but the certificate covers {answers} answers.")
+        return found
 
 
 def load(path: str | Path) -> Release:
@@ -239,7 +263,7 @@ def load(path: str | Path) -> Release:
         tensors = safetensors.load(contents[TENSORS])
         release = Release(
             ModelSummary.from_dict(plain["model.json"]),
-            plain["schema.json"],
+            Schema.from_dict(plain["schema.json"]).to_dict(),
             Certificate.from_dict(plain["certificate.json"]),
             Payload(described["kind"], described["settings"], tensors),
             plain.get("diagnostics.json"),
@@ -380,7 +404,8 @@ def generate_key(path: str | Path) -> str:
     return fingerprint(key.public_key())
 
 
-def _private_key(key: str | Path | Ed25519PrivateKey) -> Ed25519PrivateKey:
+def private_key(key: str | Path | Ed25519PrivateKey) -> Ed25519PrivateKey:
+    """The key itself, read from its PEM file if a path is given."""
     if isinstance(key, Ed25519PrivateKey):
         return key
     if not isinstance(key, str | Path):

@@ -5,7 +5,6 @@ written in Python or in a TOML file, and travels inside a release.
 """
 
 import json
-import math
 import operator
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -42,9 +41,10 @@ class Range:
                 f"Range({_plain(low)}, {_plain(high)}) is not allowed: low must be below high. "
                 "Swap or widen the bounds; leave out a column that never varies."
             )
-        if not math.isfinite(high - low):
+        if max(abs(low), abs(high)) > 1e30:
             raise InvalidValue(
-                f"Range({low}, {high}) is not allowed: its length must be a finite number. Declare narrower bounds."
+                f"Range({low}, {high}) is not allowed: bounds must lie within ±1e30, which single precision holds. "
+                "Declare narrower bounds, or change the unit."
             )
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)

@@ -64,14 +64,17 @@ def _make_step(
     optimiser = optax.adam(schedule)
     first = int(settings.average_from * mechanism.steps)
 
-    def step(state: Any, draw: dict[str, Any], ask: Callable[[Any], Any]) -> Any:
-        params, opt, average = state
+    def query(state: Any, draw: dict[str, Any]) -> tuple[Any, Any]:
         values = draw["u"]
         if problem.index is not None:
             values = jnp.concatenate([values, draw["index"][:, None]], axis=1)
         inputs = (values - shift) / scale
-        theta, pull = jax.vjp(lambda p: generator.forward(p, inputs, center, radius), params)
-        answers = ask(theta)
+        theta, pull = jax.vjp(lambda p: generator.forward(p, inputs, center, radius), state[0])
+        return theta, (theta, pull)
+
+    def update(state: Any, draw: dict[str, Any], memo: Any, answers: Any) -> Any:
+        params, opt, average = state
+        theta, pull = memo
         full = answers if public_part is None else answers + public_part(theta, draw["u"], draw["index"])
         (gradient,) = pull(full / full.shape[0])
         updates, opt = optimiser.update(gradient, opt, params)
@@ -83,7 +86,7 @@ def _make_step(
         out = {"u": draw["u"], "index": draw["index"], "query": theta, "answer": answers} if keep else None
         return (params, opt, average), out
 
-    return step, optimiser
+    return Step(query, update), optimiser
 
 
 def _start(session: Session, settings: Settings, optimiser: Any) -> Any:

@@ -12,7 +12,7 @@ from pgbb import Custom, Flag, HuberRegression, LogisticRegression, Mean, PgbbEr
 from pgbb.accountant import Mechanism
 from pgbb.blocks import block_of_position, block_sizes
 from pgbb.private.loading import records_for
-from pgbb.private.mechanism import Session, run_many
+from pgbb.private.mechanism import Session, Step, run_many
 from pgbb.private.sampling import Randomness
 
 N = 53
@@ -29,6 +29,11 @@ def frame(seed=0, n=N):
             "z": rng.integers(0, 2, n),
         }
     )
+
+
+def asking(point, keep=lambda draw, answers: answers):
+    """A step that asks about the same point each time and keeps the answers."""
+    return Step(lambda state, draw: (point, None), lambda state, draw, memo, answers: (state, keep(draw, answers)))
 
 
 def squared(theta, record, index):
@@ -79,10 +84,8 @@ def test_without_noise_an_answer_is_the_weighted_sum_of_a_plain_loop(name):
     order = Randomness.create(1).secret.permutation(N)
     theta = problem.center + 0.3 * problem.radius * np.linspace(-0.5, 0.9, problem.dim)
 
-    def step(state, draw, ask):
-        points = jnp.tile(jnp.asarray(theta, jnp.float32), (2, 1))
-        return state, {"answer": ask(points), "u": draw["u"], "index": draw["index"]}
-
+    points = jnp.tile(jnp.asarray(theta, jnp.float32), (2, 1))
+    step = asking(points, lambda draw, a: {"answer": a, "u": draw["u"], "index": draw["index"]})
     (_, _, out), *rest = list(session.run(jnp.zeros(()), step))
     assert not rest
     block, sizes = block_of_position(N, 5), block_sizes(N, 5)
@@ -129,7 +132,7 @@ def test_noise_has_the_declared_scale_and_a_wrong_scale_is_noticed():
 
     def answers(sigma, seed):
         session = Session(records, problem, m, sigma, Randomness.create(seed))
-        outs = [out for _, _, out in session.run(jnp.zeros(()), lambda s, d, ask: (s, ask(far)))]
+        outs = [out for _, _, out in session.run(jnp.zeros(()), asking(far))]
         return np.concatenate([np.asarray(o) for o in outs])[:, 0]
 
     noise = answers(0.5, 3) - answers(0.0, 3)  # the same batches and weights
@@ -146,7 +149,7 @@ def test_sampling_makes_the_answer_q_times_the_full_sum_on_average():
     for q in (0.3, 1.0):
         m = Mechanism(n=N, blocks=5, sampling_rate=q, steps=6000 if q < 1 else 400, clip=problem.clip)
         session = Session(records, problem, m, 0.0, Randomness.create(4))
-        outs = [o for _, _, o in session.run(jnp.zeros(()), lambda s, d, ask: (s, ask(point)))]
+        outs = [o for _, _, o in session.run(jnp.zeros(()), asking(point))]
         mean[q] = np.concatenate([np.asarray(o) for o in outs])[:, 0].mean(axis=0)
     assert mean[0.3] == pytest.approx(0.3 * mean[1.0], abs=0.02 * problem.clip)
     assert mean[0.3] != pytest.approx(0.4 * mean[1.0], abs=0.02 * problem.clip)
@@ -163,28 +166,28 @@ def test_bad_cells_contribute_nothing_and_keep_their_place():
 
     def total(f):
         session = Session(records_for(f, problem, SCHEMA), problem, m, 0.0, Randomness.create(0))
-        ((_, _, out),) = session.run(jnp.zeros(()), lambda s, d, ask: (s, (ask(point), d["index"])))
+        ((_, _, out),) = session.run(jnp.zeros(()), asking(point, lambda d, a: (a, d["index"])))
         return np.asarray(out[0])[0, 0]
 
     clean = data.drop(index=[3, 7]).reset_index(drop=True)
     m_clean = Mechanism(n=N - 2, blocks=1, sampling_rate=1.0, steps=1, clip=problem.clip)
     session = Session(records_for(clean, problem, SCHEMA), problem, m_clean, 0.0, Randomness.create(0))
-    ((_, _, out),) = session.run(jnp.zeros(()), lambda s, d, ask: (s, ask(point)))
+    ((_, _, out),) = session.run(jnp.zeros(()), asking(point))
     assert total(dirty) * N == pytest.approx(np.asarray(out)[0, 0] * (N - 2), abs=1e-4)
 
 
-def test_a_session_gives_its_answers_once_and_a_step_asks_once():
+def test_a_session_gives_its_answers_once_and_a_query_has_one_point_an_answer():
     problem = MODELS["huber"].prepare(SCHEMA)
     records = records_for(frame(), problem, SCHEMA)
     m = Mechanism(n=N, blocks=5, sampling_rate=0.5, steps=2, clip=problem.clip)
     point = jnp.asarray(problem.center[None], jnp.float32)
     session = Session(records, problem, m, 1.0, Randomness.create(0))
-    list(session.run(jnp.zeros(()), lambda s, d, ask: (s, ask(point))))
+    list(session.run(jnp.zeros(()), asking(point)))
     with pytest.raises(PgbbError, match="already"):
-        list(session.run(jnp.zeros(()), lambda s, d, ask: (s, ask(point))))
-    for greedy in (lambda s, d, ask: (s, ask(point) + ask(point)), lambda s, d, ask: (s, point)):
-        with pytest.raises(PgbbError, match="exactly once"):
-            list(Session(records, problem, m, 1.0, Randomness.create(0)).run(jnp.zeros(()), greedy))
+        list(session.run(jnp.zeros(()), asking(point)))
+    for greedy in (jnp.tile(point, (2, 1)), point[:, :2], point[0]):
+        with pytest.raises(PgbbError, match="query of shape"):
+            list(Session(records, problem, m, 1.0, Randomness.create(0)).run(jnp.zeros(()), asking(greedy)))
     with pytest.raises(PgbbError, match="n = 54"):
         Session(
             records, problem, Mechanism(n=54, blocks=5, sampling_rate=0.5, steps=2, clip=9.0), 1.0, Randomness.create(0)
@@ -200,8 +203,7 @@ def test_replicates_side_by_side_give_the_same_answers_as_one_by_one():
     m = Mechanism(n=N, blocks=5, sampling_rate=0.4, steps=5, draws_per_step=2, clip=problem.clip)
     point = jnp.asarray(np.tile(problem.center, (2, 1)), jnp.float32)
 
-    def step(state, draw, ask):
-        return state + 1, ask(point + state)
+    step = Step(lambda state, draw: (point + state, None), lambda state, draw, memo, answers: (state + 1, answers))
 
     def session(i):
         return Session(records_for(frame(i), problem, SCHEMA), problem, m, 0.1, Randomness.create(i))
@@ -221,7 +223,7 @@ def test_reshuffling_gives_each_answer_its_own_partition():
     def residual(reshuffle):
         """How badly five block means explain the answers: zero if the partition is fixed."""
         session = Session(records, problem, m, 0.0, Randomness.create(2), reshuffle=reshuffle)
-        ((_, _, out),) = session.run(jnp.zeros(()), lambda s, d, ask: (s, (ask(point), d["u"])))
+        ((_, _, out),) = session.run(jnp.zeros(()), asking(point, lambda d, a: (a, d["u"])))
         answers, u = np.asarray(out[0])[:, 0], np.asarray(out[1])[:, 0]
         fit = u @ np.linalg.lstsq(u, answers, rcond=None)[0]
         return np.abs(answers - fit).max()
@@ -271,3 +273,22 @@ def test_the_search_for_leaks_finds_them():
         "s._data",
     ):
         assert list(_offences(leak))
+
+
+def test_a_tiny_clip_still_clips_and_a_hopeless_one_is_refused():
+    from pgbb.private.mechanism import answer, place
+
+    for clip in (1e-10, 1e-4, 1e4):
+        problem = (
+            Mean("y", scale=1e5, clip=clip).prepare(SCHEMA)
+            if clip < 1
+            else Mean("y", scale=1e-6, clip=clip).prepare(SCHEMA)
+        )
+        placed = place(records_for(frame(), problem, SCHEMA), problem.shift, None)
+        each = [float(answer(problem, placed, jnp.array([i]), jnp.ones(1), jnp.array([3.9]), 0.0)[0]) for i in range(5)]
+        assert 0.9 * clip <= max(np.abs(each)) <= clip or clip == 1e-4
+        assert max(np.abs(each)) <= clip
+    problem = Mean("y", scale=1e10, clip=1e-25).prepare(SCHEMA)
+    m = Mechanism(n=N, blocks=5, sampling_rate=0.5, steps=2, clip=problem.clip)
+    with pytest.raises(PgbbError, match="single precision"):
+        Session(records_for(frame(), problem, SCHEMA), problem, m, 1.0, Randomness.create(0))

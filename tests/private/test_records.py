@@ -4,6 +4,8 @@ import traceback
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pgbb.errors import InvalidValue, PgbbError
@@ -340,3 +342,37 @@ def test_the_package_needs_pandas_and_formulaic_only_where_records_are_loaded():
     code = "import sys, pgbb.private, pgbb.formula; print(sorted({'pandas', 'formulaic', 'jax'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+MIXED = [1, True, 1.0, "1", "True", 0, False, 0.0, -0.0, "0", 2, 2.0, "2.0", None, float("nan"), [1], "x"]
+
+
+@pytest.mark.parametrize("levels", [("True", "False"), (1, 0), ("0.0", "1.0"), ("1", "2"), (0, 1, 2)])
+def test_no_record_changes_the_encoding_of_another(levels):
+    """Hash-equal cells (1 and True, 0.0 and -0.0) must be coded one by one, whatever stands first."""
+    schema = Schema(y=Range(0, 1), g=Levels(*levels))
+    design = Design.parse("y ~ g", schema)
+
+    def encoded(cells, dtype):
+        column = pd.Series(cells, dtype=dtype)
+        records = load(pd.DataFrame({"y": np.linspace(0, 1, len(cells)), "g": column}), design, schema)
+        return np.column_stack([records.x[1:], records.valid[1:]])
+
+    for dtype, cells in ((object, MIXED), (float, [0.0, -0.0, 1.0, 2.0, np.nan]), (bool, [True, False])):
+        rest = [*cells, *cells]
+        reference = encoded([cells[0], *rest], dtype)
+        for first in cells[1:]:
+            np.testing.assert_array_equal(encoded([first, *rest], dtype), reference)
+
+
+def test_a_null_in_a_parquet_file_changes_no_other_record(tmp_path):
+    for levels, values in ((("1.0", "2.0"), [1, 2, 1]), ((9007199254740993, 1), [9007199254740993, 1, 1])):
+        schema = Schema(y=Range(0, 1), g=Levels(*levels))
+        design = Design.parse("y ~ g", schema)
+        seen = []
+        for first in (values[0], None):
+            table = pa.table({"y": [0.1, 0.2, 0.3, 0.4], "g": pa.array([first, *values], pa.int64())})
+            pq.write_table(table, tmp_path / "d.parquet")
+            records = load(tmp_path / "d.parquet", design, schema)
+            seen.append(np.column_stack([records.x[1:], records.valid[1:]]))
+        np.testing.assert_array_equal(*seen)

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from pgbb import _validate
 from pgbb.errors import InvalidValue
 from pgbb.models import HuberRegression, LogisticRegression, Mean, Model, QuantileRegression
+from pgbb.release import private_key
 from pgbb.schema import Schema
 
 _FAMILIES = ("quantile", "huber", "logistic", "mean")
@@ -114,6 +115,7 @@ def fit_command(
     _check_target(out, force)
     model = _model(family, formula, taus, interval, bandwidth, column, mean_family, scale, clip)
     declared = Schema.from_toml(schema)
+    signing = None if key is None else private_key(key)
 
     from pgbb.cli.show import show_command
     from pgbb.fitting import fit
@@ -133,7 +135,7 @@ def fit_command(
             err=True,
         )
         sys.exit(130)
-    release.save(out, key=key)
+    release.save(out, key=signing)
     if not quiet:
         show_command(out)
         typer.echo(f"\nwritten to {out}")

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from pgbb import _validate
@@ -149,7 +150,7 @@ def _table(rows: list[dict[str, Any]], index: str | None, level: float) -> Table
         table.add_column(head, justify="left" if head in (index, "coefficient") else "right", overflow="fold")
     previous: Any = None
     for row in rows:
-        cells = [row["name"], *(f"{row[k]:.5g}" for k in ("mean", "sd", "lower", "upper"))]
+        cells = [escape(row["name"]), *(f"{row[k]:.5g}" for k in ("mean", "sd", "lower", "upper"))]
         if index is not None:
             if previous is not None and row[index] != previous:
                 table.add_row()

@@ -70,16 +70,21 @@ def _make_step(problem: Problem, mechanism: Mechanism, settings: Settings) -> An
     import jax
     import jax.numpy as jnp
 
+    from pgbb.private.mechanism import Step
+
     n, q = mechanism.n, mechanism.sampling_rate
     low = jnp.asarray(problem.center - problem.radius, jnp.float32)
     high = jnp.asarray(problem.center + problem.radius, jnp.float32)
     logged = problem.kind == "huber"
 
-    def step(state: Any, draw: dict[str, Any], ask: Callable[[Any], Any]) -> Any:
+    def query(state: Any, draw: dict[str, Any]) -> tuple[Any, None]:
+        return state[0][None], None
+
+    def update(state: Any, draw: dict[str, Any], _: None, answers: Any) -> Any:
         theta, key = state
         key, fresh = jax.random.split(key)
         eta = settings.step_size / n * (draw["t"] + 1.0) ** (-1 / 3)
-        total = ask(theta[None])[0] * (n / q)
+        total = answers[0] * (n / q)
         noise = jnp.sqrt(eta) * jax.random.normal(fresh, theta.shape)
         pull = 0.5 * eta * settings.tempering
         moved = theta - pull * total + noise
@@ -88,7 +93,7 @@ def _make_step(problem: Problem, mechanism: Mechanism, settings: Settings) -> An
         theta = jnp.clip(moved, low, high)
         return (theta, key), theta
 
-    return step
+    return Step(query, update)
 
 
 def _problems(model: Model, schema: Schema) -> tuple[list[Problem], list[float] | None]:

@@ -1,8 +1,8 @@
 """The mechanism: noisy block-weighted sums of clipped per-record gradients, and the loop that asks for them.
 
-This is the seam. A `Session` takes records and a `step` from outside; a step
-sees records only through `ask`, once, which gives its K answers
-s̃ = Σ_{i∈B} w̄_i ∇l(θ, x_i) + N(0, σ²I), and so T·K in all.
+This is the seam. A `Session` takes records, and a `Step` from outside: points
+to ask about, and what to do with the K answers
+s̃ = Σ_{i∈B} w̄_i ∇l(θ, x_i) + N(0, σ²I); T·K of them in all.
 The `Mechanism` that the accountant certifies is the object that this code
 runs: blocks, concentration, rate, steps, draws and clip are read from it.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Data", "Session", "Step", "answer", "place", "run_many"]
 
-_SAFETY = 1 - 1e-6  # records are clipped to C(1 − 1e-6): single precision cannot exceed C
+_SAFETY = 1 - 1e-6  # records are clipped to C(1 − 1e-6), a margin for the rounding of one record's norm
+_CLIPS = (1e-12, 1e12)  # outside, squares and noise would leave single precision
 _CHUNK_CELLS = 2**21  # batch positions drawn ahead at once
 
 
@@ -81,55 +82,56 @@ def answer(problem: Problem, data: Data, rows: Any, weight: Any, theta: Any, ind
     if problem.gradient is not None:
         full = problem.gradient(theta, packed[:, :p], index) * survey[:, None]
         full = jnp.where(jnp.all(jnp.isfinite(full), axis=1, keepdims=True), full, 0.0)
-        norm = jnp.sqrt(jnp.sum(full**2, axis=1))
-        return (weight * jnp.minimum(1.0, limit / jnp.maximum(norm, 1e-30))) @ full
+        excess = jnp.sqrt(jnp.sum((full / limit) ** 2, axis=1))  # norm over the limit: no square can underflow unseen
+        return (weight / jnp.maximum(excess, 1.0)) @ jnp.where(jnp.isfinite(excess)[:, None], full, 0.0)
     assert problem.score is not None
     linear = packed @ jnp.concatenate([theta[:p], jnp.zeros(3, theta.dtype)])
     score, extra = problem.score(jnp, theta, linear, y, index)
-    square = score**2 * square_x
+    square = (score / limit) ** 2 * square_x
     if extra is not None:
-        square = square + extra**2
-    norm = jnp.sqrt(square) * survey
-    finite = jnp.isfinite(norm)
-    factor = jnp.where(finite, weight * survey * jnp.minimum(1.0, limit / jnp.maximum(norm, 1e-30)), 0.0)
+        square = square + (extra / limit) ** 2
+    excess = jnp.sqrt(square) * survey  # norm over the limit: no square can underflow unseen
+    finite = jnp.isfinite(excess)
+    factor = jnp.where(finite, weight * survey / jnp.maximum(excess, 1.0), 0.0)
     total = (jnp.where(finite, score, 0.0) * factor) @ packed
     if extra is None:
         return total[:p]
     return jnp.append(total[:p], factor @ jnp.where(finite, extra, 0.0))
 
 
-Step = Callable[[Any, dict[str, Any], Callable[[Any], Any]], tuple[Any, Any]]
+class Step(NamedTuple):
+    """What is done between two answers; pure functions that never see a record.
+
+    `query(state, draw)` returns the K points (K, d) to ask about and a memo;
+    `update(state, draw, memo, answers)` returns the next state and what to keep.
+    `draw` holds this step's u, index and number t. The mechanism answers once
+    between the two: there is no way to ask twice with the same batch or noise.
+    """
+
+    query: Callable[[Any, dict[str, Any]], tuple[Any, Any]]
+    update: Callable[[Any, dict[str, Any], Any, Any], tuple[Any, Any]]
 
 
 def _loop(
     state: Any, data: Data, sizes: Any, inputs: dict[str, Any], problem: Problem, mechanism: Mechanism, step: Step
 ) -> Any:
-    blocks, n = mechanism.blocks, mechanism.n
+    blocks, n, k = mechanism.blocks, mechanism.n, mechanism.draws_per_step
     first = jnp.cumsum(sizes).astype(jnp.int32)  # position at which the next block begins
 
-    def body(state: Any, draw: dict[str, Any]) -> Any:
-        asked = 0
+    def one(position: Any, row: Any, count: Any, u: Any, point: Any, index: Any) -> Any:
+        fits = blocks * n < 2**31  # in a 32-bit product
+        block = position * blocks // n if fits else jnp.searchsorted(first, position, side="right")
+        weight = jnp.where(jnp.arange(position.shape[0]) < count, (u / sizes)[block], 0.0)
+        return answer(problem, data, row, weight, point, index)
 
-        def ask(theta: Any) -> Any:
-            nonlocal asked
-            asked += 1
-
-            def one(position: Any, row: Any, count: Any, u: Any, point: Any, index: Any) -> Any:
-                if blocks * n < 2**31:
-                    block = position * blocks // n
-                else:
-                    block = jnp.searchsorted(first, position, side="right")
-                weight = jnp.where(jnp.arange(position.shape[0]) < count, (u / sizes)[block], 0.0)
-                return answer(problem, data, row, weight, point, index)
-
-            rows = draw.get("row", draw["position"])
-            u = draw["u"][:, :blocks]
-            return jax.vmap(one)(draw["position"], rows, draw["count"], u, theta, draw["index"]) + draw["noise"]
-
-        state, out = step(state, {name: draw[name] for name in ("u", "index", "t")}, ask)
-        if asked != 1:
-            raise PgbbError(f"a step must ask exactly once; this one asked {asked} times")
-        return state, out
+    def body(state: Any, drawn: dict[str, Any]) -> Any:
+        draw = {name: drawn[name] for name in ("u", "index", "t")}
+        points, memo = step.query(state, draw)
+        if points.shape != (k, problem.dim):
+            raise PgbbError(f"a query of shape {points.shape} is not allowed: it must be {(k, problem.dim)}.")
+        rows = drawn.get("row", drawn["position"])
+        sums = jax.vmap(one)(drawn["position"], rows, drawn["count"], drawn["u"][:, :blocks], points, drawn["index"])
+        return step.update(state, draw, memo, sums + drawn["noise"])
 
     return jax.lax.scan(body, state, inputs)
 
@@ -169,6 +171,11 @@ class Session:
             raise PgbbError(f"the mechanism is described for n = {mechanism.n} records, but {records.n} were loaded.")
         if mechanism.clip < problem.clip:
             raise PgbbError(f"the mechanism certifies C = {mechanism.clip:g}, but the model clips at {problem.clip:g}.")
+        if not _CLIPS[0] <= problem.clip <= _CLIPS[1]:
+            raise PgbbError(
+                f"C = {problem.clip:g} is outside [{_CLIPS[0]:g}, {_CLIPS[1]:g}], where single precision could neither "
+                "clip nor carry the noise. Change the unit of the response or the loss."
+            )
         self.problem, self.mechanism, self.sigma = problem, mechanism, sigma
         self.randomness, self.pseudo_blocks, self.reshuffle = randomness, pseudo_blocks, reshuffle
         self._data = place(records, problem.shift, randomness.secret, consume=consume)

@@ -357,13 +357,15 @@ def _parquet_names(path: Path) -> list[Any]:
 
 
 def _parquet(path: Path, names: list[str], schema: Schema) -> pd.DataFrame:
-    """Dtypes come from the types in the file alone: a null does not turn a boolean column into objects."""
+    """Dtypes come from the types in the file alone: a null turns neither booleans nor integers into something else."""
     import pyarrow
     import pyarrow.parquet
 
     def dtype(kind: pyarrow.DataType) -> Any:
         if pyarrow.types.is_boolean(kind):
             return pd.BooleanDtype()
+        if pyarrow.types.is_integer(kind):
+            return pd.api.types.pandas_dtype(str(kind).replace("int", "Int").replace("uI", "UI"))
         return pd.ArrowDtype(kind) if pyarrow.types.is_decimal(kind) else None
 
     table = pyarrow.parquet.read_table(path, columns=names)
@@ -421,19 +423,30 @@ def _filler(column: Column) -> float:
 
 
 def _codes(series: "pd.Series[Any]", column: Levels) -> tuple[NDArray[np.float64], Bools]:
-    """Codes by `str(value)` or, for whole numbers, by value (2.0 is level 2); −1 for anything else."""
+    """Codes by `str(value)` or, for whole numbers, by value (2.0 is level 2); −1 for anything else.
+
+    A cell's code depends on that cell and the dtype alone. pandas counts 1, 1.0
+    and True as equal, as it does 0.0 and −0.0, and would code all by the first it
+    meets: so cells of mixed type are told apart by type and text, and −0.0 is 0.
+    """
     place = {str(level): float(i) for i, level in enumerate(column.levels)}
     missing = series.isna().to_numpy(dtype=np.bool_)
-    try:
-        which, distinct = pd.factorize(series)
-    except TypeError:  # a cell that cannot be hashed
-        which, distinct = pd.factorize(series.map(str))
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        series = series.astype(object)
+    if series.dtype == object:
+        keys = series.map(lambda value: f"{type(value).__name__} {value}")
+        which, _ = pd.factorize(keys)
+        firsts = np.unique(which, return_index=True)[1]
+        distinct = [series.iloc[int(i)] for i in firsts]
+    else:
+        plain = series + 0.0 if series.dtype.kind == "f" else series
+        which, distinct = pd.factorize(plain)
     table = np.array([*(_place(value, place) for value in distinct), -1.0])
     return np.where(missing, -1.0, table[which]), missing
 
 
 def _place(value: Any, place: dict[str, float]) -> float:
-    text = str(value)
+    text = str(value).removeprefix("-") if isinstance(value, float) and value == 0 else str(value)
     if text in place:
         return place[text]
     try:

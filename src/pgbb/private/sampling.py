@@ -6,10 +6,13 @@ batch is a set of positions.
 """
 
 import math
+import secrets
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pgbb import _validate
 
 Ints = NDArray[np.int32]
 
@@ -27,8 +30,11 @@ class Randomness:
     @classmethod
     def create(cls, insecure_seed: int | None = None) -> "Randomness":
         """From the operating system's entropy, or reproducibly (and therefore not privately) from a seed."""
-        sequence = np.random.SeedSequence(insecure_seed)
-        public, secret = (np.random.Generator(np.random.PCG64DXSM(s)) for s in sequence.spawn(2))
+        if insecure_seed is None:  # two seeds that have nothing to do with each other: u is published, batches are not
+            seeds = [np.random.SeedSequence(secrets.randbits(256)) for _ in range(2)]
+        else:
+            seeds = np.random.SeedSequence(_validate.integer("insecure_seed", insecure_seed, low=0)).spawn(2)
+        public, secret = (np.random.Generator(np.random.PCG64DXSM(s)) for s in seeds)
         return cls(public, secret, "operating system" if insecure_seed is None else "insecure seed")
 
 

@@ -1,0 +1,237 @@
+"""Exact minimisers of Σ w_i l(θ, x_i) for every formula model, for many weight vectors at once.
+
+Nothing here is private: functions take `NonPrivateRecords`, and what they
+return must not be published. Parameters are in internal coordinates;
+`to_original` gives the units of the data. Neither the box nor the clip of a
+model binds here: the minimiser is that of its loss.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pgbb import _validate
+from pgbb.errors import InvalidValue, PgbbError
+from pgbb.models import Problem
+from pgbb.private.records import NonPrivateRecords
+from pgbb.reference import _newton
+from pgbb.reference._newton import CELLS, TOLERANCE, Bools, Floats, Sample
+
+__all__ = ["Solver", "gradient", "solve", "to_original"]
+
+
+def to_original(problem: Problem, theta: ArrayLike) -> Floats:
+    """θ in the units of the data; the last axis of `theta` has length d."""
+    return np.asarray(theta, dtype=np.float64) @ problem.transform.T + problem.offset
+
+
+def solve(
+    problem: Problem, records: NonPrivateRecords, weights: ArrayLike | None = None, index: float | None = None
+) -> Floats:
+    """The minimiser θ(w) of Σ w_i l(θ, x_i), in internal coordinates, to a gradient norm of 1e-8.
+
+    Args:
+      problem: a prepared model with a formula or a mean; a custom loss has no solver.
+      records: handed over with `as_non_private()`. Survey weights multiply w; invalid records count for nothing.
+      weights: w, (n,) or (m, n), non-negative; each row counts up to a factor. None means equal weights.
+      index: τ of a quantile regression; it may be left out if the model has one level.
+
+    Returns:
+      (d,), or (m, d) for many weight vectors.
+
+    >>> import pandas as pd, pgbb
+    >>> from pgbb.private.loading import records_for
+    >>> schema = pgbb.Schema(x=pgbb.Range(0, 10))
+    >>> problem = pgbb.Mean("x", scale=1.0).prepare(schema)
+    >>> records = records_for(pd.DataFrame({"x": [1.0, 2.0, 6.0]}), problem, schema).as_non_private()
+    >>> solve(problem, records), solve(problem, records, [[1, 1, 0], [0, 0, 1]])[:, 0]
+    (array([3.]), array([1.5, 6. ]))
+    """
+    solver = Solver(problem, records, index)
+    if weights is None:
+        return solver.full.copy()
+    array = check_weights(weights, records.n)
+    theta = np.empty((np.atleast_2d(array).shape[0], problem.dim))
+    rows = solver.rows
+    for start in range(0, len(theta), rows):
+        theta[start : start + rows] = solver(np.atleast_2d(array)[start : start + rows])
+    return theta[0] if array.ndim == 1 else theta
+
+
+def gradient(
+    problem: Problem,
+    records: NonPrivateRecords,
+    theta: ArrayLike,
+    weights: ArrayLike | None = None,
+    index: float | None = None,
+) -> Floats:
+    """Σ w̄_i ∇l(θ, x_i) with w̄ = w/Σw, from the model's own score, unclipped.
+
+    θ is (d,) or (m, d), in internal coordinates, and w is (n,) or (m, n): the result is (d,) or (m, d).
+    """
+    solver = Solver(problem, records, index)
+    point = np.asarray(theta, dtype=np.float64)
+    array = np.ones(records.n) if weights is None else check_weights(weights, records.n)
+    found, _ = solver._gradient(np.atleast_2d(point), solver._normalised(np.atleast_2d(array)))
+    return found[0] if point.ndim == array.ndim == 1 else found
+
+
+class Solver:
+    """Minimisers for one problem and one set of records; later calls start from the fit with equal weights.
+
+    Calling it with weights (m, n) gives (m, d). It holds about ten arrays of the
+    size of the weights, so give it `rows` of them at a time.
+    """
+
+    def __init__(self, problem: Problem, records: NonPrivateRecords, index: float | None = None) -> None:
+        _check_records(records)
+        if problem.score is None:
+            raise PgbbError(
+                f"a {problem.kind} problem has no exact solver: only quantile, Huber and logistic regression and means "
+                "have one. Minimise your own loss with scipy.optimize."
+            )
+        if len(problem.names) - (problem.kind == "huber") != records.p:
+            raise InvalidValue(
+                f"records with p = {records.p} do not belong to this problem, which has the parameters "
+                f"{', '.join(problem.names)}. Encode them with the same model and schema."
+            )
+        self.problem = problem
+        self.index = _index(problem, index)
+        self.n = records.n
+        self.rows = max(1, CELLS // records.n)
+        self._survey = np.where(records.valid, records.weight.astype(np.float64), 0.0)
+        self._sample = Sample(records.x.astype(np.float64), records.y.astype(np.float64) - problem.shift)
+        self._full: Floats | None = None
+
+    @property
+    def full(self) -> Floats:
+        """The fit with equal weights, (d,)."""
+        if self._full is None:
+            weights = self._normalised(np.ones((1, self.n)))
+            self._full = self._checked(*self._from_scratch(weights), weights)[0]
+        return self._full
+
+    def __call__(self, weights: Floats) -> Floats:
+        """θ(w) for each row of weights (m, n)."""
+        weights = self._normalised(weights)
+        if self.problem.kind == "mean":
+            return self._checked(*self._from_scratch(weights), weights)
+        theta, done = self._warm(weights)
+        again = np.flatnonzero(~done)
+        if len(again):
+            theta[again], done[again] = self._from_scratch(weights[again])
+        return self._checked(theta, done, weights)
+
+    def _normalised(self, weights: Floats) -> Floats:
+        total = weights * self._survey
+        mass = total.sum(axis=1, keepdims=True)
+        if not (mass > 0).all():
+            raise PgbbError(
+                "a weight vector puts no mass on usable records, so there is nothing to fit. Every row needs a "
+                "positive weight on a record without missing cells and with a positive survey weight."
+            )
+        return total / mass
+
+    def _warm(self, weights: Floats) -> tuple[Floats, Bools]:
+        start = np.tile(self.full, (len(weights), 1))
+        sample, settings = self._sample, self.problem.settings
+        if self.problem.kind == "logistic":
+            return _newton.minimise(_newton.logistic_loss(sample), start, weights, 1.0)
+        if self.problem.kind == "huber":
+            loss = _newton.huber_loss(sample, settings["c"], settings["kappa"])
+            return _newton.minimise(loss, start, weights, float(self.full[-1]))
+        assert self.index is not None
+        return _newton.minimise_quantile(sample, self.index, settings["bandwidth"], weights, start)
+
+    def _from_scratch(self, weights: Floats) -> tuple[Floats, Bools]:
+        sample, settings = self._sample, self.problem.settings
+        if self.problem.kind == "logistic":
+            return _newton.minimise_logistic(sample, weights)
+        if self.problem.kind == "huber":
+            return _newton.minimise_huber(sample, settings["c"], settings["kappa"], weights)
+        if self.problem.kind == "quantile":
+            assert self.index is not None
+            return _newton.minimise_quantile(sample, self.index, settings["bandwidth"], weights)
+        mean = weights @ sample.y
+        return mean[:, None], np.isfinite(mean) if settings["family"] == "gaussian" else mean > 0
+
+    def _gradient(self, theta: Floats, weights: Floats) -> tuple[Floats, Floats]:
+        """The averaged gradient (m, d), and the averaged size of its terms (m,)."""
+        assert self.problem.score is not None
+        sample = self._sample
+        p = sample.x.shape[1]
+        # Parameters come first in a score, so a batch of them is (d, m, 1), against records (m, n).
+        score, extra = self.problem.score(np, theta.T[..., None], theta[:, :p] @ sample.x.T, sample.y, self.index)
+        total = (weights * score) @ sample.x
+        size = np.einsum("mn,mn->m", weights, np.abs(score))
+        if extra is not None:
+            total = np.column_stack([total, np.einsum("mn,mn->m", weights, extra)])
+        return total, size
+
+    def _checked(self, theta: Floats, done: Bools, weights: Floats) -> Floats:
+        """`theta`, if the model's own score, which the iteration did not use, agrees that it is a minimum."""
+        if done.all():
+            total, size = self._gradient(theta, weights)
+            done = np.linalg.norm(total, axis=1) <= TOLERANCE * np.maximum(1, size)
+        if not done.all():
+            why = {
+                "quantile": "columns are collinear under the weights, or the bandwidth is too small and the loss flat",
+                "huber": "columns are collinear under the weights, or so many records fit exactly that the scale is 0",
+                "logistic": "columns are collinear or separate the two classes, so that there is no finite minimum",
+                "mean": "an exponential mean needs positive values",
+            }[self.problem.kind]
+            raise PgbbError(
+                f"{int((~done).sum())} of {len(done)} weighted fits did not converge to a gradient of {TOLERANCE:g}: "
+                f"{why}. Use fewer terms, a larger bandwidth or smoother weights (more blocks, larger gamma)."
+            )
+        return theta
+
+
+def _check_records(records: Any) -> None:
+    if not isinstance(records, NonPrivateRecords):
+        raise InvalidValue(
+            f"records of type {type(records).__name__} are not allowed here: a reference protects nothing and takes "
+            "NonPrivateRecords only. Call records.as_non_private(), and publish nothing that comes of it."
+        )
+
+
+def _index(problem: Problem, index: float | None) -> float | None:
+    if problem.index is None:
+        if index is not None:
+            raise _validate.fail("index", index, "None", "This model has no index.")
+        return None
+    if index is None:
+        if len(problem.index.levels) != 1:
+            raise _validate.fail("index", None, f"a level {problem.index.name} in (0, 1)", "Pass index=0.5.")
+        return problem.index.levels[0]
+    return _validate.number("index", index, above=0, below=1)
+
+
+def check_weights(weights: ArrayLike, n: int) -> Floats:
+    array = np.asarray(weights, dtype=np.float64)
+    if array.ndim not in (1, 2) or array.shape[-1] != n or not array.size:
+        raise InvalidValue(f"weights of shape {array.shape} are not allowed: they must be ({n},) or (m, {n}).")
+    if not (np.isfinite(array) & (array >= 0)).all():
+        raise InvalidValue(
+            "weights that are negative or not finite are not allowed: they must be ≥ 0. Clip them first."
+        )
+    return array
+
+
+def as_sample(x: ArrayLike, y: ArrayLike) -> Sample:
+    """x (n, p) and y (n,) in double precision, validated."""
+    try:
+        design, response = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidValue(
+            f"x of type {type(x).__name__} and y of type {type(y).__name__} are not allowed: they must be arrays of "
+            "numbers. Take records.as_non_private().x and .y, and publish nothing that comes of them."
+        ) from None
+    if design.ndim != 2 or response.shape != design.shape[:1] or not len(response):
+        raise InvalidValue(
+            f"x of shape {design.shape} with y of shape {response.shape} is not allowed: they must be (n, p) and (n,)."
+        )
+    if not (np.isfinite(design).all() and np.isfinite(response).all()):
+        raise InvalidValue("x or y holds NaN or infinite values, which no fit allows. Remove those rows first.")
+    return Sample(design, response)
