@@ -143,3 +143,9 @@ def test_a_column_must_be_declared_by_one_of_the_three_kinds(column):
 def test_a_dictionary_of_another_shape_is_refused(data):
     with pytest.raises(InvalidValue):
         Schema.from_dict(data)
+
+
+@pytest.mark.parametrize("bounds", [(0, 1e31), (-1e300, 0)])
+def test_bounds_beyond_single_precision_are_refused(bounds):
+    with pytest.raises(InvalidValue, match="1e30"):
+        Range(*bounds)
