@@ -81,7 +81,7 @@ def sgld(replicates: int = 20) -> None:
 
 
 def census(runs: int = 10) -> None:
-    path = Path(os.environ.get("PGBB_DATA", "../shared/data")) / "census80.parquet"
+    path = Path(os.environ.get("PGBB_DATA", "data")) / "census80.parquet"
     if not path.exists():
         sys.exit(f"{path} is not there: set PGBB_DATA to the folder that holds census80.parquet")
     schema = pgbb.Schema(educ=pgbb.Range(5, 20), exper=pgbb.Range(14, 38), black=pgbb.Flag(), logwk=pgbb.Range(0, 12))
