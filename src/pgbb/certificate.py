@@ -5,9 +5,11 @@ description of the mechanism; that the described mechanism is the one that ran
 is the word of whoever signs the release.
 """
 
+import importlib.metadata
 import math
+import platform
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, cast
 
@@ -112,6 +114,34 @@ class Certificate:
         if isinstance(notes, str):
             raise _validate.fail("notes", notes, "a sequence of sentences", "Put it in a tuple: (note,).")
         store("notes", tuple(str(note) for note in notes))
+
+    @classmethod
+    def of_run(
+        cls,
+        mechanism: Mechanism | Composition,
+        sigma: float,
+        epsilon: float,
+        delta: float,
+        *,
+        accountant: str,
+        randomness: str,
+        non_private: bool,
+        group_size: int,
+        notes: Sequence[str],
+    ) -> "Certificate":
+        """The claim of a run that has just ended, with the versions it ran on; without noise it claims nothing."""
+        return cls(
+            epsilon=math.inf if non_private else epsilon,
+            delta=delta,
+            sigma=sigma,
+            mechanism=mechanism,
+            accountant=accountant,
+            randomness=cast(Randomness, randomness),
+            non_private=non_private,
+            group_size=group_size,
+            versions=_versions(),
+            notes=tuple(notes),
+        )
 
     @property
     def parts(self) -> list[tuple[Mechanism, float]]:
@@ -250,3 +280,15 @@ def _understand(plain: Any) -> Mechanism | Composition:
     with warnings.catch_warnings():  # advice on the choice of γ belongs to the fit
         warnings.simplefilter("ignore", PgbbWarning)
         return Mechanism(**plain)
+
+
+def _versions() -> dict[str, str]:
+    """Versions of pgbb and of what it runs on."""
+    names = ("pgbb", "numpy", "scipy", "jax", "optax")
+    found = {"python": platform.python_version()}
+    for name in names:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "unknown"
+    return found

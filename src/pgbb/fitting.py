@@ -4,9 +4,6 @@ Validates, describes the mechanism, calibrates its noise, runs it and packs
 the result. Every default is a rule on public quantities.
 """
 
-import importlib.metadata
-import math
-import platform
 import warnings
 from collections.abc import Callable
 from functools import lru_cache
@@ -187,17 +184,16 @@ def fit(
     return Release(
         model=summary_of(problem),
         schema=schema.to_dict(),
-        certificate=Certificate(
-            epsilon=math.inf if non_private else epsilon,
-            delta=delta,
-            sigma=sigma,
-            mechanism=mechanism,
+        certificate=Certificate.of_run(
+            mechanism,
+            sigma,
+            epsilon,
+            delta,
             accountant=accountant,
-            randomness=randomness.source,  # type: ignore[arg-type]
+            randomness=randomness.source,
             non_private=non_private,
             group_size=group_size,
-            versions=versions(),
-            notes=tuple(notes),
+            notes=notes,
         ),
         payload=Payload(
             kind="generator",
@@ -276,15 +272,3 @@ def summary_of(problem: Problem) -> ModelSummary:
         settings=problem.settings,
         response=problem.response,
     )
-
-
-def versions() -> dict[str, str]:
-    """Versions of pgbb and of what it runs on, for the certificate."""
-    names = ("pgbb", "numpy", "scipy", "jax", "optax")
-    found = {"python": platform.python_version()}
-    for name in names:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = "unknown"
-    return found

@@ -23,8 +23,8 @@ def input_map(problem: Problem, mechanism: Mechanism, pseudo_blocks: int) -> tup
     """Public shift and scale of the input (u, ũ, index): weights as they are, the index standardised.
 
     Weights are left on their own small scale on purpose. Standardised, they
-    would let the network follow the privacy noise in all S−1 block directions:
-    on the paper's regression the intervals then become eight times as wide.
+    would let the network follow the privacy noise in all S−1 block directions,
+    and the intervals would become several times as wide.
     """
     size = mechanism.blocks + pseudo_blocks
     shift, scale = np.zeros(size), np.ones(size)

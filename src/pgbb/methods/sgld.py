@@ -5,7 +5,6 @@ mechanism of `pgbb.private` once, with constant weights; a grid of quantile
 levels is one chain a level, all under one budget.
 """
 
-import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -132,7 +131,7 @@ def sgld(
     import jax
     import jax.numpy as jnp
 
-    from pgbb.fitting import summary_of, versions
+    from pgbb.fitting import summary_of
     from pgbb.private.loading import records_for
     from pgbb.private.mechanism import Session
     from pgbb.private.sampling import Randomness
@@ -172,17 +171,16 @@ def sgld(
     return Release(
         model=whole,
         schema=schema.to_dict(),
-        certificate=Certificate(
-            epsilon=math.inf if non_private else epsilon,
-            delta=delta,
-            sigma=sigma,
-            mechanism=target,
+        certificate=Certificate.of_run(
+            target,
+            sigma,
+            epsilon,
+            delta,
             accountant=accountant,
-            randomness=randomness.source,  # type: ignore[arg-type]
+            randomness=randomness.source,
             non_private=non_private,
             group_size=group_size,
-            versions=versions(),
-            notes=tuple(notes),
+            notes=notes,
         ),
         payload=Payload(
             kind="draws",
