@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from pgbb import _validate
 from pgbb.blocks import draw_weights
 from pgbb.errors import InvalidValue
+from pgbb.models import Problem
 
-__all__ = ["ModelSummary", "Payload", "forward"]
+__all__ = ["ModelSummary", "Payload", "forward", "summary_of"]
 
 KINDS = ("quantile", "huber", "logistic", "mean", "custom")
 PAYLOADS = ("generator", "draws", "transcript")
@@ -110,6 +111,21 @@ class ModelSummary:
             if not isinstance(plain[name], str | None):
                 raise _validate.fail(name, plain[name], "a string or null")
         return cls(**plain)
+
+
+def summary_of(problem: Problem) -> ModelSummary:
+    """What a release says about the model."""
+    return ModelSummary(
+        kind=problem.kind,
+        formula=problem.formula,
+        names=problem.names,
+        index_name=problem.index.name if problem.index else None,
+        index=problem.index.to_dict() if problem.index else None,
+        transform=problem.transform.tolist(),
+        offset=problem.offset.tolist(),
+        settings=problem.settings,
+        response=problem.response,
+    )
 
 
 def _finite(name: str, value: Any, shape: tuple[int, ...]) -> Floats:

@@ -6,7 +6,6 @@ levels is one chain a level, all under one budget.
 """
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -15,16 +14,15 @@ import numpy as np
 
 from pgbb import _validate
 from pgbb.accountant import Mechanism, compose, noise_scale
-from pgbb.accountant.calibrate import Accountant
-from pgbb.certificate import Certificate
-from pgbb.errors import InvalidValue, PgbbWarning
+from pgbb.errors import PgbbWarning
 from pgbb.methods.ess import effective_sample_size
+from pgbb.methods.request import Request, prepared
 from pgbb.models import Model, Problem, QuantileRegression
-from pgbb.payload import Payload
+from pgbb.payload import Payload, summary_of
 from pgbb.release import Release
 from pgbb.schema import Schema
 
-__all__ = ["Settings", "sgld"]
+__all__ = ["Settings", "run"]
 
 SMALLEST_ESS = 100.0
 """Below this many effective draws a chain's intervals are marked."""
@@ -98,30 +96,12 @@ def _make_step(problem: Problem, mechanism: Mechanism, settings: Settings) -> An
 def _problems(model: Model, schema: Schema) -> tuple[list[Problem], list[float] | None]:
     """One problem a chain: a quantile level each, with the clip of that level, or the model itself."""
     if isinstance(model, QuantileRegression):
-        if model.taus is None:
-            raise InvalidValue("method = 'sgld' runs one chain a level: give a list of taus, not an interval.")
-        return [replace(model, taus=(t,)).prepare(schema) for t in model.taus], list(model.taus)
-    problem = model.prepare(schema)
-    if problem.index is not None:
-        raise InvalidValue("method = 'sgld' does not serve a custom loss with an index: fit one value at a time.")
-    return [problem], None
+        assert model.taus is not None  # the registry refuses an interval
+        return [prepared(replace(model, taus=(t,)), schema) for t in model.taus], list(model.taus)
+    return [prepared(model, schema)], None
 
 
-def sgld(
-    model: Model,
-    data: Any,
-    *,
-    schema: Schema,
-    epsilon: float,
-    delta: float,
-    settings: Settings = Settings(),
-    accountant: Accountant = "exact",
-    weights: str | None = None,
-    group_size: int = 1,
-    insecure_seed: int | None = None,
-    non_private: bool = False,
-    progress: Callable[[int, int], None] | None = None,
-) -> Release:
+def run(request: Request, settings: Settings) -> Release:
     """Fit by DP-SGLD; several quantile levels share one budget, composed before anything is spent.
 
     Certified like every release: T noisy sums a level, with the same noise
@@ -131,20 +111,22 @@ def sgld(
     import jax
     import jax.numpy as jnp
 
-    from pgbb.fitting import summary_of
     from pgbb.private.loading import records_for
     from pgbb.private.mechanism import Session
     from pgbb.private.sampling import Randomness
 
-    problems, levels = _problems(model, schema)
-    records = records_for(data, problems[0], schema, weights)
+    problems, levels = _problems(request.model, request.schema)
+    records = records_for(request.data, problems[0], request.schema, request.weights)
+    request.advise(records.n)
     mechanisms = [
         Mechanism(n=records.n, blocks=1, sampling_rate=settings.sampling_rate, steps=settings.steps, clip=p.clip)
         for p in problems
     ]
     target = mechanisms[0] if len(mechanisms) == 1 else compose(mechanisms, scales=[m.clip for m in mechanisms])
-    sigma = 0.0 if non_private else noise_scale(target, epsilon, delta, accountant)
-    randomness = Randomness.create(insecure_seed)
+    sigma = 0.0
+    if not request.non_private:
+        sigma = noise_scale(target, request.epsilon, request.delta, request.accountant)
+    randomness = Randomness.create(request.insecure_seed)
     first = int(settings.burn_in * settings.steps)
     chains, sizes = [], []
     for i, (problem, mechanism) in enumerate(zip(problems, mechanisms, strict=True)):
@@ -155,8 +137,8 @@ def sgld(
         draws = []
         for done, _, out in session.run(state, _make_step(problem, mechanism, settings)):
             draws.append(np.asarray(out))
-            if progress is not None:
-                progress(i * settings.steps + done, len(problems) * settings.steps)
+            if request.progress is not None:
+                request.progress(i * settings.steps + done, len(problems) * settings.steps)
         chain = np.concatenate(draws)[first :: settings.thin]
         chains.append(chain)
         sizes.append(effective_sample_size(chain.astype(np.float64)))
@@ -165,23 +147,13 @@ def sgld(
     if smallest < SMALLEST_ESS:
         text = f"Too few effective draws ({smallest:.0f} in the worst coefficient): do not trust the intervals."
         notes.append(text)
-        warnings.warn(text, PgbbWarning, stacklevel=2)
+        warnings.warn(text, PgbbWarning, stacklevel=3)
     # the summary of a joint model has all its levels
-    whole = summary_of(problems[0] if levels is None else model.prepare(schema))
+    whole = summary_of(prepared(request.model, request.schema))
     return Release(
         model=whole,
-        schema=schema.to_dict(),
-        certificate=Certificate.of_run(
-            target,
-            sigma,
-            epsilon,
-            delta,
-            accountant=accountant,
-            randomness=randomness.source,
-            non_private=non_private,
-            group_size=group_size,
-            notes=notes,
-        ),
+        schema=request.schema.to_dict(),
+        certificate=request.certify(target, sigma, randomness.source, notes),
         payload=Payload(
             kind="draws",
             settings={"index_values": levels},

@@ -1,0 +1,159 @@
+"""The printed method: Algorithm 1 (one target) and Algorithm 2 (jointly over an index), with a neural generator."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from pgbb import _validate
+from pgbb.accountant import Mechanism, noise_scale
+from pgbb.errors import InvalidValue
+from pgbb.methods.request import Request, prepared
+from pgbb.models import Problem
+from pgbb.payload import Payload, summary_of
+from pgbb.release import Release
+from pgbb.schema import Schema
+
+__all__ = ["Settings", "run"]
+
+PARTIAL = (
+    "Intervals are those of the printed algorithm: they carry only part of the privacy noise, and can be too narrow."
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Constants of Algorithms 1 and 2. None means a rule on public quantities.
+
+    Args:
+      blocks: S; default 5 (constant weights below 100 records). More blocks follow the bootstrap law more
+        closely where there is little noise, and learn it worse where there is much.
+      steps, draws_per_step: T and K. The noise grows with √(T·K): more is not better.
+      sampling_rate: q; default the rate that gives batches of about 1,000 records, at least .01.
+      gamma: Dirichlet concentration; default γ*(n, S).
+      learning_rate: of Adam, decaying by a cosine.
+      iterate: which generator `sample` uses: the "average" of the later iterates, or the "last". Both are stored.
+      average_from: the share of steps after which iterates are averaged.
+      operator_norm: bound on the operator norm of the generator's kernels, or None.
+      pseudo, pseudo_blocks, alpha: public pseudo-samples from F_base, their blocks and Dirichlet mass.
+      reshuffle: a fresh partition for every answer; γ* is not calibrated for this variant.
+      keep_transcript: also store the noisy answers, which are as private as the rest.
+    """
+
+    blocks: int | None = None
+    steps: int = 5_000
+    draws_per_step: int = 4
+    sampling_rate: float | None = None
+    gamma: float | None = None
+    learning_rate: float = 1e-3
+    iterate: Literal["average", "last"] = "average"
+    average_from: float = 0.5
+    operator_norm: float | None = None
+    pseudo: Any = None
+    pseudo_blocks: int | None = None
+    alpha: float = 0.0
+    reshuffle: bool = False
+    keep_transcript: bool = False
+
+    def __post_init__(self) -> None:
+        _validate.one_of("iterate", self.iterate, ("average", "last"))
+        _validate.number("learning_rate", self.learning_rate, above=0)
+        _validate.number("average_from", self.average_from, low=0, below=1)
+        _validate.number("alpha", self.alpha, low=0)
+        if self.operator_norm is not None:
+            _validate.number("operator_norm", self.operator_norm, above=0)
+        if (self.alpha > 0) != (self.pseudo is not None):
+            raise InvalidValue(
+                f"alpha = {self.alpha!r} with pseudo = {'given' if self.pseudo is not None else None} is not allowed: "
+                "pseudo-samples and their Dirichlet mass alpha > 0 go together."
+            )
+
+    def describe(self, n: int, clip: float) -> Mechanism:
+        """The mechanism on n records whose statistics are bounded by `clip`."""
+        return Mechanism(
+            n=n,
+            blocks=(5 if n >= 100 else 1) if self.blocks is None else self.blocks,
+            gamma=self.gamma,
+            alpha=self.alpha,
+            sampling_rate=min(1.0, max(0.01, 1000 / n)) if self.sampling_rate is None else self.sampling_rate,
+            steps=self.steps,
+            draws_per_step=self.draws_per_step,
+            clip=clip,
+        )
+
+
+def run(request: Request, settings: Settings) -> Release:
+    """Train the generator under the budget and pack it."""
+    from pgbb import training  # JAX is needed from here on
+    from pgbb.private.loading import records_for
+    from pgbb.private.mechanism import Session
+    from pgbb.private.sampling import Randomness
+
+    problem = prepared(request.model, request.schema)
+    records = records_for(request.data, problem, request.schema, request.weights)
+    request.advise(records.n)
+    mechanism = settings.describe(records.n, problem.clip)
+    sigma = 0.0
+    if not request.non_private:
+        sigma = noise_scale(mechanism, request.epsilon, request.delta, request.accountant)
+    randomness = Randomness.create(request.insecure_seed)
+    public_part, extra_blocks = None, 0
+    if settings.pseudo is not None:
+        public_part, extra_blocks = _pseudo_gradient(settings, problem, request.schema, mechanism)
+    session = Session(
+        records, problem, mechanism, sigma, randomness, pseudo_blocks=extra_blocks, reshuffle=settings.reshuffle,
+        consume=True,
+    )  # fmt: skip
+    trained = training.train(
+        session,
+        training.Settings(
+            learning_rate=settings.learning_rate,
+            average_from=settings.average_from,
+            operator_norm=settings.operator_norm,
+        ),
+        public_part=public_part,
+        keep_transcript=settings.keep_transcript,
+        progress=request.progress,
+    )
+    tensors = {f"average/{k}": v for k, v in trained.average.items()} | {
+        f"last/{k}": v for k, v in trained.last.items()
+    }
+    tensors |= {
+        "input_shift": trained.input_shift,
+        "input_scale": trained.input_scale,
+        "center": problem.center.astype(np.float32),
+        "radius": problem.radius.astype(np.float32),
+    }
+    if trained.transcript is not None:
+        tensors |= {f"transcript/{k}": v for k, v in trained.transcript.items()}
+    notes = [] if request.non_private else [PARTIAL]
+    if settings.reshuffle:
+        notes.append("The partition was reshuffled for every answer; γ* is not calibrated for this variant.")
+    return Release(
+        model=summary_of(problem),
+        schema=request.schema.to_dict(),
+        certificate=request.certify(mechanism, sigma, randomness.source, notes),
+        payload=Payload(
+            kind="generator",
+            settings={
+                "blocks": mechanism.blocks,
+                "pseudo_blocks": extra_blocks,
+                "concentration": None if mechanism.blocks == 1 else mechanism.concentration,
+                "alpha": mechanism.alpha,
+                "index": problem.index is not None,
+                "default_iterate": settings.iterate,
+            },
+            tensors=tensors,
+        ),
+    )
+
+
+def _pseudo_gradient(settings: Settings, problem: Problem, schema: Schema, mechanism: Mechanism) -> tuple[Any, int]:
+    """q times the block-weighted gradient of public pseudo-samples (SM `app:pseudo-sample-alpha`), and their blocks."""
+    from pgbb.private.loading import records_for
+    from pgbb.private.pseudo import gradient_of
+
+    records = records_for(settings.pseudo, problem, schema)
+    count = min(mechanism.blocks, records.n) if settings.pseudo_blocks is None else settings.pseudo_blocks
+    count = _validate.integer("pseudo_blocks", count, low=1, high=records.n)
+    return gradient_of(records, problem, mechanism, count), count

@@ -1,0 +1,152 @@
+"""Which methods there are, what each serves, asks of the records and assumes: the one list that code and docs read."""
+
+import importlib
+from dataclasses import dataclass, fields
+from types import ModuleType
+from typing import Any, Literal
+
+from pgbb import _validate
+from pgbb.errors import InvalidValue
+from pgbb.models import Custom, Model, Problem, QuantileRegression
+
+__all__ = ["METHODS", "Method", "settings_for"]
+
+KINDS = {
+    "quantile": "quantile regression",
+    "huber": "Huber regression",
+    "logistic": "logistic regression",
+    "mean": "a mean",
+    "custom": "a custom loss",
+}
+
+
+@dataclass(frozen=True)
+class Method:
+    """What a method declares.
+
+    Args:
+      name: as in `fit(method=…)`.
+      module: where its `Settings` and `run` live.
+      serves: kinds of model.
+      index: "joint" serves a list or an interval of levels in one run; "list" runs once a level under one budget;
+        "none" serves no index.
+      asks: what is asked of the records.
+      draws: what a release holds.
+      assumes: what must hold for the intervals to mean what they say.
+      data_model_free, scaling_free, budget_free_draws, multiple_rules: the columns of the paper's comparison
+        (Table `tab:method-comparison`).
+    """
+
+    name: str
+    module: str
+    serves: tuple[str, ...]
+    index: Literal["joint", "list", "none"]
+    asks: str
+    draws: str
+    assumes: str
+    data_model_free: bool
+    scaling_free: bool
+    budget_free_draws: bool
+    multiple_rules: bool
+
+    def load(self) -> ModuleType:
+        """The module, imported when it is first needed."""
+        return importlib.import_module(self.module)
+
+    def check(self, model: Model, problem: Problem) -> None:
+        """Raise `InvalidValue` unless this method serves the model; says which methods do."""
+        if problem.kind not in self.serves:
+            others = [name for name, m in METHODS.items() if problem.kind in m.serves]
+            raise InvalidValue(
+                f"method = {self.name!r} does not serve {KINDS[problem.kind]}: {self.assumes} "
+                f"Take one of {', '.join(map(repr, others))}."
+            )
+        if problem.index is None or self.index == "joint":
+            return
+        joint = ", ".join(repr(name) for name, m in METHODS.items() if m.index == "joint" and problem.kind in m.serves)
+        if isinstance(model, Custom):
+            raise InvalidValue(
+                f"method = {self.name!r} does not serve a custom loss with an index: fit one value at a time, or take "
+                f"one of {joint}."
+            )
+        if isinstance(model, QuantileRegression) and (model.taus is None or self.index == "none"):
+            raise InvalidValue(
+                f"method = {self.name!r} runs once a level: give a list of taus, not an interval; or take one of "
+                f"{joint}, which serve all levels at once."
+            )
+
+
+EVERY = ("quantile", "huber", "logistic", "mean", "custom")
+
+METHODS: dict[str, Method] = {
+    m.name: m
+    for m in (
+        Method(
+            name="paper",
+            module="pgbb.methods.paper",
+            serves=EVERY,
+            index="joint",
+            asks="T·K noisy block-weighted gradients",
+            draws="a generator: as many draws as you like",
+            assumes="A bounded or clipped gradient. Intervals carry only part of the privacy noise.",
+            data_model_free=True,
+            scaling_free=True,
+            budget_free_draws=True,
+            multiple_rules=True,
+        ),
+        Method(
+            name="sgld",
+            module="pgbb.methods.sgld",
+            serves=EVERY,
+            index="list",
+            asks="T noisy gradient sums a level",
+            draws="a stored chain, correlated",
+            assumes="The tempered Gibbs posterior exp{−ω Σ l} is what you want; intervals widen with the noise.",
+            data_model_free=True,
+            scaling_free=False,
+            budget_free_draws=False,
+            multiple_rules=False,
+        ),
+        Method(
+            name="noisy_gibbs",
+            module="pgbb.methods.noisy_gibbs",
+            serves=("huber", "mean"),
+            index="none",
+            asks="one noisy sum of sufficient statistics (and of moments of the design)",
+            draws="a stored chain, correlated",
+            assumes="A working likelihood: linear regression with Gaussian errors, a Gaussian mean with known scale, "
+            "or an exponential mean.",
+            data_model_free=False,
+            scaling_free=True,
+            budget_free_draws=True,
+            multiple_rules=False,
+        ),
+        Method(
+            name="dp_bootstrap",
+            module="pgbb.methods.dp_bootstrap",
+            serves=("quantile", "huber", "logistic", "mean"),
+            index="list",
+            asks="B noisy refits on resampled records",
+            draws="stored draws of the method's interval",
+            assumes="A convex loss with a ridge penalty, which biases, and a roughly normal estimate (a mean: neither).",
+            data_model_free=True,
+            scaling_free=True,
+            budget_free_draws=False,
+            multiple_rules=False,
+        ),
+    )
+}
+
+
+def settings_for(method: str, given: dict[str, Any]) -> tuple[Method, Any]:
+    """The method and its validated settings; None means the default, and an unknown name is an error."""
+    chosen = METHODS[_validate.one_of("method", method, tuple(METHODS))]
+    wanted = {name: value for name, value in given.items() if value is not None}
+    kind = chosen.load().Settings
+    known = [f.name for f in fields(kind)]
+    for name, value in wanted.items():
+        if name not in known:
+            raise InvalidValue(
+                f"{name} = {value!r} is not a setting of method = {method!r}, which has {', '.join(known)}."
+            )
+    return chosen, kind(**wanted)

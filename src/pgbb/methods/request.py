@@ -1,0 +1,93 @@
+"""What every method is asked: a model, data, public knowledge and a budget; and the claim it may make in return."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from pgbb import _validate
+from pgbb.accountant import ACCOUNTANTS
+from pgbb.accountant.calibrate import Accountant
+from pgbb.certificate import Certificate
+from pgbb.errors import PgbbWarning
+from pgbb.models import Custom, Model, Problem
+from pgbb.schema import Schema
+
+__all__ = ["Request", "prepared"]
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """The arguments of `pgbb.fit` that mean the same for every method; validated here, once."""
+
+    model: Model
+    data: Any
+    schema: Schema
+    epsilon: float
+    delta: float
+    accountant: Accountant = "exact"
+    weights: str | None = None
+    group_size: int = 1
+    insecure_seed: int | None = None
+    non_private: bool = False
+    progress: Callable[[int, int], None] | None = None
+
+    def __post_init__(self) -> None:
+        def store(name: str, value: Any) -> None:
+            object.__setattr__(self, name, value)
+
+        if not hasattr(self.model, "prepare"):
+            raise _validate.fail(
+                "model", type(self.model).__name__, "a pgbb model such as pgbb.QuantileRegression('y ~ x')"
+            )
+        if not isinstance(self.schema, Schema):
+            raise _validate.fail(
+                "schema", type(self.schema).__name__, "a pgbb.Schema", "Write pgbb.Schema(educ=pgbb.Range(5, 20))."
+            )
+        _validate.one_of("accountant", self.accountant, ACCOUNTANTS)
+        store("delta", _validate.delta(self.delta))
+        if not self.non_private:
+            store("epsilon", _validate.epsilon(self.epsilon))
+        store("group_size", _validate.integer("group_size", self.group_size, low=1))
+        if self.insecure_seed is not None:
+            _validate.integer("insecure_seed", self.insecure_seed, low=0)
+
+    def advise(self, n: int) -> None:
+        """Warn where δ would allow publishing whole records; n is public."""
+        if self.delta > 1 / n and not self.non_private:
+            warnings.warn(
+                f"delta = {self.delta:g} exceeds 1/n = {1 / n:.3g}: it would allow publishing whole records. "
+                "Choose it smaller.",
+                PgbbWarning,
+                stacklevel=4,
+            )
+
+    def certify(
+        self, mechanism: Any, sigma: float, randomness: str, notes: Sequence[str], epsilon: float | None = None
+    ) -> Certificate:
+        """The certificate of the run that answered this request; `epsilon` where the claim is not the one asked for."""
+        weighted = [f"Survey weights from column {self.weights!r}, divided by their public upper bound."]
+        return Certificate.of_run(
+            mechanism,
+            sigma,
+            self.epsilon if epsilon is None else epsilon,
+            self.delta,
+            accountant=self.accountant,
+            randomness=randomness,
+            non_private=self.non_private,
+            group_size=self.group_size,
+            notes=[*notes, *(weighted if self.weights is not None else [])],
+        )
+
+
+@lru_cache(maxsize=64)
+def _cached(model: Model, schema: Schema) -> Problem:
+    return model.prepare(schema)
+
+
+def prepared(model: Model, schema: Schema) -> Problem:
+    """The problem of a model; the same object for equal arguments, so that repeated fits compile once."""
+    if isinstance(model, Custom):  # its loss may read what has changed since
+        return model.prepare(schema)
+    return _cached(model, schema)
