@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, cast
 
 from pgbb import _validate
-from pgbb.accountant import ACCOUNTANTS, Composition, Mechanism, compose, epsilon
+from pgbb.accountant import ACCOUNTANTS, Composition, Mechanism, Resampling, compose, epsilon
 from pgbb.accountant.calibrate import Accountant
 from pgbb.errors import InvalidValue, PgbbError, PgbbWarning
 
@@ -75,7 +75,7 @@ class Certificate:
     epsilon: float
     delta: float
     sigma: float
-    mechanism: Mechanism | Composition
+    mechanism: Mechanism | Composition | Resampling
     accountant: str
     randomness: Randomness
     non_private: bool = False
@@ -90,8 +90,10 @@ class Certificate:
 
         if not isinstance(self.non_private, bool):
             raise _validate.fail("non_private", self.non_private, "True or False")
-        if not isinstance(self.mechanism, Mechanism | Composition):
-            raise _validate.fail("mechanism", self.mechanism, "a Mechanism, or a Composition made by compose([...])")
+        if not isinstance(self.mechanism, Mechanism | Composition | Resampling):
+            raise _validate.fail(
+                "mechanism", self.mechanism, "a Mechanism, a Composition made by compose([...]) or a Resampling"
+            )
         if self.non_private:
             if self.epsilon != math.inf or self.sigma != 0:
                 raise InvalidValue(
@@ -118,7 +120,7 @@ class Certificate:
     @classmethod
     def of_run(
         cls,
-        mechanism: Mechanism | Composition,
+        mechanism: Mechanism | Composition | Resampling,
         sigma: float,
         epsilon: float,
         delta: float,
@@ -144,7 +146,7 @@ class Certificate:
         )
 
     @property
-    def parts(self) -> list[tuple[Mechanism, float]]:
+    def parts(self) -> Sequence[tuple[Mechanism | Resampling, float]]:
         """Each mechanism with its own noise scale."""
         if isinstance(self.mechanism, Composition):
             return self.mechanism.parts(self.sigma)
@@ -258,13 +260,13 @@ class Certificate:
         return cls(**values)
 
 
-def _describe(mechanism: Mechanism | Composition) -> dict[str, Any]:
+def _describe(mechanism: Mechanism | Composition | Resampling) -> dict[str, Any]:
     if isinstance(mechanism, Composition):
         return {"mechanisms": [asdict(m) for m in mechanism.mechanisms], "scales": list(mechanism.scales)}
     return asdict(mechanism)
 
 
-def _understand(plain: Any) -> Mechanism | Composition:
+def _understand(plain: Any) -> Mechanism | Composition | Resampling:
     if not isinstance(plain, Mapping):
         raise _validate.fail("mechanism", plain, "a JSON object")
     if "mechanisms" in plain:
@@ -272,6 +274,8 @@ def _understand(plain: Any) -> Mechanism | Composition:
             raise InvalidValue("mechanism: a composition must have the lists mechanisms and scales, and nothing else.")
         members = [_understand(m) for m in plain["mechanisms"]]
         return compose(cast(list[Mechanism], members), plain["scales"])
+    if set(plain) == {f.name for f in fields(Resampling)}:
+        return Resampling(**plain)
     known = {f.name for f in fields(Mechanism)}
     if set(plain) != known:
         raise InvalidValue(

@@ -27,7 +27,7 @@ from safetensors import numpy as safetensors
 
 import pgbb
 from pgbb import _validate
-from pgbb.accountant import Mechanism
+from pgbb.accountant import Mechanism, Resampling
 from pgbb.certificate import Certificate
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.payload import PAYLOADS, ModelSummary, Payload
@@ -218,6 +218,9 @@ class Release(Posterior):
         """Where the payload cannot come from the mechanism that the certificate describes."""
         found = []
         mechanism, settings = self.certificate.mechanism, self.payload.settings
+        kept = {name: t for name, t in self.payload.tensors.items() if name.startswith("transcript/")}
+        if isinstance(mechanism, Resampling) and (self.payload.kind != "draws" or kept):
+            return ["refits on resampled records give draws alone, but the file holds something else."]
         if self.payload.kind == "generator":
             if not isinstance(mechanism, Mechanism):
                 return ["a generator comes from one mechanism, but the certificate describes several."]
@@ -229,7 +232,9 @@ class Release(Posterior):
             ):
                 if here != there:
                     found.append(f"the generator has {name} = {here}, but the certificate describes {name} = {there}.")
-        kept = {name: t for name, t in self.payload.tensors.items() if name.startswith("transcript/")}
+        noiseless = self.payload.kind == "local" and not self.payload.tensors["privacy"].any(axis=1).all()
+        if noiseless and not self.certificate.non_private:
+            found.append("the posterior has no privacy noise, but the certificate describes answers with noise.")
         answers = sum(m.answers for m, _ in self.certificate.parts)
         for name, tensor in kept.items():
             if len(tensor) > answers:

@@ -6,9 +6,9 @@ import pytest
 from scipy.optimize import minimize
 
 import pgbb
+from pgbb._newton import Sample, huber_loss, logistic_loss, quantile_loss
 from pgbb.private.loading import records_for
 from pgbb.reference import Solver, bayesian_bootstrap, blocked_bootstrap, gradient, solve, to_original
-from pgbb.reference._newton import Sample, huber_loss, logistic_loss, quantile_loss
 from tests.reference.data import MODELS, SCHEMA, frame, problem_and_records
 
 

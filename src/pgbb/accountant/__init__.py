@@ -1,6 +1,6 @@
 """What T·K noisy block-weighted answers cost, and how little noise meets a target (ε, δ).
 
-Pure numpy and scipy, no data, no JAX. Start with `Mechanism`, then ask
+Pure numpy and scipy, no data, no JAX. Start with `Mechanism` (or `Resampling`), then ask
 `epsilon`, `delta`, `epsilon_bounds` or `noise_scale`. Proofs: docs/privacy.md.
 """
 
@@ -8,6 +8,7 @@ from pgbb.accountant.calibrate import ACCOUNTANTS, delta, epsilon, epsilon_bound
 from pgbb.accountant.description import Composition, Mechanism, compose, gamma_star
 from pgbb.accountant.gaussian import gaussian_noise_scale, gdp_delta, gdp_epsilon, gdp_mu
 from pgbb.accountant.paper import Expansion, log_moments
+from pgbb.accountant.resampling import Resampling
 from pgbb.accountant.theory import leading_order, noise_floor
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Composition",
     "Expansion",
     "Mechanism",
+    "Resampling",
     "compose",
     "delta",
     "epsilon",

@@ -13,30 +13,47 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb import _validate
-from pgbb.accountant import enclose
+from pgbb.accountant import enclose, resampling
 from pgbb.accountant.convert import Conversion, delta_at, epsilon_at
 from pgbb.accountant.description import Composition, Mechanism
+from pgbb.accountant.gaussian import gdp_mu
 from pgbb.accountant.paper import LARGEST_ORDER, Expansion, log_moments
+from pgbb.accountant.resampling import Resampling
 from pgbb.errors import NotCertifiable
 
 __all__ = ["ACCOUNTANTS", "Accountant", "delta", "epsilon", "epsilon_bounds", "noise_scale"]
 
 Accountant = Literal["exact", "paper", "worst-case"]
 ACCOUNTANTS: tuple[str, ...] = ("exact", "paper", "worst-case")
-Target = Mechanism | Composition
+Sums = Mechanism | Composition
+Target = Sums | Resampling
 Floats = NDArray[np.float64]
 
 
 def _target(mechanism: Target) -> Target:
-    if not isinstance(mechanism, Mechanism | Composition):
-        raise _validate.fail("mechanism", mechanism, "a Mechanism, or a Composition made by compose([...])")
+    if not isinstance(mechanism, Mechanism | Composition | Resampling):
+        raise _validate.fail(
+            "mechanism", mechanism, "a Mechanism, a Composition made by compose([...]) or a Resampling"
+        )
     return mechanism
+
+
+def _sums(target: Target, accountant: str) -> Sums:
+    """The target, if it consists of noisy weighted sums: the accountants of the paper know nothing else."""
+    if isinstance(target, Resampling):
+        raise NotCertifiable(
+            f"accountant = {accountant!r} does not cover a Resampling: the paper's moments are those of noisy weighted "
+            "sums, not of refits on resampled records. Use accountant='exact'."
+        )
+    return target
 
 
 Score = Callable[[Floats, Floats], Floats]
 
 
-def _best_order(target: Target, sigma: float, worst_case: bool, expansion: Expansion, score: Score) -> float:
+def _best_order(
+    target: Mechanism | Composition, sigma: float, worst_case: bool, expansion: Expansion, score: Score
+) -> float:
     """Least score(λ, A(λ)) over integer orders, searched until the optimum is interior.
 
     A coarse geometric set of orders is extended while its best member is the
@@ -81,7 +98,7 @@ def epsilon(
     """Certified ε of the mechanism run with noise scale σ, at δ, under replace-one adjacency.
 
     Args:
-      mechanism: what is run: a `Mechanism`, or several from `compose`.
+      mechanism: what is run: a `Mechanism`, several from `compose`, or a `Resampling`.
       sigma: standard deviation of the noise on each coordinate of an answer.
       delta: δ, strictly between 0 and 1.
       accountant: "exact" (default), "paper" (Proposition `prop:formal-dp`), or
@@ -101,10 +118,14 @@ def epsilon(
     target, sigma, delta = _target(mechanism), _validate.sigma(sigma), _validate.delta(delta)
     _validate.one_of("accountant", accountant, ACCOUNTANTS)
     if accountant == "exact":
-        return enclose.epsilon_bounds(target, sigma, delta)[1]
+        return _epsilon_bounds(target, sigma, delta)[1]
     _validate.one_of("conversion", conversion, ("asoodeh", "mironov"))
     value = _best_order(
-        target, sigma, accountant == "worst-case", Expansion(J, m), lambda o, a: epsilon_at(o, a, delta, conversion)
+        _sums(target, accountant),
+        sigma,
+        accountant == "worst-case",
+        Expansion(J, m),
+        lambda o, a: epsilon_at(o, a, delta, conversion),
     )
     return value if math.isfinite(value) else math.inf
 
@@ -128,10 +149,15 @@ def delta(
     epsilon = _validate.number("epsilon", epsilon, low=0)
     _validate.one_of("accountant", accountant, ACCOUNTANTS)
     if accountant == "exact":
-        return enclose.delta_bounds(target, sigma, epsilon)[1]
+        bounds = resampling.delta_bounds if isinstance(target, Resampling) else enclose.delta_bounds
+        return bounds(target, sigma, epsilon)[1]  # type: ignore[arg-type]
     _validate.one_of("conversion", conversion, ("asoodeh", "mironov"))
     value = _best_order(
-        target, sigma, accountant == "worst-case", Expansion(J, m), lambda o, a: delta_at(o, a, epsilon, conversion)
+        _sums(target, accountant),
+        sigma,
+        accountant == "worst-case",
+        Expansion(J, m),
+        lambda o, a: delta_at(o, a, epsilon, conversion),
     )
     return value if math.isfinite(value) else 1.0
 
@@ -140,10 +166,17 @@ def epsilon_bounds(mechanism: Target, sigma: float, delta: float) -> tuple[float
     """(lower, upper) around the exact ε of the dominating mixture; `epsilon(…, "exact")` is the upper end.
 
     The lower end belongs to an adversary who sees the block weights u and
-    attacks with the worst records and query points; it tells how much of the
-    upper end is discretisation.
+    attacks with the worst records and query points (for a `Resampling`: who sees
+    how often each resample holds the record); it tells how much of the upper end
+    is discretisation.
     """
-    return enclose.epsilon_bounds(_target(mechanism), _validate.sigma(sigma), _validate.delta(delta))
+    return _epsilon_bounds(_target(mechanism), _validate.sigma(sigma), _validate.delta(delta))
+
+
+def _epsilon_bounds(target: Target, sigma: float, delta: float) -> tuple[float, float]:
+    if isinstance(target, Resampling):
+        return resampling.epsilon_bounds(target, sigma, delta)
+    return enclose.epsilon_bounds(target, sigma, delta)
 
 
 _epsilon = epsilon  # `noise_scale` has an argument of that name
@@ -163,8 +196,8 @@ def noise_scale(
     """The smallest certified σ: `epsilon(mechanism, σ, delta, accountant) ≤ epsilon` holds for the σ returned.
 
     Bracketing and bisection on log σ (SM `app:bisection-sigma`), sped up by
-    secant steps, to a relative width of 1e-4 ("exact") or 1e-7; the feasible
-    end is returned. For a `Composition` the result multiplies its `scales`.
+    secant steps, to a relative width of 1e-4 ("exact", except for a `Resampling`)
+    or 1e-7; the feasible end is returned. For a `Composition` the result multiplies its `scales`.
 
     >>> m = Mechanism(n=10_000, blocks=20, sampling_rate=.1, steps=10_000, clip=1.0)
     >>> round(noise_scale(m, epsilon=1.0, delta=1e-4, accountant="paper") * m.block_size, 3)
@@ -187,16 +220,23 @@ def _noise_scale(
 
         return excess
 
-    start, width = math.log(_first_guess(target, goal, delta)), 0.1
-    if accountant == "exact":  # a loose and quick search first
+    start, width, tolerance = math.log(_first_guess(target, goal, delta)), 0.1, _TOLERANCE[accountant]
+    if isinstance(target, Resampling):
+        tolerance = 1e-7
+    elif accountant == "exact":  # a loose and quick search first
         start = _smallest_feasible(excess_of(lambda s: enclose.rough_epsilon(target, s, delta)), start, width, 5e-3)
         width = 5e-3
     certified = excess_of(lambda s: _epsilon(target, s, delta, accountant, J=J, m=m, conversion=conversion))
-    return math.exp(_smallest_feasible(certified, start, width, _TOLERANCE[accountant]))
+    return math.exp(_smallest_feasible(certified, start, width, tolerance))
 
 
 def _first_guess(target: Target, goal: float, delta: float) -> float:
-    """σ at which the leading-order ε of Theorem `thm:asymp-dp`, c + 2√(c log 1/δ), equals the goal."""
+    """σ at which the leading-order ε of Theorem `thm:asymp-dp`, c + 2√(c log 1/δ), equals the goal.
+
+    For a `Resampling`, σ of the Gaussian mechanism at the mean of m, which is 2B.
+    """
+    if isinstance(target, Resampling):
+        return target.sensitivity * math.sqrt(2 * target.replicates) / gdp_mu(goal, delta)
     parts = target.parts(1.0) if isinstance(target, Composition) else [(target, 1.0)]
     log_inverse = math.log(1 / delta)
     root = math.sqrt(log_inverse + goal) - math.sqrt(log_inverse)

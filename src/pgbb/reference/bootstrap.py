@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pgbb import _validate
+from pgbb._newton import CELLS, Floats, Sample
 from pgbb.accountant.description import gamma_star
 from pgbb.blocks import block_of_position
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.models import Problem
 from pgbb.private.records import NonPrivateRecords
-from pgbb.reference._newton import CELLS, Floats, Sample
 from pgbb.reference.solvers import Solver, as_sample, check_weights, to_original
 
 __all__ = [

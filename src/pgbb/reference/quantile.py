@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import linprog
 
-from pgbb import _validate
+from pgbb import _newton, _validate
+from pgbb._newton import CELLS, Floats, Sample
 from pgbb.errors import InvalidValue, PgbbError
-from pgbb.reference import _newton
-from pgbb.reference._newton import CELLS, Floats, Sample
 from pgbb.reference.solvers import as_sample, check_weights
 
 __all__ = ["exact_quantile", "multiplier_bootstrap", "smoothed_quantile"]

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pgbb import _validate
+from pgbb import _newton, _validate
+from pgbb._newton import CELLS, TOLERANCE, Bools, Floats, Sample
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.models import Problem
 from pgbb.private.records import NonPrivateRecords
-from pgbb.reference import _newton
-from pgbb.reference._newton import CELLS, TOLERANCE, Bools, Floats, Sample
 
 __all__ = ["Solver", "gradient", "solve", "to_original"]
 
@@ -85,7 +84,7 @@ class Solver:
     """
 
     def __init__(self, problem: Problem, records: NonPrivateRecords, index: float | None = None) -> None:
-        _check_records(records)
+        check_records(records)
         if problem.score is None:
             raise PgbbError(
                 f"a {problem.kind} problem has no exact solver: only quantile, Huber and logistic regression and means "
@@ -97,7 +96,7 @@ class Solver:
                 f"{', '.join(problem.names)}. Encode them with the same model and schema."
             )
         self.problem = problem
-        self.index = _index(problem, index)
+        self.index = as_index(problem, index)
         self.n = records.n
         self.rows = max(1, CELLS // records.n)
         self._survey = np.where(records.valid, records.weight.astype(np.float64), 0.0)
@@ -188,7 +187,7 @@ class Solver:
         return theta
 
 
-def _check_records(records: Any) -> None:
+def check_records(records: Any) -> None:
     if not isinstance(records, NonPrivateRecords):
         raise InvalidValue(
             f"records of type {type(records).__name__} are not allowed here: a reference protects nothing and takes "
@@ -196,7 +195,7 @@ def _check_records(records: Any) -> None:
         )
 
 
-def _index(problem: Problem, index: float | None) -> float | None:
+def as_index(problem: Problem, index: float | None) -> float | None:
     if problem.index is None:
         if index is not None:
             raise _validate.fail("index", index, "None", "This model has no index.")

@@ -1,4 +1,4 @@
-"""Damped Newton for many weighted convex losses at once: the numerical core of the solvers.
+"""Damped Newton for many weighted convex losses at once: the numerical core of references and private refits.
 
 Works on plain arrays and knows neither models nor records. A loss maps a batch
 of parameters (m, d) and of normalised weights (m, n) to values (m,), gradients
@@ -111,6 +111,19 @@ def huber_loss(sample: Sample, c: float, kappa: float) -> Loss:
     return loss
 
 
+def ridged(loss: Loss, penalty: float) -> Loss:
+    """The loss plus (penalty/2)‖θ‖²."""
+    if penalty == 0:
+        return loss
+
+    def penalised(theta: Floats, weights: Floats) -> tuple[Floats, Floats, Floats]:
+        value, gradient, hessian = loss(theta, weights)
+        square = np.einsum("md,md->m", theta, theta)
+        return value + penalty / 2 * square, gradient + penalty * theta, hessian + penalty * np.eye(theta.shape[1])
+
+    return penalised
+
+
 @np.errstate(over="ignore", invalid="ignore")  # a step may be absurd: it is refused
 def minimise(loss: Loss, start: Floats, weights: Floats, unit: float) -> tuple[Floats, Bools]:
     """Minimise for every row of weights (m, n) from `start` (m, d); returns (m, d) and which rows converged.
@@ -185,11 +198,11 @@ def _norm(rows: Floats) -> Floats:
     return np.sqrt(np.einsum("md,md->m", rows, rows))
 
 
-def least_squares(sample: Sample, weights: Floats) -> Floats:
+def least_squares(sample: Sample, weights: Floats, penalty: float = 0.0) -> Floats:
     """Weighted least squares for each row of weights (m, n), with a trace of ridge so that it always exists."""
     gram = sample.gram(weights)
     trace = np.einsum("mdd->m", gram)[:, None, None]
-    gram = gram + (1e-10 * trace + 1e-30) * np.eye(gram.shape[1])
+    gram = gram + (penalty + 1e-10 * trace + 1e-30) * np.eye(gram.shape[1])
     return np.linalg.solve(gram, ((weights * sample.y) @ sample.x)[..., None])[..., 0]
 
 
@@ -199,22 +212,23 @@ def spread(sample: Sample, theta: Floats, weights: Floats) -> Floats:
 
 
 def minimise_quantile(
-    sample: Sample, tau: float, bandwidth: float, weights: Floats, start: Floats | None = None
+    sample: Sample, tau: float, bandwidth: float, weights: Floats, start: Floats | None = None, penalty: float = 0.0
 ) -> tuple[Floats, Bools]:
     """The smoothed quantile fit for each row of weights, by continuation: h falls by thirds to its value.
 
     From scratch it begins at the spread of the residuals of least squares; from
     the fit with other weights, at the distance to be expected, which is of the
-    order of the spread times √(p/n).
+    order of the spread times √(p/n). With `penalty` it is that of the loss plus (penalty/2)‖θ‖².
     """
-    theta = least_squares(sample, weights) if start is None else start
+    theta = least_squares(sample, weights, penalty) if start is None else start
     unit = float(spread(sample, theta, weights).max())
     n, p = sample.x.shape
     first = unit if start is None else unit * math.sqrt(p / n)
     stages = max(0, math.ceil(math.log(max(first, 1e-300) / bandwidth, 3)))
     done = np.zeros(len(weights), dtype=np.bool_)
     for stage in range(stages, -1, -1):
-        theta, done = minimise(quantile_loss(sample, tau, bandwidth * 3.0**stage), theta, weights, unit)
+        loss = ridged(quantile_loss(sample, tau, bandwidth * 3.0**stage), penalty)
+        theta, done = minimise(loss, theta, weights, unit)
     return theta, done
 
 
