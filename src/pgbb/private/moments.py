@@ -1,0 +1,175 @@
+"""Noisy sums of bounded statistics of single records: responses, products with the design, moments of the design.
+
+The sums that sufficient-statistic methods ask for, each once. The `Mechanism`
+or `Composition` that the accountant certifies is the object that this code
+runs: the bound of each record, the number of answers and the noise are read
+from it. Nothing here needs JAX.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations_with_replacement
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb import _validate
+from pgbb.accountant import Composition, Mechanism
+from pgbb.errors import PgbbError
+from pgbb.private.sampling import Randomness
+
+if TYPE_CHECKING:
+    from pgbb.private.records import Records
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+__all__ = ["Moment", "entries", "noisy_sums"]
+
+_SAFETY = 1 - 1e-6  # records are clipped to C(1 − 1e-6): the rounding of a norm or of a long sum stays inside C
+_CELLS = 2**17  # numbers held at once: a megabyte, which caches hold
+
+
+@lru_cache(maxsize=32)
+def entries(p: int, order: int) -> Ints:
+    """Indices i ≤ j ≤ … of the different products of `order` among p variables; shape (count, order).
+
+    >>> entries(2, 2).tolist()
+    [[0, 0], [0, 1], [1, 1]]
+    """
+    table = np.array(list(combinations_with_replacement(range(p), order)), dtype=np.int64).reshape(-1, order)
+    table.flags.writeable = False  # one copy for all callers
+    return table
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A statistic t(x, y) of one record with |x_j| ≤ 1 and |y| ≤ B, in the order of `entries`.
+
+    kind "response" is y; "products" is (xxᵀ, xy, y²) with the different entries
+    of xxᵀ; "second" and "fourth" are the different products of two and of four
+    components of x. Replacing one record moves the sum by at most 2·`clip`.
+
+    Args:
+      kind: which statistic.
+      p: length of x.
+      bound: B; y is clipped to [−B, B].
+
+    >>> Moment("products", p=3, bound=5.0).clip, Moment("fourth", p=3).size
+    (26.57..., 15)
+    """
+
+    kind: Literal["response", "products", "second", "fourth"]
+    p: int = 1
+    bound: float = 1.0
+
+    def __post_init__(self) -> None:
+        _validate.one_of("kind", self.kind, ("response", "products", "second", "fourth"))
+        _validate.integer("p", self.p, low=1)
+        _validate.number("bound", self.bound, above=0)
+
+    @property
+    def size(self) -> int:
+        """Length of the statistic."""
+        pairs = self.p * (self.p + 1) // 2
+        return {
+            "response": 1,
+            "products": pairs + self.p + 1,
+            "second": pairs,
+            "fourth": math.comb(self.p + 3, 4),
+        }[self.kind]
+
+    @property
+    def clip(self) -> float:
+        """C, its largest norm: half the sensitivities Δ, nΔ₂ and nΔ₄ of SM `sec:supp_linear` with B_x = 1."""
+        if self.kind == "response":
+            return self.bound
+        if self.kind == "products":
+            return math.sqrt(self.p * (self.p + 1) / 2 + self.p * self.bound**2 + self.bound**4)
+        return math.sqrt(self.size)
+
+    def describe(self, n: int) -> Mechanism:
+        """Its sum over n records, asked for once: the mean over n with noise σ is the sum with noise nσ."""
+        return Mechanism(n=n, blocks=1, sampling_rate=1.0, steps=1, clip=self.clip)
+
+    def of(self, x: Floats, y: Floats) -> Floats:
+        """The statistic of each row, unbounded; shape (rows, size)."""
+        if self.kind == "response":
+            return y[:, None]
+        if self.kind == "products":
+            i, j = entries(self.p, 2).T
+            return np.column_stack([x[:, i] * x[:, j], x * y[:, None], y**2])
+        first, *others = entries(self.p, 2 if self.kind == "second" else 4).T
+        out = x[:, first]
+        for index in others:
+            out *= x[:, index]
+        return out
+
+
+def _bounded_sum(records: "Records", moment: Moment, clip: float, shift: float) -> Floats:
+    """Σ of weight · t over all records, each vector made finite and no longer than C(1 − 1e-6), in double precision.
+
+    An invalid record has weight 0. Weights outside [0, 1] are clamped: the bound holds whatever the records hold.
+    """
+    total = np.zeros(moment.size)
+    rows = max(1, _CELLS // moment.size)
+    for start in range(0, records.n, rows):
+        part = slice(start, start + rows)
+        with np.errstate(over="ignore", invalid="ignore"):
+            y = np.clip(records.y[part].astype(np.float64) - shift, -moment.bound, moment.bound)
+            weight = np.where(records.valid[part], np.clip(records.weight[part].astype(np.float64), 0.0, 1.0), 0.0)
+            vectors = moment.of(records.x[part].astype(np.float64), y) * weight[:, None]
+            excess = np.sqrt(np.sum((vectors / (clip * _SAFETY)) ** 2, axis=1))
+        usable = np.isfinite(excess)
+        vectors[~usable] = 0.0
+        total += (1 / np.maximum(np.where(usable, excess, 1.0), 1.0)) @ vectors
+    return total
+
+
+def noisy_sums(
+    records: "Records",
+    moments: Sequence[Moment],
+    target: Mechanism | Composition,
+    sigma: float,
+    randomness: Randomness,
+    *,
+    shift: float = 0.0,
+) -> list[tuple[Floats, float]]:
+    """Run `target` once: the sum of each moment over all records, with the standard deviation of its noise.
+
+    Mechanism i of `target` has noise σ_i on the mean, hence n·σ_i on the sum,
+    and its clip bounds every record. Calling this a second time is a second
+    run, which the certificate of the first does not cover.
+
+    Args:
+      records: the encoded records.
+      moments: what is summed, one for each mechanism of `target`.
+      target: what the accountant certifies.
+      sigma: noise scale; 0 for a run without noise.
+      randomness: where the noise comes from.
+      shift: public; the response is y − shift.
+    """
+    parts: list[tuple[Mechanism, Any]]
+    parts = target.parts(sigma) if isinstance(target, Composition) else [(target, sigma)]
+    if len(parts) != len(moments):
+        raise PgbbError(f"{len(moments)} sums are asked for, but {len(parts)} mechanisms are described.")
+    for moment, (m, _) in zip(moments, parts, strict=True):
+        if m.n != records.n:
+            raise PgbbError(f"the mechanism is described for n = {m.n} records, but {records.n} were loaded.")
+        if m.blocks != 1 or m.sampling_rate != 1 or m.answers != 1:
+            raise PgbbError("a sum over all records is one answer with blocks = 1 and sampling_rate = 1.")
+        if m.clip < moment.clip:
+            raise PgbbError(f"the mechanism certifies C = {m.clip:g}, but {moment.kind!r} clips at {moment.clip:g}.")
+        if moment.kind != "response" and moment.p != records.p:
+            raise PgbbError(f"{moment.kind!r} is described for p = {moment.p}, but the design has {records.p}.")
+    sums = []
+    for moment, (m, scale) in zip(moments, parts, strict=True):
+        noise = m.n * scale
+        total = _bounded_sum(records, moment, min(moment.clip, m.clip), shift)
+        if noise > 0:
+            total = total + noise * randomness.secret.standard_normal(moment.size)
+        sums.append((total, noise))
+    return sums
