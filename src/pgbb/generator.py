@@ -19,15 +19,19 @@ __all__ = ["export", "forward", "initialise", "input_map", "spectral_clip"]
 _REACH = 20.0  # θ = center + radius · tanh(z/20): how far a step moves θ, as a share of the box
 
 
-def input_map(problem: Problem, mechanism: Mechanism, pseudo_blocks: int) -> tuple[np.ndarray, np.ndarray]:
+def input_map(
+    problem: Problem, mechanism: Mechanism, pseudo_blocks: int, *, unit: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     """Public shift and scale of the input (u, ũ, index): weights as they are, the index standardised.
 
     Weights are left on their own small scale on purpose. Standardised, they
     would let the network follow the privacy noise in all S−1 block directions,
-    and the intervals would become several times as wide.
+    and the intervals would become several times as wide. Without noise there is
+    nothing to follow, and with thousands of blocks nothing is learned at that
+    scale: `unit` gives the weights length about 1 around their mean.
     """
     size = mechanism.blocks + pseudo_blocks
-    shift, scale = np.zeros(size), np.ones(size)
+    shift, scale = (np.full(size, 1 / size), np.full(size, size**-0.5)) if unit else (np.zeros(size), np.ones(size))
     if problem.index is not None:
         centre, width = problem.index.moments()
         shift, scale = np.append(shift, centre), np.append(scale, width)

@@ -32,6 +32,7 @@ class Settings:
       learning_rate: of Adam, at the start; decays by a cosine to `floor` times that.
       average_from: the fraction of steps after which iterates are averaged.
       operator_norm: bound on each kernel's operator norm, or None.
+      unit_weights: scale the block weights to unit length, for a run without noise; see `generator.input_map`.
     """
 
     learning_rate: float = 1e-3
@@ -40,6 +41,7 @@ class Settings:
     width: int = 256
     depth: int = 3
     operator_norm: float | None = None
+    unit_weights: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def _make_step(
     problem: Problem, mechanism: Mechanism, settings: Settings, pseudo_blocks: int, keep: bool, public_part: PublicPart
 ) -> tuple[Step, Any]:
     """One update of Algorithm 1 or 2, and its optimiser; cached, so that equal arguments compile once."""
-    shift, scale = generator.input_map(problem, mechanism, pseudo_blocks)
+    shift, scale = generator.input_map(problem, mechanism, pseudo_blocks, unit=settings.unit_weights)
     center, radius = jnp.asarray(problem.center, jnp.float32), jnp.asarray(problem.radius, jnp.float32)
     schedule = optax.cosine_decay_schedule(settings.learning_rate, mechanism.steps, settings.floor)
     optimiser = optax.adam(schedule)
@@ -123,7 +125,7 @@ def train(
     transcript = None
     if keep_transcript:
         transcript = {k: np.concatenate([c[k] for c in kept]).reshape(-1, *kept[0][k].shape[2:]) for k in kept[0]}
-    shift, scale = generator.input_map(problem, mechanism, session.pseudo_blocks)
+    shift, scale = generator.input_map(problem, mechanism, session.pseudo_blocks, unit=settings.unit_weights)
     return Trained(generator.export(params), generator.export(average), shift, scale, transcript)
 
 
@@ -136,7 +138,7 @@ def train_many(sessions: Sequence[Session], settings: Settings = Settings()) -> 
     for _, latest, _ in run_many(sessions, state, step):
         state = latest
     params, _, average = jax.device_get(state)
-    shift, scale = generator.input_map(first.problem, first.mechanism, first.pseudo_blocks)
+    shift, scale = generator.input_map(first.problem, first.mechanism, first.pseudo_blocks, unit=settings.unit_weights)
 
     def pick(tree: Any, i: int) -> dict[str, np.ndarray]:
         return generator.export({k: v[i] for k, v in tree.items()})

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from scipy.stats import ks_2samp
 
 import pgbb
 from pgbb.accountant.description import gamma_star
@@ -39,6 +40,21 @@ def test_as_many_blocks_as_records_with_gamma_one_is_the_bayesian_bootstrap(name
     assert np.abs(other - ordinary).max() > 1e-3
 
 
+@pytest.mark.parametrize("name", ["gaussian mean", "huber"])
+def test_its_draws_have_the_law_of_the_bayesian_bootstrap(name):
+    n, draws = 80, 3_000
+    problem, records = problem_and_records(name, n=n)
+    ordinary = bayesian_bootstrap(problem, records, draws, seed=1)
+    blocked = blocked_bootstrap(problem, records, n, 1.0, draws=draws, seed=2)
+    coarse = blocked_bootstrap(problem, records, 5, 1.0, draws=draws, seed=2)
+
+    def agree(other):
+        return all(ks_2samp(ordinary[:, j], other[:, j]).pvalue > 1e-3 for j in range(problem.dim))
+
+    assert agree(blocked)
+    assert not agree(coarse)  # twin: five blocks
+
+
 def _variance_ratios(blocks, gamma, partitions=200):
     """Blocked over ordinary variance of a linear statistic, one for each partition."""
     problem, records = problem_and_records("gaussian mean", n=97)
@@ -59,6 +75,8 @@ def test_the_variance_ratio_over_partitions_is_that_of_the_paper(blocks):
     plain = _variance_ratios(blocks, 1.0)
     assert _standard_errors_from(plain, (blocks - 1) / (blocks + 1) * (n + 1) / (n - 1)) < 4
     assert _standard_errors_from(_variance_ratios(blocks, None), 1) < 4
+    half = _variance_ratios(blocks, 0.5)
+    assert _standard_errors_from(half, (blocks - 1) / (blocks / 2 + 1) * (n + 1) / (n - 1)) < 4
     if blocks == 5:
         assert _standard_errors_from(plain, 1) > 6  # twin: with γ = 1 five blocks spread a third less
 

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from pgbb.cli.check import check_command
+from pgbb.cli.compare import compare_command
 from pgbb.cli.demo import demo_command
 from pgbb.cli.fit import fit_command
 from pgbb.cli.plan import plan_command
@@ -28,6 +29,7 @@ app.command("demo")(demo_command)
 app.command("check")(check_command)
 app.command("plan")(plan_command)
 app.command("fit")(fit_command)
+app.command("compare")(compare_command)
 app.command("show")(show_command)
 app.command("sample")(sample_command)
 app.command("plot")(plot_command)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pgbb.cli.fit import progress_bar
+from pgbb.cli.options import progress_bar
 from pgbb.errors import PgbbError
 
 

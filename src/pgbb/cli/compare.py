@@ -1,0 +1,208 @@
+"""`pgbb compare`: several methods on one problem, one budget each, one table, and what all of them cost together."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from pgbb import _validate
+from pgbb.cli import options as o
+from pgbb.comparison import Comparison, compare
+from pgbb.errors import InvalidValue
+from pgbb.methods.registry import METHODS
+from pgbb.schema import Schema
+
+NOT_PRIVATE = "NOT PRIVATE: the reference is computed from the records without any noise. Do not publish or share it."
+
+
+def compare_command(
+    data: o.DataFile,
+    schema: o.SchemaFile,
+    epsilon: Annotated[float, typer.Option("--epsilon", "-e", help="Privacy level ε of each method.")],
+    delta: Annotated[float, typer.Option("--delta", "-d", help="Failure probability δ of each, well below 1/n.")],
+    methods: Annotated[
+        str | None,
+        typer.Option(help=f"Of {o.method_names('and')}, between commas; default all that serve.", show_default=False),
+    ] = None,
+    formula: o.Formula = None,
+    family: o.Family = "quantile",
+    taus: o.Taus = o.LEVELS,
+    interval: o.Interval = None,
+    bandwidth: o.Bandwidth = 0.1,
+    column: o.Column = None,
+    mean_family: o.MeanFamily = "gaussian",
+    scale: o.Scale = None,
+    clip: o.Clip = 8.0,
+    weights: o.Weights = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A constant of a method, such as sgld.steps=2000; may be given several times."),
+    ] = None,
+    tau: Annotated[str | None, typer.Option(help="Levels to tabulate; default all, or five of an interval.")] = None,
+    level: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.95,
+    accountant: o.AccountantName = "exact",
+    group_size: o.GroupSize = 1,
+    reference: Annotated[bool, typer.Option("--reference", help="Also an exact fit, which is NOT private.")] = False,
+    insecure_seed: o.InsecureSeed = None,
+    not_private: Annotated[
+        bool,
+        typer.Option("--i-know-this-is-not-private", help="Required with --reference and with --insecure-seed."),
+    ] = False,
+    save: Annotated[Path | None, typer.Option(help="Folder for the release files, METHOD.pgbb.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Also draw the intervals here: .png, .pdf or .svg.")] = None,
+    force: Annotated[bool, typer.Option(help="Replace release files that exist.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+) -> None:
+    """Run several methods, each under (ε, δ), and print their intervals side by side.
+
+    Each method spends its own budget: the last lines say what all of them cost together.
+    Example: pgbb compare census.parquet -s census.toml -f "logwk ~ educ" --family huber -e 1 -d 1e-6 --plot both.png
+    """
+    o.check_seed(insecure_seed, not_private)
+    if reference and not not_private:
+        raise InvalidValue(
+            "--reference fits the records without any noise, and its output is not private. Leave it out; or, where "
+            "the table stays inside, add --i-know-this-is-not-private."
+        )
+    names = None if methods is None else [part.strip() for part in methods.split(",") if part.strip()]
+    if save is not None:
+        _check_folder(save, names or list(METHODS), force)
+    if plot is not None:
+        from pgbb.plots import check_target
+
+        check_target(plot)
+    model = o.build_model(family, formula, taus, interval, bandwidth, column, mean_family, scale, clip)
+    declared, constants = Schema.from_toml(schema), _settings(settings or [])
+    try:
+        with o.method_bars(quiet=quiet or as_json) as progress:
+            found = compare(
+                model, data, schema=declared, epsilon=epsilon, delta=delta, methods=names, settings=constants,
+                level=level, tau=None if tau is None else o.numbers("--tau", tau), accountant=accountant,
+                weights=weights, group_size=group_size, insecure_seed=insecure_seed,
+                non_private_reference=reference, progress=progress,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        typer.echo(
+            "stopped. Nothing was written. Answers were given but not released: if nobody saw them, nothing was spent.",
+            err=True,
+        )
+        sys.exit(130)
+    files: list[Path] = []
+    if save is not None:
+        save.mkdir(exist_ok=True)
+        files = [release.save(save / f"{name}.pgbb") for name, release in found.releases.items()]
+    if plot is not None:
+        from pgbb import plots
+
+        files.append(plots.save(plots.method_intervals(found), plot))
+    if as_json:
+        report = {**found.to_dict(), "files": [str(f) for f in files]}
+        typer.echo(json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False))
+        return
+    _show(found, Console(highlight=False))
+    for file in files:
+        typer.echo(f"written to {file}")
+
+
+def _check_folder(folder: Path, names: list[str], force: bool) -> None:
+    """Find out before any budget is spent whether the releases can be written."""
+    if folder.exists() and not folder.is_dir():
+        raise _validate.fail("--save", str(folder), "a folder")
+    if not folder.parent.is_dir():
+        raise InvalidValue(f"--save = {str(folder)!r} is not allowed: its parent does not exist. Make it first.")
+    there = [f"{name}.pgbb" for name in names if (folder / f"{name}.pgbb").exists()]
+    if there and not force:
+        raise InvalidValue(
+            f"--save = {str(folder)!r} holds {', '.join(there)}. Choose another folder, or pass --force to replace."
+        )
+
+
+def _settings(given: list[str]) -> dict[str, dict[str, Any]]:
+    """`method.setting=value` as {method: {setting: value}}; values are numbers, true, false, null or text."""
+    found: dict[str, dict[str, Any]] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        method, dot, setting = name.strip().partition(".")
+        if not (equals and dot and method and setting):
+            raise _validate.fail("--set", text, "METHOD.SETTING=VALUE, such as sgld.steps=2000")
+        try:
+            found.setdefault(method, {})[setting] = json.loads(value.lower() if value.isalpha() else value)
+        except json.JSONDecodeError:
+            found.setdefault(method, {})[setting] = _text_or_number(value)
+    return found
+
+
+def _text_or_number(value: str) -> Any:
+    try:
+        return float(value)  # .1 is no JSON number
+    except ValueError:
+        return value
+
+
+def _show(found: Comparison, console: Console) -> None:
+    first = found.outcomes[0].release
+    console.print(first.title, style="bold", markup=False)
+    if found.reference is not None:
+        console.print(NOT_PRIVATE, style="bold red", soft_wrap=True)
+    console.print()
+    console.print(_table(found))
+    console.print()
+    for outcome in found.outcomes:
+        certificate = outcome.release.certificate
+        console.print(f"[bold]{escape(outcome.method)}[/bold] ({outcome.seconds:.1f} s)")
+        lines = [f"assumes: {outcome.assumes}", f"draws: {METHODS[outcome.method].draws}", *certificate.notes]
+        for line in (certificate.headline(), *lines):
+            console.print(f"  {line}", markup=False, soft_wrap=True)
+    for method, reason in found.skipped.items():
+        console.print(f"{method} was left out: {reason}", markup=False, soft_wrap=True)
+    console.print()
+    console.print(_cost(found), markup=False, soft_wrap=True, style=None if found.cost.private else "bold red")
+
+
+def _cost(found: Comparison) -> str:
+    cost, count = found.cost, len(found.outcomes)
+    line = "It costs" if count == 1 else f"All {count} together cost"
+    line += f" ε = {cost.epsilon:.4g}, δ = {cost.delta:.3g} by basic composition"
+    if cost.tighter is not None and cost.tighter < cost.epsilon:
+        part = "" if len(cost.composed) == count else f" ({', '.join(cost.composed)} composed, the rest added)"
+        line += f"; ε = {cost.tighter:.4g} at the same δ by exact composition{part}"
+    line += ". Choosing a method by this table spends all of it."
+    return line if cost.private else f"NOT PRIVATE: insecure seed. Nominal: {line}"
+
+
+def _table(found: Comparison) -> Table:
+    table, index = Table(box=None, pad_edge=False), found.index_name
+    text = [*([] if index is None else [index]), "coefficient", "method"]
+    heads = [*text, "estimate", f"{found.level:.4g} lower", "upper", "width"]
+    if found.reference is not None:
+        heads.append("exact (NOT PRIVATE)")
+    rows = found.rows()
+    hidden = not all(row["identified"] for row in rows)
+    heads += [""] if hidden else []
+    for head in heads:
+        table.add_column(
+            head, justify="left" if head in (*text, "") else "right", overflow="fold", no_wrap=head == "method"
+        )
+    previous: tuple[Any, ...] = ()
+    for row in rows:
+        group = (row.get(index or ""), row["coefficient"])
+        new = group != previous
+        if new and previous:
+            table.add_row()
+        cells = [escape(row["coefficient"]) if new else "", row["method"]]
+        if index is not None:
+            cells.insert(0, f"{row[index]:g}" if new else "")
+        cells += [f"{row[key]:.5g}" for key in ("estimate", "lower", "upper", "width")]
+        if found.reference is not None:
+            cells.append(f"{found.reference[group]:.5g}" if new else "")
+        if hidden:
+            cells.append("" if row["identified"] else "not identified at this ε")
+        table.add_row(*cells)
+        previous = group
+    return table
