@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pgbb.errors import InvalidValue, NotCertifiable, PgbbError, PgbbWarning
 
 if TYPE_CHECKING:
+    from pgbb.comparison import compare
     from pgbb.fitting import fit
     from pgbb.models import Custom, HuberRegression, LogisticRegression, Mean, QuantileRegression
     from pgbb.release import Release, generate_key, load
@@ -29,6 +30,7 @@ _HOME = {
     "Range": "schema",
     "Release": "release",
     "Schema": "schema",
+    "compare": "comparison",
     "fit": "fitting",
     "generate_key": "release",
     "load": "release",
@@ -50,6 +52,7 @@ __all__ = [
     "Release",
     "Schema",
     "__version__",
+    "compare",
     "fit",
     "generate_key",
     "load",

@@ -406,7 +406,7 @@ class Mean:
             response=self.column,
             shift=0.0,
             score=score,
-            settings={"family": self.family, "scale": self.scale},
+            settings={"family": self.family, "scale": self.scale, "low": bounds.low, "high": bounds.high},
         )
 
 

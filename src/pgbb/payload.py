@@ -13,12 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 from pgbb import _validate
 from pgbb.blocks import draw_weights
 from pgbb.errors import InvalidValue
+from pgbb.local import Local
 from pgbb.models import Problem
 
 __all__ = ["ModelSummary", "Payload", "forward", "summary_of"]
 
 KINDS = ("quantile", "huber", "logistic", "mean", "custom")
-PAYLOADS = ("generator", "draws", "transcript")
+PAYLOADS = ("generator", "draws", "transcript", "local")
 ITERATES = ("average", "last")
 SHARED = ("input_shift", "input_scale", "center", "radius")
 TRANSCRIPT = ("transcript/u", "transcript/query", "transcript/index", "transcript/answer")
@@ -154,16 +155,19 @@ def _read_index(index: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Payload:
-    """What is drawn from: a generator's weights, stored draws, or a transcript of noisy answers.
+    """What is drawn from: a generator's weights, stored draws, a transcript of noisy answers, or a local posterior.
 
     Generator: settings blocks, pseudo_blocks, concentration, alpha, index,
     default_iterate; tensors {average,last}/{kernel,bias}{0…L} and the shared
     input_shift, input_scale, center, radius; see `forward`. Draws: settings
     index_values; tensor draws, (m, d) or (k, m, d), in internal coordinates.
     Transcript: tensors transcript/{u,query,index,answer}, alone or beside a generator.
+    Local: settings index, bridge, floor; tensors center, gradient, scale, curvature,
+    curvature_sd, privacy, sampling, sampling_sd, free, low, high, and knots with an
+    index, all float64; see `pgbb.local`.
     """
 
-    kind: Literal["generator", "draws", "transcript"]
+    kind: Literal["generator", "draws", "transcript", "local"]
     settings: dict[str, Any]
     tensors: dict[str, NDArray[Any]]
 
@@ -177,6 +181,9 @@ class Payload:
                 raise InvalidValue(f"tensor {name!r} holds NaN or infinite values, which no posterior has.")
         kept = {n for n in self.tensors if n.startswith("transcript/")}
         rest = set(self.tensors) - kept
+        if self.kind == "local":
+            self.local.check(model.dim, model.index)
+            return
         if kept or self.kind == "transcript":
             self._check_transcript(kept, model)
         if self.kind == "generator":
@@ -269,6 +276,11 @@ class Payload:
         """m fresh draws of a generator's input (u, ũ)."""
         s = self.settings
         return draw_weights(s["blocks"], s["concentration"], s["pseudo_blocks"], s["alpha"], m, rng)
+
+    @property
+    def local(self) -> Local:
+        """The draws and closed forms of a local posterior."""
+        return Local(self.settings, self.tensors)
 
     def layers(self, iterate: str) -> int:
         """The number of layers, the last included."""

@@ -25,6 +25,11 @@ __all__ = ["Diagnostics", "Posterior"]
 
 INTERCEPT = "Intercept"
 EDGE = 0.99  # a draw beyond this share of the box's radius is "at the edge"
+FAINT = 3.0  # a curvature below this many standard deviations of its noise is remarked upon
+ADVICE = (
+    "The noise hides them, and their intervals are as wide as the parameter box. More records, a larger ε, narrower "
+    "declared ranges or a smaller model would help."
+)
 
 Floats = NDArray[np.float64]
 Levels = float | Sequence[float] | None
@@ -43,6 +48,9 @@ class Diagnostics:
         linear in u to first order, so a share far below 1 means that the generator did not learn its law, and that the
         spread of the draws is an artefact of training; None without blocks.
       remarks: what deserves a second look, a sentence each.
+      privacy_share: share of a coefficient's variance that privacy noise makes; None unless the posterior is local.
+      curvature_signal: smallest curvature over its noise, by level. Below about 3 the width of the intervals is
+        itself a guess; None unless the posterior is local and its curvature noisy.
     """
 
     at_edge: Any
@@ -50,6 +58,8 @@ class Diagnostics:
     spread_ratio: Any
     linear_share: Any
     remarks: tuple[str, ...]
+    privacy_share: Any = None
+    curvature_signal: Any = None
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object; labels are joined as `0.1 educ` and `0.1–0.3`."""
@@ -65,6 +75,8 @@ class Diagnostics:
             "crossing": plain(self.crossing),
             "spread_ratio": plain(self.spread_ratio),
             "linear_share": plain(self.linear_share),
+            "privacy_share": plain(self.privacy_share),
+            "curvature_signal": plain(self.curvature_signal),
             "remarks": list(self.remarks),
         }
 
@@ -91,6 +103,7 @@ class Posterior:
         payload.check(model)
         self._model, self._schema, self._payload = model, dict(schema), payload
         self._stored = dict(diagnostics or {})
+        self._warned = False
 
     @property
     def model(self) -> ModelSummary:
@@ -171,8 +184,10 @@ class Posterior:
             )
         if iterate is not None and (self.payload.kind != "generator" or iterate not in self.payload.iterates):
             raise _validate.fail(
-                "iterate", iterate, " or ".join(map(repr, self.payload.iterates)) or "left out: the draws are stored"
+                "iterate", iterate, " or ".join(map(repr, self.payload.iterates)) or "left out: no training is stored"
             )
+        if self.payload.kind == "local":
+            return self.payload.local.draw(m, levels, seed)
         rng = np.random.default_rng(seed)
         if self.payload.kind == "draws":
             return self._stored_rows(m, levels, rng)
@@ -226,11 +241,40 @@ class Posterior:
         *,
         index: Levels = None,
     ) -> pd.DataFrame:
-        """Mean, sd and equal-tailed interval of each coefficient; several levels give rows (level, name)."""
+        """Mean, sd and equal-tailed interval of each coefficient; several levels give rows (level, name).
+
+        A local posterior knows where its variance comes from: `sampling_sd` and
+        `privacy_sd` are the parts of sd, before the parameter box cuts any draw;
+        `privacy_share` is the share of privacy noise in the variance; `identified`
+        is False where the noise hides a coefficient, whose interval is then the box.
+        """
         level = _level_of_interval(level)
         levels = self._levels(tau, index)
         values = self._draws(levels, draws, seed)
-        return self._table(values, levels, level, list(self.model.names), "coefficient")
+        table = self._table(values, levels, level, list(self.model.names), "coefficient")
+        if self.payload.kind == "local":
+            columns = self.payload.local.columns(levels, np.array(self.model.transform))
+            for name, column in columns.items():
+                table[name] = column.ravel()
+            hidden = self._hidden(columns["identified"], levels)
+            if hidden and not self._warned:
+                self._warned = True
+                warnings.warn(f"{hidden} {ADVICE}", PgbbWarning, stacklevel=2)
+        return table
+
+    def _hidden(self, identified: NDArray[Any], levels: list[float] | None) -> str:
+        """Which coefficients are not identified, as a sentence; empty if all are."""
+        found = []
+        for i, name in enumerate(self.model.names):
+            rows = np.flatnonzero(~identified[:, i])
+            at = sorted(levels[r] for r in rows) if levels is not None else []
+            if len(at) > 5:
+                found.append(f"{name} at {len(at)} values of {self.model.index_name} from {at[0]:g} to {at[-1]:g}")
+            elif at:
+                found.append(f"{name} at {self.model.index_name} = {', '.join(f'{v:g}' for v in at)}")
+            elif len(rows):
+                found.append(name)
+        return f"not identified at this ε: {'; '.join(found)}." if found else ""
 
     def _table(self, values: Floats, levels: list[float] | None, level: float, rows: Sequence[Any], label: str) -> Any:
         columns = {k: v.ravel() for k, v in _moments(values, level).items()}
@@ -383,16 +427,25 @@ class Posterior:
         return arviz.from_dict(posterior=posterior, **options)
 
     def diagnostics(self, draws: int = 4000, seed: int | None = 0) -> Diagnostics:
-        """Draws at the edge of the box, crossing of quantiles, spread against the law of the blocked bootstrap."""
+        """Draws at the edge of the box, crossing of quantiles, spread against the law of the blocked bootstrap.
+
+        Of a local posterior: the share of privacy noise, what is not identified, and how well the curvature is known.
+        """
         levels = None if self.model.index is None else list(self.grid(5))
         internal = self._internal(draws, levels, seed, None)
         remarks: list[str] = []
+        share, signal = None, None
         at_edge = self._at_edge(internal, levels)
-        if at_edge is not None and (at_edge > 0.05).any():
-            worst = at_edge.idxmax()
+        binding = at_edge
+        if self.payload.kind == "local" and at_edge is not None:
+            inside = self.payload.local.columns(levels, np.eye(self.model.dim))["identified"]
+            binding = at_edge.where(inside.ravel(), 0.0)  # of the others it is known
+            share, signal = self._local_diagnostics(levels, remarks)
+        if binding is not None and (binding > 0.05).any():
+            worst = binding.idxmax()
             label = " at ".join(map(_text, reversed(worst))) if isinstance(worst, tuple) else str(worst)
             remarks.append(
-                f"{at_edge.max():.0%} of the draws of {label} lie at the edge of the parameter box: the box binds, or "
+                f"{binding.max():.0%} of the draws of {label} lie at the edge of the parameter box: the box binds, or "
                 "the fit did not settle."
             )
         crossing = self._crossing(internal, levels)
@@ -410,7 +463,25 @@ class Posterior:
                 f"as little as {linear.min():.0%} of a coefficient's variance is linear in the block weights: the "
                 "generator did not learn the law of the blocked bootstrap, so do not trust the width of the intervals."
             )
-        return Diagnostics(at_edge, crossing, ratio, linear, tuple(remarks))
+        return Diagnostics(at_edge, crossing, ratio, linear, tuple(remarks), share, signal)
+
+    def _local_diagnostics(self, levels: list[float] | None, remarks: list[str]) -> tuple[Any, Any]:
+        """Share of privacy noise, and signal of the curvature at the knots; what is faint joins the remarks."""
+        local = self.payload.local
+        columns = local.columns(levels, np.array(self.model.transform))
+        hidden = self._hidden(columns["identified"], levels)
+        if hidden:
+            remarks.append(f"{hidden} {ADVICE}")
+        signal = local.signal()
+        knots = ["all"] if levels is None else local.tensors["knots"].tolist()
+        noisy = np.isfinite(signal)
+        if (signal < FAINT).any():
+            remarks.append(
+                f"the smallest curvature is only {signal.min():.1f} times its noise: the width of the intervals is "
+                "uncertain."
+            )
+        known = pd.Series(signal[noisy], index=[k for k, n in zip(knots, noisy, strict=True) if n])
+        return self._series(columns["privacy_share"], levels), known if noisy.any() else None
 
     def _series(self, values: Floats, levels: list[float] | None) -> pd.Series:
         """(levels, d) as a labelled series."""
@@ -420,9 +491,13 @@ class Posterior:
         return pd.Series(values.ravel(), index=labels)
 
     def _at_edge(self, internal: Floats, levels: list[float] | None) -> pd.Series | None:
-        if self.payload.kind != "generator":
+        if self.payload.kind not in ("generator", "local"):
             return None
-        center, radius = self.payload.tensors["center"], self.payload.tensors["radius"]
+        t = self.payload.tensors
+        if self.payload.kind == "local":
+            center, radius = (t["high"] + t["low"]) / 2, (t["high"] - t["low"]) / 2
+        else:
+            center, radius = t["center"], t["radius"]
         return self._series((np.abs(internal - center) > EDGE * radius).mean(axis=1), levels)
 
     def _crossing(self, internal: Floats, levels: list[float] | None) -> pd.Series | None:
@@ -476,7 +551,7 @@ class Posterior:
         """The summary as a LaTeX tabular, with booktabs rules."""
         table = self._display(level, tau)
         labels = table.index.nlevels
-        heads = [_escape(n or "") for n in table.index.names] + [str(c) for c in table.columns]
+        heads = [_escape(n or "") for n in table.index.names] + [_escape(str(c)) for c in table.columns]
         lines = [f"\\begin{{tabular}}{{{'l' * labels}{'r' * len(table.columns)}}}", "\\toprule"]
         lines += [" & ".join(heads) + " \\\\", "\\midrule"]
         for label, row in zip(table.index, table.to_numpy(), strict=True):
@@ -533,7 +608,9 @@ def _cell(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _latex_number(value: float) -> str:
+def _latex_number(value: float | bool) -> str:
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
     digits, _, power = _cell(value).partition("e")
     return f"${digits}$" if not power else f"${digits} \\times 10^{{{int(power)}}}$"
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pgbb import _validate
+from pgbb.errors import PgbbWarning
 from pgbb.release import Release, load, write_whole
 
 File = Annotated[Path, typer.Argument(help="A release file, such as schooling.pgbb.")]
@@ -26,6 +28,7 @@ def show_command(
 ) -> None:
     """Print coefficients with intervals, in original units, and what is claimed about privacy.
 
+    Where the release knows it, also the parts of sd that sampling and privacy noise make.
     Example: pgbb show schooling.pgbb --tau .5
     """
     release = load(file)
@@ -57,6 +60,8 @@ def show_command(
     if rows:
         console.print()
         console.print(_table(rows, release.model.index_name, level))
+        if not all(row.get("identified", True) for row in rows):
+            console.print("* not identified at this ε: the interval is as wide as the parameter box", markup=False)
     for remark in remarks:
         console.print(f"\nnote: {remark}", markup=False)
 
@@ -120,7 +125,9 @@ def _parse_levels(text: str | None) -> list[float] | None:
 
 
 def _rows(release: Release, levels: list[float] | None, level: float) -> list[dict[str, Any]]:
-    table = release.summary(levels, level)
+    with warnings.catch_warnings():  # what is not identified is marked in its row, and noted below the table
+        warnings.simplefilter("ignore", PgbbWarning)
+        table = release.summary(levels, level)
     if levels is not None and len(levels) > 1:
         keys: list[tuple[float | None, str]] = list(table.index)
     else:
@@ -146,11 +153,18 @@ def _print_header(console: Console, release: Release) -> None:
 def _table(rows: list[dict[str, Any]], index: str | None, level: float) -> Table:
     table = Table(box=None, pad_edge=False)
     heads = [*([] if index is None else [index]), "coefficient", "mean", "sd", f"{level:.4g} lower", "upper"]
+    parts = {"sampling": "sampling_sd", "privacy": "privacy_sd"} if "sampling_sd" in rows[0] else {}
+    heads += list(parts)
     for head in heads:
         table.add_column(head, justify="left" if head in (index, "coefficient") else "right", overflow="fold")
     previous: Any = None
     for row in rows:
-        cells = [escape(row["name"]), *(f"{row[k]:.5g}" for k in ("mean", "sd", "lower", "upper"))]
+        known = row.get("identified", True)
+        cells = [
+            escape(row["name"]) + ("" if known else " *"),
+            *(f"{row[k]:.5g}" for k in ("mean", "sd", "lower", "upper")),
+        ]
+        cells += [f"{row[k]:.3g}" if known else "–" for k in parts.values()]
         if index is not None:
             if previous is not None and row[index] != previous:
                 table.add_row()

@@ -82,6 +82,19 @@ METHODS: dict[str, Method] = {
     m.name: m
     for m in (
         Method(
+            name="calibrated",
+            module="pgbb.methods.calibrated",
+            serves=EVERY,
+            index="joint",
+            asks="a few dozen noisy means over all records",
+            draws="a local posterior: as many draws as you like",
+            assumes="Enough records for the estimate to be roughly normal; what is not identified is marked.",
+            data_model_free=True,
+            scaling_free=True,
+            budget_free_draws=True,
+            multiple_rules=True,
+        ),
+        Method(
             name="paper",
             module="pgbb.methods.paper",
             serves=EVERY,
@@ -128,7 +141,7 @@ METHODS: dict[str, Method] = {
             index="list",
             asks="B noisy refits on resampled records",
             draws="stored draws of the method's interval",
-            assumes="A convex loss with a ridge penalty, which biases, and a roughly normal estimate (a mean: neither).",
+            assumes="A convex loss with a ridge penalty, which biases, and a roughly normal estimate; not for a mean.",
             data_model_free=True,
             scaling_free=True,
             budget_free_draws=False,

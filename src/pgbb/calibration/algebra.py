@@ -1,0 +1,101 @@
+"""Small linear algebra of the calibrated method: shrinkage with known noise, and asking for all levels at once.
+
+Public arithmetic on noisy answers; nothing here sees a record.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb.local import pack, unpack
+
+Floats = NDArray[np.float64]
+
+__all__ = ["clear_of", "floored", "inverse_root", "pack", "shrink", "strategy", "unpack"]
+
+
+def floored(a: Floats, floor: float) -> Floats:
+    """The symmetric matrix with eigenvalues raised to at least `floor`."""
+    values, vectors = np.linalg.eigh(a)
+    return (vectors * np.maximum(values, floor)) @ vectors.T
+
+
+_SPREADS = np.concatenate([[0.0], np.geomspace(0.01, 3.0, 40)])  # of relative deviations from a target
+
+
+def shrink(raw: Floats, target: Floats, sd: float, target_sd: Floats | float = 0.0) -> tuple[Floats, Floats]:
+    """A noisy symmetric matrix pulled toward a target, and the noise that remains on each packed coordinate.
+
+    Empirical Bayes with known noise: entry (a, b) deviates from the target by
+    √(T_aa T_bb)·N(0, t²) with one t for all, which the deviations themselves tell
+    (flat prior on a grid of t). So weak directions, where noise is large beside
+    the target, are pulled more than strong ones. At least one coordinate's worth
+    of noise remains: the target has a scalar that was estimated.
+    """
+    if sd == 0:
+        return raw.copy(), np.zeros(len(pack(raw)))
+    root = np.sqrt(np.diag(target))
+    i, j = np.triu_indices(len(raw))
+    unit = root[i] * root[j]
+    away, noise = pack(raw - target) / unit, sd / unit
+    total = _SPREADS[:, None] ** 2 + noise**2
+    fit = -0.5 * np.sum(np.log(total) + away**2 / total, axis=1)
+    chance = np.exp(fit - fit.max())
+    chance /= chance.sum()
+    keeps = _SPREADS[:, None] ** 2 / total
+    keep = chance @ keeps
+    left = keep * noise**2 + chance @ ((keeps - keep) * away) ** 2
+    floor = (sd / np.sqrt(len(away))) ** 2
+    remaining = np.sqrt(np.maximum(left * unit**2, floor) + ((1 - keep) * target_sd) ** 2)
+    return target + unpack(keep * away * unit, len(raw)), remaining
+
+
+def clear_of(d: int) -> float:
+    """How many standard deviations of its noise an eigenvalue of a d×d matrix must have to count.
+
+    Three, or √(2d): the radius within which the eigenvalues of symmetric noise
+    with unit packed coordinates lie.
+    """
+    return max(3.0, float(np.sqrt(2 * d)))
+
+
+def inverse_root(a: Floats) -> Floats:
+    """A^(−1/2) of a positive matrix, the symmetric one."""
+    values, vectors = np.linalg.eigh(a)
+    root: Floats = (vectors / np.sqrt(values)) @ vectors.T
+    return root
+
+
+@lru_cache(maxsize=64)
+def strategy(levels: tuple[float, ...]) -> tuple[Floats, Floats]:
+    """How to ask for the gradients of all quantile levels at once: (A, B) with B A = W.
+
+    A record lies in one of m + 1 cells between the fitted curves, and the score
+    of level j on cell a is W_ja = (1 − τ_j) − 1{a > j}. Asking for the means of
+    A_·a ⊗ x, whose norm is at most ‖x‖, and multiplying by B answers all levels;
+    the noise of level j has variance Σ_l B_jl². The sum over levels is least
+    where X = AᵀA solves min tr(W X⁻¹ Wᵀ) with diag X ≤ 1, found by
+    the fixed point v ← v∘diag X(v), X(v) = D⁻¹(D WᵀW D)^{1/2}D⁻¹, D = diag √v
+    (the matrix mechanism's optimum; Denisov et al. 2022, Theorem 3.2).
+
+    >>> A, B = strategy((0.1, 0.3, 0.5, 0.7, 0.9))
+    >>> (B**2).sum(axis=1).round(2), float((A**2).sum(axis=0).max().round(6))
+    (array([0.95, 0.81, 0.73, 0.81, 0.95]), 1.0)
+    """
+    tau = np.array(levels)
+    m = len(tau)
+    w = (1 - tau)[:, None] - (np.arange(m + 1)[None, :] > np.arange(m)[:, None])
+    gram, v = w.T @ w, np.full(m + 1, 1 / (m + 1))
+    for _ in range(500):
+        root = np.sqrt(v)
+        values, vectors = np.linalg.eigh(root[:, None] * gram * root)
+        x = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T / np.outer(root, root)
+        v = v * np.maximum(np.diag(x), 1e-6)
+    values, vectors = np.linalg.eigh(x)
+    kept = values > 1e-9 * values.max()
+    a = (vectors[:, kept] * np.sqrt(values[kept])).T
+    a /= np.sqrt((a**2).sum(axis=0).max())
+    b = w @ np.linalg.pinv(a)
+    a.flags.writeable = b.flags.writeable = False
+    return a, b

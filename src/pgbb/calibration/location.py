@@ -1,0 +1,122 @@
+"""Finding the neighbourhood: second moments of the design, a rough median regression, and a histogram of residuals.
+
+Serves quantile and Huber regression. The median is found by Newton steps on
+the smoothed absolute loss whose bandwidth starts at the public half-range of
+the response and halves: each step then moves within reach of its quadratic.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb.calibration import statistics as ask_for
+from pgbb.calibration.algebra import inverse_root, shrink, unpack
+from pgbb.calibration.estimate import raised
+
+Floats = NDArray[np.float64]
+
+__all__ = ["PEAK", "Neighbourhood", "Residuals", "design_frame", "find", "limited"]
+
+PEAK = 0.39894228  # of the standard normal density
+SPREAD = 4.0  # records farther out than this many times the typical squared distance are weighted down
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """A noisy histogram of residuals."""
+
+    edges: Floats
+    share: Floats
+
+    @cached_property
+    def _cdf(self) -> Floats:
+        return np.concatenate([[0.0], np.cumsum(self.share)]) + 1e-9 * np.arange(len(self.edges))
+
+    def quantile(self, tau: Floats) -> Floats:
+        """Quantiles, linear within bins."""
+        return np.interp(tau, self._cdf / self._cdf[-1], self.edges)
+
+    def density(self, tau: Floats, reach: Floats) -> Floats:
+        """2·reach over the distance between the quantiles τ ± reach."""
+        gap = self.quantile(tau + reach) - self.quantile(tau - reach)
+        return 2 * reach / np.maximum(gap, 1e-9 * (self.edges[-1] - self.edges[0]))
+
+    def mean(self, values: Floats) -> float:
+        """Mean of a function given at the middles of the bins."""
+        return float(self.share @ values)
+
+    @property
+    def middles(self) -> Floats:
+        """Middles of the bins."""
+        return (self.edges[1:] + self.edges[:-1]) / 2
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """Where the median regression lies, roughly: frame, E ωuuᵀ in it, coefficients and residuals."""
+
+    frame: Floats
+    moment: Floats
+    moment_sd: Floats
+    solid: Floats  # the moment with eigenvalues raised to its noise
+    theta: Floats
+    residuals: Residuals
+
+
+def limited(step: Floats, moment: Floats, most: Any) -> Floats:
+    """A step in the frame, (…, p), shortened so that it moves fitted values by at most `most`, root mean square."""
+    size = np.sqrt(np.sum((step @ moment) * step, axis=-1))
+    shortened: Floats = step / np.maximum(size / most, 1.0)[..., None]
+    return shortened
+
+
+def design_frame(sums: Any, p: int, bound: float) -> tuple[Floats, Floats, Floats]:
+    """Coordinates u = xF in which E xxᵀ is about I/R² and most ‖u‖ ≤ 1; E ωuuᵀ there, and its noise.
+
+    Whitening by rounds, as in CoinPress (Biswas, Dong, Kamath, Ullman 2020): the first
+    answer is bounded by the declared box, the later ones by R² = 4p times the
+    typical square, so that directions in which the covariates hardly vary are
+    seen at their own scale. An eigenvalue below the noise is raised to it: such a
+    direction is magnified again in the next round.
+    """
+    frame = np.eye(p) / bound
+    for _ in range(sums.left("moments") - 1):
+        found, left = _moment(sums, p, frame)
+        frame = frame @ inverse_root(raised(found, left))
+        reach = min(SPREAD * p, float(np.sum(np.sum(np.abs(frame), axis=0) ** 2)))  # entries of x lie in [−1, 1]
+        frame = frame / np.sqrt(reach)
+    found, left = _moment(sums, p, frame)
+    return frame, raised(found, left, 0.3), left
+
+
+def _moment(sums: Any, p: int, frame: Floats) -> tuple[Floats, Floats]:
+    """E ωuuᵀ, shrunk to its diagonal, and the noise left in it."""
+    answer, sd = sums.ask("moments", ask_for.moment, frame)
+    raw = unpack(answer, p)
+    raw[np.diag_indices(p)] = np.maximum(np.diag(raw), max(sd, 1e-9))
+    return shrink(raw, np.diag(np.diag(raw)), sd)
+
+
+def find(sums: Any, p: int, bound: float, half: float, radius: Floats, steps: int) -> Neighbourhood:
+    """Ask the stages "moments", "median" (2·steps answers) and "residuals"."""
+    frame, moment, moment_sd = design_frame(sums, p, bound)
+    solid = raised(moment, moment_sd)
+    theta, h = np.zeros(p), half / 2
+    for _ in range(steps):
+        answer, _ = sums.ask("median", ask_for.median, theta, h, frame)
+        reached, sd = sums.ask("median", ask_for.window, theta, h)
+        density = max((1 + reached[0]) / 2, sd, 0.05) * PEAK / h
+        step = limited(np.linalg.solve(solid, answer / 2) / density, solid, 1.5 * h)
+        theta = np.clip(theta - frame @ step, -radius, radius)
+        spread = PEAK / density  # of residuals and kernel together
+        h = min(h, max(h / 2, 0.3 * np.sqrt(max(spread**2 - h**2, 0.0))))
+    unit = max(h, 1e-3 * half)
+    edges = np.sinh(np.linspace(-1, 1, ask_for.BINS + 1) * np.arcsinh(2 * half / unit)) * unit
+    answer, _ = sums.ask("residuals", ask_for.histogram, theta, edges)
+    counts = np.maximum(answer, 0.0)
+    total = counts.sum()
+    share = counts / total if total > 0 else np.full(ask_for.BINS, 1 / ask_for.BINS)
+    return Neighbourhood(frame, moment, moment_sd, solid, theta, Residuals(edges, share))

@@ -1,0 +1,90 @@
+"""Calibrated quantile regression, all levels at once.
+
+The gradients of every level come from the same answers: a record lies in one
+cell between the fitted curves, and `algebra.strategy` asks for cells, not for
+levels. Sampling covariance needs no further answer: the scores of levels τ, τ'
+have covariance (min(τ, τ') − ττ') E xxᵀ.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb.calibration import statistics as ask_for
+from pgbb.calibration.algebra import pack, shrink, strategy, unpack
+from pgbb.calibration.estimate import Curvature, Estimate, combine, curvature_of
+from pgbb.calibration.location import PEAK, find, limited
+from pgbb.models import Problem
+
+Floats = NDArray[np.float64]
+
+__all__ = ["fit_quantile"]
+
+REACH = 0.8  # bandwidth of the curvature, in units of the distance to the quantiles τ ± min(τ, 1 − τ)/2
+LAST = 0.25  # bandwidth of the last gradient, in units of that
+
+
+def fit_quantile(sums: Any, problem: Problem, levels: Floats, n: int, bound: float, half: float) -> Estimate:
+    """Ask all stages of a quantile regression."""
+    p, radius = problem.dim, problem.radius
+    m = len(levels)
+    near = find(sums, p, bound, half, radius, 7)
+    frame = near.frame
+    a, b = strategy(tuple(levels.tolist()))
+    reach = np.minimum(levels, 1 - levels) / 2
+    density = near.residuals.density(levels, reach)
+    h = np.clip(REACH * reach / density, 1e-4 * half, half)
+    theta = np.repeat(near.theta[None], m, axis=0)
+    if problem.design is not None and problem.design.has_intercept:
+        theta[:, 0] += near.residuals.quantile(levels)
+    farthest = 2 * reach / density  # no step moves fitted values by more
+
+    def gradient(stage: str, at: Floats, width: Floats) -> tuple[Floats, float]:
+        """Gradients in the frame, (m, p); their noise is sd·B ⊗ I."""
+        answer, sd = sums.ask(stage, ask_for.cells, at, width, a, frame)
+        return b @ answer.reshape(-1, p), sd
+
+    def moved(at: Floats, steps: Floats) -> Floats:
+        return np.clip(at - limited(steps, near.solid, farthest) @ frame.T, -radius, radius)
+
+    for _ in range(sums.left("levels")):
+        g, _ = gradient("levels", theta, h)
+        theta = moved(theta, np.linalg.solve(near.solid, g.T).T / density[:, None])
+
+    answer, sd = sums.ask("curvature", ask_for.cell_curvature, theta, h, frame)
+    unit = PEAK / h.min() * ask_for.OVERLAP
+    curvatures = _curvatures(unpack(answer.reshape(m, -1), p) * unit, sd * unit, near.moment, near.moment_sd, density)
+
+    def newton(at: Floats, g: Floats) -> Floats:
+        return moved(at, np.stack([c.step(g[j]) for j, c in enumerate(curvatures)]))
+
+    g, sd_first = gradient("refine", theta, h / 2)
+    first = newton(theta, g)
+    g, sd_second = gradient("final", first, h * LAST)
+    second = newton(first, g)
+    best, noise = combine(first, second, sd_first, sd_second)
+    effective = np.stack([c.value @ np.linalg.solve(frame, first[j] - best[j]) for j, c in enumerate(curvatures)])
+    return Estimate(
+        center=first,
+        gradient=effective,
+        frame=frame,
+        curvature=np.stack([c.value for c in curvatures]),
+        curvature_sd=np.stack([c.sd for c in curvatures]),
+        privacy=noise * b,
+        sampling=near.moment / n,
+        sampling_sd=np.zeros(p * (p + 1) // 2),
+        free=np.stack([c.free for c in curvatures]),
+        knots=levels,
+    )
+
+
+def _curvatures(raw: Floats, sd: float, moment: Floats, moment_sd: Floats, density: Floats) -> list[Curvature]:
+    """Curvature of each level, shrunk to f_j times a shape common to all levels, itself shrunk to E xxᵀ.
+
+    In a location-scale model the shape is common: H(τ) = f(τ) E[xxᵀ/s(x)].
+    """
+    unit = pack(moment)
+    f = np.maximum(np.array([pack(r) @ unit for r in raw]) / (unit @ unit), 0.3 * density)
+    shape, left = shrink(np.einsum("j,jkl->kl", f, raw) / (f @ f), moment, sd / float(np.sqrt(f @ f)), moment_sd)
+    return [curvature_of(r, f_j * shape, sd, f_j * left) for r, f_j in zip(raw, f, strict=True)]

@@ -1,0 +1,201 @@
+"""The per-record statistics that the calibrated method asks for, each of norm at most 1.
+
+Pure functions (x, y, *parameters) → rows, compiled inside `private.sums`, which
+clips every row again. `frame` is a public matrix F, and
+u = xF. A record with ‖u‖ > 1 has its covariates far from the bulk and gets the
+weight ω = 1/‖u‖² (else 1), so that ‖ωu‖ ≤ 1 and ‖ωuuᵀ‖ ≤ 1: every bound below
+rests on that and on the loss alone. Since ω depends on x only, the weighted
+equation has the same root where the model is right.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtr
+
+from pgbb.models import Problem
+
+__all__ = [
+    "BINS",
+    "cell_curvature",
+    "cells",
+    "differences",
+    "gradient",
+    "histogram",
+    "huber_curvature",
+    "huber_score",
+    "huber_spread",
+    "logistic_curvature",
+    "logistic_score",
+    "logistic_spread",
+    "logistic_window",
+    "mean_range",
+    "mean_score",
+    "mean_spread",
+    "median",
+    "moment",
+    "outer_gradient",
+    "window",
+]
+
+BINS = 64
+OVERLAP = 1.1  # curvature kernels of neighbouring levels overlap; rows longer than this times one kernel are clipped
+
+
+def _packed(v: Any) -> Any:
+    """Packed outer products v vᵀ of rows; their length is ‖v‖²."""
+    i, j = np.triu_indices(v.shape[1])
+    return v[:, i] * v[:, j] * jnp.asarray(np.where(i == j, 1.0, np.sqrt(2.0)), v.dtype)
+
+
+def _bounded(x: Any, frame: Any) -> tuple[Any, Any]:
+    """√ω u, of norm at most 1, and √ω."""
+    u = x @ frame
+    root = 1 / jnp.maximum(jnp.sqrt(jnp.sum(u**2, axis=1, keepdims=True)), 1.0)
+    return u * root, root
+
+
+def _weighted(x: Any, frame: Any) -> Any:
+    """ωu."""
+    bounded, root = _bounded(x, frame)
+    return bounded * root
+
+
+def moment(x: Any, y: Any, frame: Any) -> Any:
+    """ωuuᵀ."""
+    return _packed(_bounded(x, frame)[0])
+
+
+def median(x: Any, y: Any, theta: Any, h: Any, frame: Any) -> Any:
+    """Twice the gradient of the smoothed absolute loss over 2: 2(½ − Φ(r/h)) ωu."""
+    return (1 - 2 * ndtr((y - x @ theta) / h))[:, None] * _weighted(x, frame)
+
+
+def window(x: Any, y: Any, theta: Any, h: Any) -> Any:
+    """2 exp(−r²/2h²) − 1: how many residuals are within reach."""
+    return (2 * jnp.exp(-0.5 * ((y - x @ theta) / h) ** 2) - 1)[:, None]
+
+
+def histogram(x: Any, y: Any, theta: Any, edges: Any) -> Any:
+    """Which of the bins holds the residual, one-hot; the outer bins are open."""
+    return jax.nn.one_hot(jnp.searchsorted(edges[1:-1], y - x @ theta), BINS, dtype=x.dtype)
+
+
+def cells(x: Any, y: Any, theta: Any, h: Any, a: Any, frame: Any) -> Any:
+    """A·c ⊗ ωu with c the (smoothed) cell of y between the m fitted curves.
+
+    Where curves cross, sorting the m indicators restores their order, so c is a
+    point of the simplex and ‖A c‖ ≤ 1.
+    """
+    above = -jnp.sort(-ndtr((y[:, None] - x @ theta.T) / h), axis=1)
+    one, zero = jnp.ones_like(above[:, :1]), jnp.zeros_like(above[:, :1])
+    cell = jnp.concatenate([one, above], axis=1) - jnp.concatenate([above, zero], axis=1)
+    return ((cell @ a.T)[:, :, None] * _weighted(x, frame)[:, None, :]).reshape(x.shape[0], -1)
+
+
+def cell_curvature(x: Any, y: Any, theta: Any, h: Any, frame: Any) -> Any:
+    """exp(−r_j²/2h_j²)(min h/h_j)/OVERLAP · ωuuᵀ for every level j, side by side."""
+    kernel = jnp.exp(-0.5 * ((y[:, None] - x @ theta.T) / h) ** 2) * (jnp.min(h) / h / OVERLAP)
+    return (kernel[:, :, None] * _packed(_bounded(x, frame)[0])[:, None, :]).reshape(x.shape[0], -1)
+
+
+def _huber(x: Any, y: Any, theta: Any, c: Any) -> tuple[Any, Any]:
+    z = (y - x @ theta[:-1]) / theta[-1]
+    return z, jnp.clip(z, -c, c)
+
+
+def huber_score(x: Any, y: Any, theta: Any, frame: Any, weight: Any, c: Any) -> Any:
+    """ω(−ψu, k(c²/4 − ψ²/2))/b: the gradient in (β, σ_H), less a constant times ω; b² = c² + (k c²/4)²."""
+    _, psi = _huber(x, y, theta, c)
+    extra = (weight * (c**2 / 4 - psi**2 / 2))[:, None]
+    rows = jnp.concatenate([-psi[:, None] * _weighted(x, frame), extra * _bounded(x, frame)[1] ** 2], axis=1)
+    return rows / jnp.sqrt(c**2 + (weight * c**2 / 4) ** 2)
+
+
+def huber_curvature(x: Any, y: Any, theta: Any, frame: Any, weight: Any, c: Any) -> Any:
+    """ω1{|z| < c} v vᵀ/(1 + k²c²), v = (u, kz): σ_H times the Hessian, up to that constant."""
+    z, _ = _huber(x, y, theta, c)
+    bounded, root = _bounded(x, frame)
+    rows = jnp.concatenate([bounded, weight * z[:, None] * root], axis=1) * (jnp.abs(z) < c)[:, None]
+    return _packed(rows) / (1 + (weight * c) ** 2)
+
+
+def huber_spread(x: Any, y: Any, theta: Any, frame: Any, weight: Any, c: Any) -> Any:
+    """v vᵀ for v = `huber_score`."""
+    return _packed(huber_score(x, y, theta, frame, weight, c))
+
+
+def logistic_score(x: Any, y: Any, theta: Any, frame: Any) -> Any:
+    """ω(expit(xᵀθ) − y)u."""
+    return (jax.nn.sigmoid(x @ theta) - y)[:, None] * _weighted(x, frame)
+
+
+def logistic_window(x: Any, y: Any, theta: Any) -> Any:
+    """8 p(1 − p) − 1, p = expit(xᵀθ)."""
+    p = jax.nn.sigmoid(x @ theta)
+    return (8 * p * (1 - p) - 1)[:, None]
+
+
+def logistic_curvature(x: Any, y: Any, theta: Any, frame: Any) -> Any:
+    """4 p(1 − p)ωuuᵀ."""
+    p = jax.nn.sigmoid(x @ theta)
+    return (4 * p * (1 - p))[:, None] * _packed(_bounded(x, frame)[0])
+
+
+def logistic_spread(x: Any, y: Any, theta: Any, frame: Any) -> Any:
+    """v vᵀ for v = `logistic_score`."""
+    return _packed(logistic_score(x, y, theta, frame))
+
+
+def mean_range(x: Any, y: Any, middle: Any, half: Any) -> Any:
+    """(y − middle)/half."""
+    return ((y - middle) / half)[:, None]
+
+
+def mean_score(x: Any, y: Any, low: Any, high: Any) -> Any:
+    """y clipped to [low, high], mapped to [−1, 1]."""
+    return ((jnp.clip(y, low, high) - (low + high) / 2) / ((high - low) / 2))[:, None]
+
+
+def mean_spread(x: Any, y: Any, low: Any, high: Any, centre: Any) -> Any:
+    """(2·1{low < y < high} − 1, 2(y clipped − centre)²/reach² − 1)/√2, reach the larger distance to an end."""
+    reach = jnp.maximum(high - centre, centre - low)
+    inside = 2.0 * ((y > low) & (y < high)) - 1
+    square = 2 * ((jnp.clip(y, low, high) - centre) / reach) ** 2 - 1
+    return jnp.stack([inside, square], axis=1) / jnp.sqrt(2.0)
+
+
+def _clipped(problem: Problem, x: Any, theta: Any) -> Any:
+    """∇l/C of a custom loss, clipped to norm 1."""
+    assert problem.gradient is not None
+    rows = problem.gradient(theta, x, 0.0) / problem.clip
+    rows = jnp.where(jnp.all(jnp.isfinite(rows), axis=1, keepdims=True), rows, 0.0)
+    return rows / jnp.maximum(jnp.sqrt(jnp.sum(rows**2, axis=1, keepdims=True)), 1.0)
+
+
+@lru_cache(maxsize=32)
+def gradient(problem: Problem) -> Any:
+    """∇l/C of a custom loss."""
+    return lambda x, y, theta: _clipped(problem, x, theta)
+
+
+@lru_cache(maxsize=32)
+def outer_gradient(problem: Problem) -> Any:
+    """∇l∇lᵀ/C² of a custom loss."""
+    return lambda x, y, theta: _packed(_clipped(problem, x, theta))
+
+
+@lru_cache(maxsize=32)
+def differences(problem: Problem) -> Any:
+    """(∇l(θ + ρ_j e_j) − ∇l(θ − ρ_j e_j))/(2C√d) for every j, side by side: curvature over a public distance ρ."""
+
+    def rows(x: Any, y: Any, theta: Any, step: Any) -> Any:
+        moves = jnp.diag(step)
+        up = jax.vmap(lambda m: _clipped(problem, x, theta + m), out_axes=1)(moves)
+        down = jax.vmap(lambda m: _clipped(problem, x, theta - m), out_axes=1)(moves)
+        return ((up - down) / (2 * jnp.sqrt(1.0 * len(step)))).reshape(x.shape[0], -1)
+
+    return rows

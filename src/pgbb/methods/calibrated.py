@@ -1,0 +1,100 @@
+"""The default method: a local posterior from full-batch answers; draws carry sampling and privacy uncertainty."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb import _validate
+from pgbb.accountant import noise_scale
+from pgbb.calibration.plan import composition, stages_for
+from pgbb.methods.request import Request, prepared
+from pgbb.models import Problem
+from pgbb.payload import Payload, summary_of
+from pgbb.release import Release
+
+__all__ = ["Settings", "run"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The calibrated method has no constants to tune.
+
+    Args:
+      knots: levels asked for when the model has an interval of τ; draws in between are interpolated.
+    """
+
+    knots: int = 17
+
+    def __post_init__(self) -> None:
+        _validate.integer("knots", self.knots, low=3, high=99)
+
+
+def levels_of(problem: Problem, knots: int) -> NDArray[np.float64] | None:
+    """The declared levels, or a grid over the declared interval; None without an index."""
+    if problem.index is None:
+        return None
+    if problem.index.levels:
+        return np.array(problem.index.levels)
+    return np.linspace(problem.index.low, problem.index.high, knots)
+
+
+def run(request: Request, settings: Settings) -> Release:
+    """Ask the planned answers under the budget and pack the posterior they add up to."""
+    from pgbb.calibration.quantile import fit_quantile  # JAX is needed from here on
+    from pgbb.calibration.smooth import fit_custom, fit_huber, fit_logistic, fit_mean
+    from pgbb.private.loading import records_for
+    from pgbb.private.sampling import Randomness
+    from pgbb.private.sums import Sums
+
+    problem = prepared(request.model, request.schema)
+    stages = stages_for(problem)
+    records = records_for(request.data, problem, request.schema, request.weights)
+    n = records.n
+    request.advise(n)
+    plan = composition(stages, n)
+    sigma = 0.0 if request.non_private else noise_scale(plan, request.epsilon, request.delta, request.accountant)
+    randomness = Randomness.create(request.insecure_seed)
+    sums = Sums(records, problem.shift, plan, [s.name for s in stages], sigma, randomness, consume=True)
+    levels = levels_of(problem, settings.knots)
+    if problem.design is not None:
+        bound = problem.design.norm_bound
+        half = max(abs(end - problem.shift) for end in problem.design.response_bounds)
+    if problem.kind == "quantile":
+        assert levels is not None
+        local = fit_quantile(sums, problem, levels, n, bound, half)
+    elif problem.kind == "huber":
+        local = fit_huber(sums, problem, n, bound, half)
+    elif problem.kind == "logistic":
+        local = fit_logistic(sums, problem, n, bound)
+    elif problem.kind == "mean":
+        local = fit_mean(sums, problem, n)
+    else:
+        local = fit_custom(sums, problem, n)
+    tensors: dict[str, Any] = {
+        "center": local.center,
+        "gradient": local.gradient,
+        "frame": local.frame,
+        "curvature": local.curvature,
+        "curvature_sd": local.curvature_sd,
+        "privacy": local.privacy,
+        "sampling": local.sampling,
+        "sampling_sd": local.sampling_sd,
+        "free": local.free,
+        "low": problem.center - problem.radius,
+        "high": problem.center + problem.radius,
+    }
+    if local.knots is not None:
+        tensors["knots"] = local.knots
+    return Release(
+        model=summary_of(problem),
+        schema=request.schema.to_dict(),
+        certificate=request.certify(plan, sigma, randomness.source, []),
+        payload=Payload(
+            kind="local",
+            settings={"index": levels is not None, "bridge": levels is not None, "floor": 0.25},
+            tensors={name: np.ascontiguousarray(value, dtype=np.float64) for name, value in tensors.items()},
+        ),
+        diagnostics={"method": "calibrated", "stages": [[s.name, s.asks, s.share] for s in stages]},
+    )

@@ -1,0 +1,115 @@
+"""Noisy means of bounded per-record statistics over all records, asked one after another.
+
+The second way to ask the records, beside the batches of `mechanism`: every
+record joins every answer, so an answer is a Gaussian release and nothing is
+sampled in secret. Answer t of stage i is
+
+    (1/n) Σ a_t(x_i) + N(0, (σ·scale_i)² I),   ‖a_t(x)‖ ≤ 1 for every record,
+
+where the statistic a_t may depend on earlier answers. How many answers a stage
+gives, and its noise, were fixed beforehand: the `Composition` that the
+accountant certifies is the object that this code runs.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb.accountant import Composition
+from pgbb.errors import PgbbError
+from pgbb.private.mechanism import place
+from pgbb.private.sampling import Randomness
+
+if TYPE_CHECKING:
+    from pgbb.private.records import Records
+
+__all__ = ["Statistic", "Sums", "mean_of"]
+
+Floats = NDArray[np.float64]
+Statistic = Callable[..., Any]
+"""(x, y, *parameters) → rows: a pure function of one chunk of records, row by row."""
+
+_SAFETY = 1 - 1e-6  # rows are clipped to norm 1 − 1e-6, a margin for the rounding of one norm
+_CELLS = 2**20  # numbers of one chunk of rows; bounds memory, not results
+
+
+@partial(jax.jit, static_argnames=("statistic", "width"))
+def _partial_sums(statistic: Statistic, width: int, rows: Any, parameters: Any) -> Any:
+    """Sums of the clipped rows of each chunk: (chunks, m)."""
+
+    def chunk(packed: Any) -> Any:
+        values = statistic(packed[:, :width], packed[:, width], *parameters)
+        values = values.reshape(values.shape[0], -1)
+        norm = jnp.sqrt(jnp.sum(values**2, axis=1))
+        weight = jnp.where(jnp.isfinite(norm), packed[:, width + 1] * _SAFETY / jnp.maximum(norm, 1.0), 0.0)
+        return weight @ jnp.where(jnp.isfinite(norm)[:, None], values, 0.0)
+
+    return jax.lax.map(chunk, rows)
+
+
+def mean_of(statistic: Statistic, rows: Any, parameters: Sequence[Any]) -> Floats:
+    """The mean over packed rows of the statistic clipped to norm 1, without noise; the survey weight multiplies.
+
+    A row that is not finite counts as zero. Chunks are summed in single
+    precision, their sums in double.
+    """
+    n, width = rows.shape[0], rows.shape[1] - 3
+    given = tuple(jnp.asarray(p, jnp.float32) for p in parameters)
+    one = jax.eval_shape(statistic, rows[:1, :width], rows[:1, width], *given)
+    size = min(n, max(64, 2 ** int(np.log2(max(_CELLS // max(int(np.prod(one.shape[1:])), 1), 64)))))
+    whole = n // size * size
+    total = np.asarray(_partial_sums(statistic, width, rows[:whole].reshape(-1, size, rows.shape[1]), given))
+    result = total.astype(np.float64).sum(axis=0)
+    if whole < n:
+        rest = np.asarray(_partial_sums(statistic, width, rows[whole:][None], given))
+        result += rest.astype(np.float64).sum(axis=0)
+    return result / n
+
+
+class Sums:
+    """One run of a composition of full-batch mechanisms on one set of records, and no more.
+
+    Stage i of `plan` answers `plan.mechanisms[i].steps` times, by name, in any
+    order. Holds the records out of sight; with `consume` it takes their memory over.
+    """
+
+    def __init__(
+        self,
+        records: "Records",
+        shift: float,
+        plan: Composition,
+        names: Sequence[str],
+        sigma: float,
+        randomness: Randomness,
+        *,
+        consume: bool = False,
+    ) -> None:
+        for member in plan.mechanisms:
+            if member.n != records.n:
+                raise PgbbError(f"the plan is described for n = {member.n} records, but {records.n} were loaded.")
+            if member.blocks != 1 or member.sampling_rate != 1 or member.clip != 1:
+                raise PgbbError("sums over all records need blocks = 1, sampling_rate = 1 and clip = 1 in every stage.")
+        if len(names) != len(plan.mechanisms) or len(set(names)) < len(names):
+            raise PgbbError("every stage of the plan needs a name of its own.")
+        self._left = {name: m.answers for name, m in zip(names, plan.mechanisms, strict=True)}
+        self._noise = {name: sigma * scale for name, scale in zip(names, plan.scales, strict=True)}
+        self._random, self._rows = randomness.secret, place(records, shift, None, consume=consume).rows
+        self.asked: list[str] = []
+
+    def left(self, stage: str) -> int:
+        """How many answers a stage has left."""
+        return self._left[stage]
+
+    def ask(self, stage: str, statistic: Statistic, *parameters: Any) -> tuple[Floats, float]:
+        """One noisy mean, flattened, and the standard deviation of its noise on each number."""
+        if self._left.get(stage, 0) == 0:
+            raise PgbbError(f"stage {stage!r} has given all its answers; another would not be covered.")
+        self._left[stage] -= 1
+        self.asked.append(stage)
+        exact, noise = mean_of(statistic, self._rows, parameters), self._noise[stage]
+        return exact + noise * self._random.standard_normal(exact.shape), noise
