@@ -41,6 +41,12 @@ class Curvature:
     sd: Floats
     free: Floats
 
+    @property
+    def inverse(self) -> Floats:
+        """H⁻¹."""
+        inverse: Floats = np.linalg.inv(self.value).astype(np.float64)
+        return inverse
+
     def step(self, gradient: Floats) -> Floats:
         """H⁻¹ gradient, in the frame, with nothing along unidentified directions."""
         moved: Floats = np.linalg.solve(self.value, gradient).astype(np.float64)

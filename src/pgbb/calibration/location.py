@@ -66,11 +66,16 @@ class Neighbourhood:
     residuals: Residuals
 
 
-def limited(step: Floats, moment: Floats, most: Any) -> Floats:
-    """A step in the frame, (…, p), shortened so that it moves fitted values by at most `most`, root mean square."""
-    size = np.sqrt(np.sum((step @ moment) * step, axis=-1))
-    shortened: Floats = step / np.maximum(size / most, 1.0)[..., None]
-    return shortened
+def limited(step: Floats, metric: Floats, most: Any, noise: Any) -> Floats:
+    """A step in the frame, (…, p), kept only as far as it stands out of its noise, and no farther than `most`.
+
+    Its squared length in the metric, which is how far it moves fitted values,
+    exceeds the expected square `noise` of its own noise by what is worth moving:
+    the factor 1 − noise/length² (James and Stein) lets steps die out at the target.
+    """
+    square = np.maximum(np.sum((step @ metric) * step, axis=-1), 1e-300)
+    factor = np.maximum(1 - noise / square, 0.0)
+    return step * (factor / np.maximum(factor * np.sqrt(square) / most, 1.0))[..., None]
 
 
 def design_frame(sums: Any, p: int, bound: float) -> tuple[Floats, Floats, Floats]:
@@ -106,10 +111,11 @@ def find(sums: Any, p: int, bound: float, half: float, radius: Floats, steps: in
     solid = raised(moment, moment_sd)
     theta, h = np.zeros(p), half / 2
     for _ in range(steps):
-        answer, _ = sums.ask("median", ask_for.median, theta, h, frame)
-        reached, sd = sums.ask("median", ask_for.window, theta, h)
-        density = max((1 + reached[0]) / 2, sd, 0.05) * PEAK / h
-        step = limited(np.linalg.solve(solid, answer / 2) / density, solid, 1.5 * h)
+        answer, sd = sums.ask("median", ask_for.median, theta, h, frame)
+        reached, window_sd = sums.ask("median", ask_for.window, theta, h)
+        density = max((1 + reached[0]) / 2, window_sd, 0.05) * PEAK / h
+        step = np.linalg.solve(solid, answer / 2) / density
+        step = limited(step, solid, 1.5 * h, (sd / 2 / density) ** 2 * float(np.trace(np.linalg.inv(solid))))
         theta = np.clip(theta - frame @ step, -radius, radius)
         spread = PEAK / density  # of residuals and kernel together
         h = min(h, max(h / 2, 0.3 * np.sqrt(max(spread**2 - h**2, 0.0))))

@@ -45,28 +45,33 @@ def fit_quantile(sums: Any, problem: Problem, levels: Floats, n: int, bound: flo
         answer, sd = sums.ask(stage, ask_for.cells, at, width, a, frame)
         return b @ answer.reshape(-1, p), sd
 
-    def moved(at: Floats, steps: Floats) -> Floats:
-        return np.clip(at - limited(steps, near.solid, farthest) @ frame.T, -radius, radius)
+    loudness = np.sum(b**2, axis=1)
 
+    def moved(at: Floats, steps: Floats, noise: Any = 0.0) -> Floats:
+        return np.clip(at - limited(steps, near.solid, farthest, noise) @ frame.T, -radius, radius)
+
+    spread = float(np.trace(np.linalg.inv(near.solid)))
     for _ in range(sums.left("levels")):
-        g, _ = gradient("levels", theta, h)
-        theta = moved(theta, np.linalg.solve(near.solid, g.T).T / density[:, None])
+        g, sd = gradient("levels", theta, h)
+        steps = np.linalg.solve(near.solid, g.T).T / density[:, None]
+        theta = moved(theta, steps, loudness * (sd / density) ** 2 * spread)
 
     answer, sd = sums.ask("curvature", ask_for.cell_curvature, theta, h, frame)
     unit = PEAK / h.min() * ask_for.OVERLAP
     curvatures = _curvatures(unpack(answer.reshape(m, -1), p) * unit, sd * unit, near.moment, near.moment_sd, density)
 
-    def newton(at: Floats, g: Floats) -> Floats:
-        return moved(at, np.stack([c.step(g[j]) for j, c in enumerate(curvatures)]))
+    def newton(g: Floats) -> Floats:
+        return np.stack([c.step(g[j]) for j, c in enumerate(curvatures)])
 
     g, sd_first = gradient("refine", theta, h / 2)
-    first = newton(theta, g)
-    g, sd_second = gradient("final", first, h * LAST)
-    second = newton(first, g)
+    expected = loudness * sd_first**2 * [np.sum((near.solid @ c.inverse) * c.inverse) for c in curvatures]
+    point, first = moved(theta, newton(g), expected), moved(theta, newton(g))
+    g, sd_second = gradient("final", point, h * LAST)
+    second = moved(point, newton(g))
     best, noise = combine(first, second, sd_first, sd_second)
-    effective = np.stack([c.value @ np.linalg.solve(frame, first[j] - best[j]) for j, c in enumerate(curvatures)])
+    effective = np.stack([c.value @ np.linalg.solve(frame, point[j] - best[j]) for j, c in enumerate(curvatures)])
     return Estimate(
-        center=first,
+        center=point,
         gradient=effective,
         frame=frame,
         curvature=np.stack([c.value for c in curvatures]),

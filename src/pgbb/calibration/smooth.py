@@ -104,14 +104,16 @@ def _finish(
 ) -> Estimate:
     """Two rounds of gradients and the second moments of the score between them."""
     g, sd_first = gradient("refine", theta)
-    first = settle(theta - frame @ curvature.step(g))
-    sampling, left = spread(first)
-    g, sd_second = gradient("final", first)
-    second = settle(first - frame @ curvature.step(g))
+    step = curvature.step(g)
+    worth = limited(step, curvature.value, np.inf, sd_first**2 * float(np.trace(curvature.inverse)))
+    point, first = settle(theta - frame @ worth), settle(theta - frame @ step)
+    sampling, left = spread(point)
+    g, sd_second = gradient("final", point)
+    second = settle(point - frame @ curvature.step(g))
     best, sd = combine(first, second, sd_first, sd_second)
     return Estimate(
-        center=first[None],
-        gradient=(curvature.value @ np.linalg.solve(frame, first - best))[None],
+        center=point[None],
+        gradient=(curvature.value @ np.linalg.solve(frame, point - best))[None],
         frame=frame,
         curvature=curvature.value[None],
         curvature_sd=curvature.sd[None],
@@ -130,10 +132,11 @@ def fit_logistic(sums: Any, problem: Problem, n: int, bound: float) -> Estimate:
     radius = problem.radius
     theta = np.zeros(p)
     for _ in range(8):
-        g, _ = sums.ask("locate", ask_for.logistic_score, theta, frame)
-        reached, sd = sums.ask("locate", ask_for.logistic_window, theta)
-        height = min(max((1 + reached[0]) / 8, sd / 4, 0.01), 0.25)
-        step = limited(np.linalg.solve(solid, g) / height, solid, 2.0)
+        g, sd = sums.ask("locate", ask_for.logistic_score, theta, frame)
+        reached, window_sd = sums.ask("locate", ask_for.logistic_window, theta)
+        height = min(max((1 + reached[0]) / 8, window_sd / 4, 0.01), 0.25)
+        step = np.linalg.solve(solid, g) / height
+        step = limited(step, solid, 2.0, (sd / height) ** 2 * float(np.trace(np.linalg.inv(solid))))
         theta = np.clip(theta - frame @ step, -radius, radius)
     answer, sd = sums.ask("curvature", ask_for.logistic_curvature, theta, frame)
     raw, noise = unpack(answer, p) / 4, sd / 4
