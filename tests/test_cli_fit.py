@@ -13,7 +13,8 @@ x = { range = [-1, 1] }
 y = { range = [-5, 5] }
 g = { levels = ["north", "south"] }
 """
-BASE = ["--epsilon", "1", "--delta", "1e-6", "--steps", "40", "--blocks", "5", "-q", "0.2"]
+BASE = ["--epsilon", "1", "--delta", "1e-6"]
+PAPER = ["--method", "paper", "--steps", "40", "--blocks", "5", "-q", "0.2"]
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +34,10 @@ def run(*arguments, cwd):
     return subprocess.run([sys.executable, "-m", "pgbb", *arguments], capture_output=True, text=True, cwd=cwd)
 
 
-def test_fit_show_sample_plot_verify_go_round(folder):
-    done = run("fit", "d.csv", "-s", "s.toml", "-f", "y ~ x + g", "--taus", ".2,.8", *BASE, "-o", "r.pgbb", cwd=folder)
+@pytest.mark.parametrize("method", [[], PAPER], ids=["default", "paper"])
+def test_fit_show_sample_plot_verify_go_round(folder, method):
+    model = ["-f", "y ~ x + g", "--taus", ".2,.8", *BASE, *method]
+    done = run("fit", "d.csv", "-s", "s.toml", *model, "-o", "r.pgbb", "--force", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "g[T.south]" in done.stdout and "written to r.pgbb" in done.stdout
     for command in (
@@ -73,7 +76,8 @@ def test_other_families_fit_from_the_command_line(folder, extra, tmp_path):
         (["-f", "y ~ x", "--taus", "0,.5"], "taus"),
         (["-f", "y ~ x", "--taus", "a"], "taus"),
         (["-f", "y ~ x", "--epsilon", "0"], "epsilon"),
-        (["-f", "y ~ x", "--blocks", "501"], "blocks"),
+        (["-f", "y ~ x", *PAPER, "--blocks", "501"], "blocks"),
+        (["-f", "y ~ x", "--blocks", "5"], "blocks"),
         (["-f", "y ~ x", "--family", "cox"], "family"),
         (["-f", "y ~ x", "--insecure-seed", "1"], "not private"),
         (["--family", "mean"], "column"),

@@ -20,7 +20,7 @@ def fit(
     schema: Schema,
     epsilon: float,
     delta: float,
-    method: str = "paper",
+    method: str = "calibrated",
     accountant: str = "exact",
     weights: str | None = None,
     group_size: int = 1,
@@ -36,14 +36,15 @@ def fit(
       data: a pandas frame, or the path of a .csv, .parquet or .dta file.
       schema: public knowledge about the columns; bounds come from here, never from the data.
       epsilon, delta: the budget, for replacing one record. Choose δ well below 1/n.
-      method: "paper", the printed algorithms; "sgld", "noisy_gibbs" or "dp_bootstrap", see docs/methods.md.
+      method: "calibrated", see docs/calibration.md; "paper", the printed algorithms; "sgld", "noisy_gibbs" or
+        "dp_bootstrap", see docs/methods.md.
       accountant: which one calibrates the noise.
       weights: a column of survey weights, declared as a Range of non-negative numbers.
       group_size: the most records one person may have; stated in the certificate with its ε.
       insecure_seed: makes the release reproducible and therefore not private; the certificate says so.
       non_private: no noise at all; the result is marked everywhere.
       progress: called with (steps done, steps) from time to time.
-      settings: constants of the method, such as blocks, steps, draws_per_step, sampling_rate, gamma and learning_rate;
+      settings: constants of the method, such as blocks, steps, draws_per_step, sampling_rate and gamma of "paper";
         all are fields of `pgbb.methods.<method>.Settings`, with defaults that are rules on public quantities.
         None means the default.
 

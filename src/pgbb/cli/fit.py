@@ -40,7 +40,7 @@ def fit_command(
     clip: o.Clip = 8.0,
     weights: o.Weights = None,
     blocks: Annotated[int | None, typer.Option(help="S, the number of blocks.")] = None,
-    method: Annotated[str, typer.Option(help=f"{o.method_names()}.")] = "paper",
+    method: Annotated[str, typer.Option(help=f"{o.method_names()}.")] = "calibrated",
     steps: Annotated[int | None, typer.Option("--steps", "-T", help="T.")] = None,
     draws_per_step: Annotated[int | None, typer.Option("--draws-per-step", "-K", help="K.")] = None,
     sampling_rate: Annotated[float | None, typer.Option("--sampling-rate", "-q", help="q.")] = None,

@@ -56,7 +56,16 @@ def run(request: Request, settings: Settings) -> Release:
     plan = composition(stages, n)
     sigma = 0.0 if request.non_private else noise_scale(plan, request.epsilon, request.delta, request.accountant)
     randomness = Randomness.create(request.insecure_seed)
-    sums = Sums(records, problem.shift, plan, [s.name for s in stages], sigma, randomness, consume=True)
+    sums = Sums(
+        records,
+        problem.shift,
+        plan,
+        [s.name for s in stages],
+        sigma,
+        randomness,
+        consume=True,
+        progress=request.progress,
+    )
     levels = levels_of(problem, settings.knots)
     if problem.design is not None:
         bound = problem.design.norm_bound

@@ -28,8 +28,8 @@ class Method:
       name: as in `fit(method=…)`.
       module: where its `Settings` and `run` live.
       serves: kinds of model.
-      index: "joint" serves a list or an interval of levels in one run; "list" runs once a level under one budget;
-        "none" serves no index.
+      index: "joint" serves a list or an interval of any index in one run; "levels" of quantile levels only; "list" runs
+        once a level under one budget; "none" serves no index.
       asks: what is asked of the records.
       draws: what a release holds.
       assumes: what must hold for the intervals to mean what they say.
@@ -40,7 +40,7 @@ class Method:
     name: str
     module: str
     serves: tuple[str, ...]
-    index: Literal["joint", "list", "none"]
+    index: Literal["joint", "levels", "list", "none"]
     asks: str
     draws: str
     assumes: str
@@ -53,6 +53,11 @@ class Method:
         """The module, imported when it is first needed."""
         return importlib.import_module(self.module)
 
+    def _joint(self, problem: Problem) -> bool:
+        """Whether all values of the index are served in one run."""
+        served = self.index == "joint" or (self.index == "levels" and problem.kind == "quantile")
+        return served and problem.kind in self.serves
+
     def check(self, model: Model, problem: Problem) -> None:
         """Raise `InvalidValue` unless this method serves the model; says which methods do."""
         if problem.kind not in self.serves:
@@ -61,9 +66,9 @@ class Method:
                 f"method = {self.name!r} does not serve {KINDS[problem.kind]}: {self.assumes} "
                 f"Take one of {', '.join(map(repr, others))}."
             )
-        if problem.index is None or self.index == "joint":
+        if problem.index is None or self._joint(problem):
             return
-        joint = ", ".join(repr(name) for name, m in METHODS.items() if m.index == "joint" and problem.kind in m.serves)
+        joint = ", ".join(repr(name) for name, m in METHODS.items() if m._joint(problem))
         if isinstance(model, Custom):
             raise InvalidValue(
                 f"method = {self.name!r} does not serve a custom loss with an index: fit one value at a time, or take "
@@ -85,7 +90,7 @@ METHODS: dict[str, Method] = {
             name="calibrated",
             module="pgbb.methods.calibrated",
             serves=EVERY,
-            index="joint",
+            index="levels",
             asks="a few dozen noisy means over all records",
             draws="a local posterior: as many draws as you like",
             assumes="Enough records for the estimate to be roughly normal; what is not identified is marked.",

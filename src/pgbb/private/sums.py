@@ -75,7 +75,8 @@ class Sums:
     """One run of a composition of full-batch mechanisms on one set of records, and no more.
 
     Stage i of `plan` answers `plan.mechanisms[i].steps` times, by name, in any
-    order. Holds the records out of sight; with `consume` it takes their memory over.
+    order; `progress` is told (answers given, answers planned). Holds the records out
+    of sight; with `consume` it takes their memory over.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Sums:
         randomness: Randomness,
         *,
         consume: bool = False,
+        progress: Callable[[int, int], None] | None = None,
     ) -> None:
         for member in plan.mechanisms:
             if member.n != records.n:
@@ -100,6 +102,7 @@ class Sums:
         self._noise = {name: sigma * scale for name, scale in zip(names, plan.scales, strict=True)}
         self._random, self._rows = randomness.secret, place(records, shift, None, consume=consume).rows
         self.asked: list[str] = []
+        self._progress, self._answers = progress, sum(self._left.values())
 
     def left(self, stage: str) -> int:
         """How many answers a stage has left."""
@@ -112,4 +115,6 @@ class Sums:
         self._left[stage] -= 1
         self.asked.append(stage)
         exact, noise = mean_of(statistic, self._rows, parameters), self._noise[stage]
+        if self._progress is not None:
+            self._progress(len(self.asked), self._answers)
         return exact + noise * self._random.standard_normal(exact.shape), noise

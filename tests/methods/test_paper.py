@@ -24,6 +24,10 @@ TRUTH = np.array([1.5, -1.0])
 QUICK = {"schema": SCHEMA, "delta": 1e-6, "blocks": 5, "steps": 60, "draws_per_step": 2, "sampling_rate": 0.2}
 
 
+def fit(model, data, **settings):
+    return pgbb.fit(model, data, **({"method": "paper"} | settings))
+
+
 def frame(n=2000, seed=0):
     rng = np.random.default_rng(seed)
     x = rng.uniform(-1, 1, (n, 2))
@@ -50,7 +54,7 @@ def weighted_huber(x, y, w, c=1.345, kappa=0.71):
 @pytest.mark.parametrize("n, blocks", [(1000, 20), (100, 100)])
 def test_without_noise_draws_follow_the_exact_blocked_bootstrap(n, blocks):
     data = frame(n, 1)
-    release = pgbb.fit(
+    release = fit(
         HuberRegression("y ~ a + b - 1"), data, schema=SCHEMA, epsilon=1.0, delta=1e-6, blocks=blocks, steps=5000,
         draws_per_step=16, sampling_rate=1.0, learning_rate=3e-3, non_private=True, insecure_seed=1,
     )  # fmt: skip
@@ -73,7 +77,7 @@ def test_without_noise_draws_follow_the_exact_blocked_bootstrap(n, blocks):
 
 
 def test_a_private_regression_recovers_the_coefficients():
-    release = pgbb.fit(
+    release = fit(
         HuberRegression("y ~ a + b - 1"), frame(20_000, 2), schema=SCHEMA, epsilon=2.0, delta=1e-6, blocks=10,
         steps=2000, draws_per_step=2, sampling_rate=0.05, learning_rate=2e-3, insecure_seed=3,
     )  # fmt: skip
@@ -85,7 +89,7 @@ def test_a_private_regression_recovers_the_coefficients():
 
 
 def test_joint_levels_share_one_budget_and_are_ordered():
-    release = pgbb.fit(
+    release = fit(
         QuantileRegression("y ~ a + b", taus=[0.1, 0.5, 0.9]), frame(20_000, 4), schema=SCHEMA, epsilon=4.0,
         delta=1e-6, blocks=5, steps=2500, draws_per_step=4, sampling_rate=0.02, learning_rate=2e-3, insecure_seed=3,
     )  # fmt: skip
@@ -108,7 +112,7 @@ def test_joint_levels_share_one_budget_and_are_ordered():
     ],
 )
 def test_every_model_fits_saves_loads_and_verifies(model, tmp_path):
-    release = pgbb.fit(model, frame(), epsilon=1.0, **QUICK)
+    release = fit(model, frame(), epsilon=1.0, **QUICK)
     path = release.save(tmp_path / "r.pgbb")
     again = pgbb.load(path)
     assert again.verify().ok
@@ -119,17 +123,13 @@ def test_every_model_fits_saves_loads_and_verifies(model, tmp_path):
 
 def test_two_fits_differ_and_an_insecure_seed_makes_them_equal():
     model = HuberRegression("y ~ a + b")
-    free = [pgbb.fit(model, frame(), epsilon=1.0, **QUICK).summary()["mean"].to_numpy() for _ in range(2)]
-    tied = [
-        pgbb.fit(model, frame(), epsilon=1.0, insecure_seed=5, **QUICK).summary()["mean"].to_numpy() for _ in range(2)
-    ]
+    free = [fit(model, frame(), epsilon=1.0, **QUICK).summary()["mean"].to_numpy() for _ in range(2)]
+    tied = [fit(model, frame(), epsilon=1.0, insecure_seed=5, **QUICK).summary()["mean"].to_numpy() for _ in range(2)]
     assert not np.array_equal(*free) and np.array_equal(*tied)
 
 
 def test_the_certificate_describes_the_mechanism_that_ran():
-    release = pgbb.fit(
-        HuberRegression("y ~ a + b"), frame(), epsilon=1.0, keep_transcript=True, insecure_seed=1, **QUICK
-    )
+    release = fit(HuberRegression("y ~ a + b"), frame(), epsilon=1.0, keep_transcript=True, insecure_seed=1, **QUICK)
     m = release.certificate.mechanism
     assert (m.n, m.blocks, m.steps, m.draws_per_step, m.sampling_rate) == (2000, 5, 60, 2, 0.2)
     answers = release.payload.tensors["transcript/answer"]
@@ -144,8 +144,8 @@ def test_pseudo_samples_pull_the_estimate_and_enter_the_certificate():
     settings = {"schema": SCHEMA, "delta": 1e-6, "epsilon": 1.0, "blocks": 5, "steps": 1500, "sampling_rate": 1.0}
     settings |= {"non_private": True, "insecure_seed": 1, "learning_rate": 3e-3, "draws_per_step": 4}
     model = Mean("y", scale=1.0, clip=20.0)
-    plain = pgbb.fit(model, data, **settings).summary()["mean"].iloc[0]
-    pulled = pgbb.fit(model, data, pseudo=public, alpha=5.0, gamma=1.0, **settings)
+    plain = fit(model, data, **settings).summary()["mean"].iloc[0]
+    pulled = fit(model, data, pseudo=public, alpha=5.0, gamma=1.0, **settings)
     assert plain == pytest.approx(data["y"].mean(), abs=0.05)
     assert pulled.summary()["mean"].iloc[0] == pytest.approx((data["y"].mean() + 4.0) / 2, abs=0.15)
     assert pulled.certificate.mechanism.alpha == 5.0 and pulled.payload.settings["pseudo_blocks"] == 5
@@ -158,8 +158,8 @@ def test_survey_weights_change_the_target():
     settings = {"epsilon": 1.0, "delta": 1e-6, "blocks": 5, "steps": 1500, "sampling_rate": 1.0, "non_private": True}
     settings |= {"insecure_seed": 1, "learning_rate": 3e-3, "draws_per_step": 4, "schema": schema}
     model = QuantileRegression("y ~ 1", taus=[0.5])
-    plain = pgbb.fit(model, data, **settings).summary(tau=0.5)["mean"].iloc[0]
-    weighted = pgbb.fit(model, data, weights="w", **settings).summary(tau=0.5)["mean"].iloc[0]
+    plain = fit(model, data, **settings).summary(tau=0.5)["mean"].iloc[0]
+    weighted = fit(model, data, weights="w", **settings).summary(tau=0.5)["mean"].iloc[0]
     order = data.sort_values("y")
     median = order["y"].to_numpy()[np.searchsorted(order["w"].cumsum() / order["w"].sum(), 0.5)]
     assert plain == pytest.approx(data["y"].median(), abs=0.06)
@@ -167,7 +167,7 @@ def test_survey_weights_change_the_target():
 
 
 def test_the_operator_norm_bound_holds_for_every_kernel():
-    release = pgbb.fit(HuberRegression("y ~ a"), frame(), epsilon=1.0, operator_norm=1.5, insecure_seed=1, **QUICK)
+    release = fit(HuberRegression("y ~ a"), frame(), epsilon=1.0, operator_norm=1.5, insecure_seed=1, **QUICK)
     for name, value in release.payload.tensors.items():
         if name.startswith("last/kernel"):
             assert np.linalg.norm(value, 2) <= 1.5 * (1 + 1e-4)
@@ -175,14 +175,14 @@ def test_the_operator_norm_bound_holds_for_every_kernel():
 
 def test_progress_is_reported_and_ctrl_c_stops_cleanly():
     seen = []
-    pgbb.fit(HuberRegression("y ~ a"), frame(), epsilon=1.0, progress=lambda d, t: seen.append((d, t)), **QUICK)
+    fit(HuberRegression("y ~ a"), frame(), epsilon=1.0, progress=lambda d, t: seen.append((d, t)), **QUICK)
     assert seen[-1] == (60, 60)
 
     def interrupt(done, total):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        pgbb.fit(HuberRegression("y ~ a"), frame(), epsilon=1.0, progress=interrupt, **QUICK)
+        fit(HuberRegression("y ~ a"), frame(), epsilon=1.0, progress=interrupt, **QUICK)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_progress_is_reported_and_ctrl_c_stops_cleanly():
 )
 def test_bad_settings_are_refused_before_anything_is_spent(changes, word):
     with pytest.raises(PgbbError, match=word):
-        pgbb.fit(HuberRegression("y ~ a"), frame(), **({"epsilon": 1.0} | QUICK | changes))
+        fit(HuberRegression("y ~ a"), frame(), **({"epsilon": 1.0} | QUICK | changes))
 
 
 def test_bad_frames_are_refused_without_a_value_in_the_message():
@@ -218,25 +218,23 @@ def test_bad_frames_are_refused_without_a_value_in_the_message():
         ("no.csv", "no.csv"),
     ]:
         with pytest.raises(PgbbError, match=word) as caught:
-            pgbb.fit(model, bad, epsilon=1.0, **QUICK)
+            fit(model, bad, epsilon=1.0, **QUICK)
         assert "98765" not in str(caught.value)
     with pytest.raises(PgbbError, match="model"):
-        pgbb.fit("y ~ a", frame(), epsilon=1.0, **QUICK)
+        fit("y ~ a", frame(), epsilon=1.0, **QUICK)
 
 
 def test_a_large_delta_is_warned_about():
     with pytest.warns(PgbbWarning, match="1/n"):
-        pgbb.fit(HuberRegression("y ~ a"), frame(), epsilon=1.0, **(QUICK | {"delta": 0.01}))
+        fit(HuberRegression("y ~ a"), frame(), epsilon=1.0, **(QUICK | {"delta": 0.01}))
 
 
 def test_diagnostics_tell_a_learned_map_from_an_unlearned_one():
     settings = {"schema": SCHEMA, "epsilon": 1.0, "delta": 1e-6, "blocks": 5, "sampling_rate": 1.0, "insecure_seed": 1}
     model = HuberRegression("y ~ a + b - 1")
-    learned = pgbb.fit(
-        model, frame(1000), steps=3000, draws_per_step=8, learning_rate=3e-3, non_private=True, **settings
-    )
+    learned = fit(model, frame(1000), steps=3000, draws_per_step=8, learning_rate=3e-3, non_private=True, **settings)
     assert learned.diagnostics().linear_share[["a", "b"]].min() > 0.9
-    assert pgbb.fit(model, frame(60), **(settings | {"blocks": 1}), steps=5).diagnostics().linear_share is None
+    assert fit(model, frame(60), **(settings | {"blocks": 1}), steps=5).diagnostics().linear_share is None
     tensors = dict(learned.payload.tensors)
     tensors["average/kernel0"] = 30 * tensors["average/kernel0"]  # a wild map
     wild = type(learned)(learned.model, learned.schema, learned.certificate, type(learned.payload)(
@@ -266,7 +264,7 @@ def test_replicates_side_by_side_train_as_they_do_alone():
 
 
 def test_a_payload_that_the_certificate_cannot_have_made_fails_verification():
-    release = pgbb.fit(HuberRegression("y ~ a"), frame(), epsilon=1.0, keep_transcript=True, **QUICK)
+    release = fit(HuberRegression("y ~ a"), frame(), epsilon=1.0, keep_transcript=True, **QUICK)
     assert release.verify().ok
     tensors = dict(release.payload.tensors)
     for name in ("u", "query", "index", "answer"):
@@ -298,7 +296,7 @@ def test_a_custom_loss_is_read_anew_at_every_fit():
     found = []
     for value in (1.0, -2.0):
         centre["value"] = value
-        found.append(pgbb.fit(model, frame(200), epsilon=1.0, **settings).summary()["mean"].iloc[0])
+        found.append(fit(model, frame(200), epsilon=1.0, **settings).summary()["mean"].iloc[0])
     assert found == pytest.approx([1.0, -2.0], abs=0.1)
 
 
@@ -314,4 +312,4 @@ def test_a_custom_loss_is_read_anew_at_every_fit():
 )
 def test_slips_are_found_before_the_records_are_read(changes, word):
     with pytest.raises(PgbbError, match=word):
-        pgbb.fit(HuberRegression("y ~ a"), "never-opened.csv", **({"epsilon": 1.0} | QUICK | changes))
+        fit(HuberRegression("y ~ a"), "never-opened.csv", **({"epsilon": 1.0} | QUICK | changes))
