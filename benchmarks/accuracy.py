@@ -47,8 +47,8 @@ def regression(replicates: int = 100) -> None:
     begin = time.perf_counter()
     for r in range(replicates):
         release = pgbb.fit(
-            model, _regression_frame(10_000, r), schema=schema, epsilon=1.0, delta=1e-4, blocks=20, steps=10_000,
-            draws_per_step=1, sampling_rate=0.1, insecure_seed=r,
+            model, _regression_frame(10_000, r), schema=schema, epsilon=1.0, delta=1e-4, method="paper", blocks=20,
+            steps=10_000, draws_per_step=1, sampling_rate=0.1, insecure_seed=r,
         )  # fmt: skip
         for iterate, found in rows.items():
             draws = release.sample(2000, seed=r, iterate=iterate)[["x1", "x2", "x3"]].to_numpy()
@@ -90,7 +90,7 @@ def census(runs: int = 10) -> None:
     begin = time.perf_counter()
     for r in range(runs):
         release = pgbb.fit(
-            model, path, schema=schema, epsilon=4.0, delta=1 / 65_023, blocks=5, steps=5_000, draws_per_step=5,
+            model, path, schema=schema, epsilon=4.0, delta=1 / 65_023, method="paper", blocks=5, steps=5_000, draws_per_step=5,
             sampling_rate=0.01, insecure_seed=r,
         )  # fmt: skip
         for iterate, found in rows.items():
