@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pgbb import _validate
 from pgbb.errors import InvalidValue
 
-__all__ = ["Local", "direction_sd", "pack", "unpack"]
+__all__ = ["VAGUE", "Local", "direction_sd", "pack", "shortest", "unpack"]
 
 SETTINGS = ("index", "bridge", "floor")
 TENSORS = (
@@ -143,7 +143,7 @@ class Local:
         t, d = self.tensors, self.dim
         mix = self._mix(levels)
         used = np.flatnonzero(mix.any(axis=0)).tolist()
-        privacy = _shortest(t["privacy"])
+        privacy = shortest(t["privacy"])
         streams = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(4 + mix.shape[1])]
         vague = 0.0
         if t["free"].any():
@@ -217,7 +217,10 @@ class Local:
         return out
 
     def _mix(self, levels: Sequence[float] | None) -> Floats:
-        """(levels, knots): the weights of linear interpolation, exactly one at a knot."""
+        """(levels, knots): the weights of interpolation linear in log τ/(1 − τ), exactly one at a knot.
+
+        Quantiles are closer to linear in that scale than in τ, above all in the tails.
+        """
         if levels is None:
             return np.ones((1, 1))
         knots = self.tensors["knots"]
@@ -228,7 +231,8 @@ class Local:
                 row[nearest] = 1.0
                 continue
             right = int(np.clip(np.searchsorted(knots, level), 1, len(knots) - 1))
-            row[right] = (level - knots[right - 1]) / (knots[right] - knots[right - 1])
+            left, here, end = (float(np.log(v / (1 - v))) for v in (knots[right - 1], level, knots[right]))
+            row[right] = (here - left) / (end - left)
             row[right - 1] = 1.0 - row[right]
         return mix
 
@@ -338,7 +342,7 @@ def _combined(weights: Floats, at: Sequence[int], values: Mapping[int, Floats]) 
     return total
 
 
-def _shortest(privacy: Floats) -> Floats:
+def shortest(privacy: Floats) -> Floats:
     """Loadings with at most as many columns as knots, and the same law."""
     m, k = privacy.shape
     if k <= m:

@@ -12,7 +12,7 @@ from pgbb.local import pack, unpack
 
 Floats = NDArray[np.float64]
 
-__all__ = ["clear_of", "floored", "inverse_root", "pack", "shrink", "strategy", "unpack"]
+__all__ = ["clear_of", "floored", "inverse_root", "monotone", "pack", "prefixes", "shrink", "strategy", "unpack"]
 
 
 def floored(a: Floats, floor: float) -> Floats:
@@ -60,6 +60,24 @@ def clear_of(d: int) -> float:
     return max(3.0, float(np.sqrt(2 * d)))
 
 
+def monotone(values: Floats) -> Floats:
+    """The increasing sequence nearest to the given one (pool adjacent violators).
+
+    >>> monotone(np.array([0.0, 2.0, 1.0, 3.0])).tolist()
+    [0.0, 1.5, 1.5, 3.0]
+    """
+    means: list[float] = []
+    sizes: list[int] = []
+    for value in values.tolist():
+        means.append(value)
+        sizes.append(1)
+        while len(means) > 1 and means[-2] > means[-1]:
+            last, size = means.pop(), sizes.pop()
+            means[-1] = (means[-1] * sizes[-1] + last * size) / (sizes[-1] + size)
+            sizes[-1] += size
+    return np.repeat(means, sizes)
+
+
 def inverse_root(a: Floats) -> Floats:
     """A^(−1/2) of a positive matrix, the symmetric one."""
     values, vectors = np.linalg.eigh(a)
@@ -86,8 +104,24 @@ def strategy(levels: tuple[float, ...]) -> tuple[Floats, Floats]:
     tau = np.array(levels)
     m = len(tau)
     w = (1 - tau)[:, None] - (np.arange(m + 1)[None, :] > np.arange(m)[:, None])
-    gram, v = w.T @ w, np.full(m + 1, 1 / (m + 1))
-    for _ in range(500):
+    return _factors(w, 500)
+
+
+@lru_cache(maxsize=4)
+def prefixes(bins: int) -> tuple[Floats, Floats]:
+    """The same for the distribution function on `bins` bins: (A, B) with B A the matrix of prefix sums.
+
+    Asking for bins and adding up would give noise of variance up to `bins`.
+
+    >>> float((prefixes(64)[1] ** 2).sum(axis=1).max()) < 6
+    True
+    """
+    return _factors(np.tril(np.ones((bins, bins))), 60)
+
+
+def _factors(w: Floats, rounds: int) -> tuple[Floats, Floats]:
+    gram, v = w.T @ w, np.full(w.shape[1], 1 / w.shape[1])
+    for _ in range(rounds):
         root = np.sqrt(v)
         values, vectors = np.linalg.eigh(root[:, None] * gram * root)
         x = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T / np.outer(root, root)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb.calibration import statistics as ask_for
-from pgbb.calibration.algebra import inverse_root, shrink, unpack
+from pgbb.calibration.algebra import inverse_root, monotone, prefixes, shrink, unpack
 from pgbb.calibration.estimate import raised
 
 Floats = NDArray[np.float64]
@@ -26,10 +26,11 @@ SPREAD = 4.0  # records farther out than this many times the typical squared dis
 
 @dataclass(frozen=True)
 class Residuals:
-    """A noisy histogram of residuals."""
+    """A noisy distribution of residuals: shares of bins, and the noise of their partial sums."""
 
     edges: Floats
     share: Floats
+    sd: float
 
     @cached_property
     def _cdf(self) -> Floats:
@@ -40,9 +41,12 @@ class Residuals:
         return np.interp(tau, self._cdf / self._cdf[-1], self.edges)
 
     def density(self, tau: Floats, reach: Floats) -> Floats:
-        """2·reach over the distance between the quantiles τ ± reach."""
-        gap = self.quantile(tau + reach) - self.quantile(tau - reach)
-        return 2 * reach / np.maximum(gap, 1e-9 * (self.edges[-1] - self.edges[0]))
+        """What lies between the quantiles τ ± reach over their distance; never beyond what noise lets be seen."""
+        reach = np.maximum(reach, 2 * self.sd)
+        low = np.maximum(tau - reach, np.minimum(tau / 2, 2 * self.sd))
+        high = np.minimum(tau + reach, 1 - np.minimum((1 - tau) / 2, 2 * self.sd))
+        gap = self.quantile(high) - self.quantile(low)
+        return (high - low) / np.maximum(gap, 1e-6 * (self.edges[-1] - self.edges[0]))
 
     def mean(self, values: Floats) -> float:
         """Mean of a function given at the middles of the bins."""
@@ -121,8 +125,11 @@ def find(sums: Any, p: int, bound: float, half: float, radius: Floats, steps: in
         h = min(h, max(h / 2, 0.3 * np.sqrt(max(spread**2 - h**2, 0.0))))
     unit = max(h, 1e-3 * half)
     edges = np.sinh(np.linspace(-1, 1, ask_for.BINS + 1) * np.arcsinh(2 * half / unit)) * unit
-    answer, _ = sums.ask("residuals", ask_for.histogram, theta, edges)
-    counts = np.maximum(answer, 0.0)
-    total = counts.sum()
-    share = counts / total if total > 0 else np.full(ask_for.BINS, 1 / ask_for.BINS)
-    return Neighbourhood(frame, moment, moment_sd, solid, theta, Residuals(edges, share))
+    a, b = prefixes(ask_for.BINS)
+    answer, sd = sums.ask("residuals", ask_for.histogram, theta, edges, a)
+    below = b @ answer
+    noise = sd * float(np.sqrt(np.mean(np.sum(b**2, axis=1))))
+    total = max(float(below[-1]), noise, 1e-9)
+    share = np.diff(monotone(np.clip(below / total, 0.0, 1.0)), prepend=0.0)
+    share[-1] += 1 - share.sum()
+    return Neighbourhood(frame, moment, moment_sd, solid, theta, Residuals(edges, share, noise / total))

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb.calibration import statistics as ask_for
-from pgbb.calibration.algebra import pack, shrink, strategy, unpack
-from pgbb.calibration.estimate import Curvature, Estimate, combine, curvature_of
+from pgbb.calibration.algebra import floored, pack, shrink, strategy, unpack
+from pgbb.calibration.estimate import FLOOR, Curvature, Estimate, combine, curvature_of
 from pgbb.calibration.location import PEAK, find, limited
 from pgbb.models import Problem
 
@@ -23,6 +23,7 @@ __all__ = ["fit_quantile"]
 
 REACH = 0.8  # bandwidth of the curvature, in units of the distance to the quantiles τ ± min(τ, 1 − τ)/2
 LAST = 0.25  # bandwidth of the last gradient, in units of that
+BLUR = 2.0  # the last two bandwidths are at most this many standard deviations of what they help to find
 
 
 def fit_quantile(sums: Any, problem: Problem, levels: Floats, n: int, bound: float, half: float) -> Estimate:
@@ -56,17 +57,24 @@ def fit_quantile(sums: Any, problem: Problem, levels: Floats, n: int, bound: flo
         steps = np.linalg.solve(near.solid, g.T).T / density[:, None]
         theta = moved(theta, steps, loudness * (sd / density) ** 2 * spread)
 
-    answer, sd = sums.ask("curvature", ask_for.cell_curvature, theta, h, frame)
-    unit = PEAK / h.min() * ask_for.OVERLAP
-    curvatures = _curvatures(unpack(answer.reshape(m, -1), p) * unit, sd * unit, near.moment, near.moment_sd, density)
+    overlap = _overlap(levels, REACH * reach)
+    answer, sd = sums.ask("curvature", ask_for.cell_curvature, theta, h, overlap, frame)
+    unit = PEAK / h * overlap
+    raw = unpack(answer.reshape(m, -1), p) * unit[:, None, None]
+    curvatures = _curvatures(raw, sd * unit, near.moment, near.moment_sd, density)
 
     def newton(g: Floats) -> Floats:
         return np.stack([c.step(g[j]) for j, c in enumerate(curvatures)])
 
-    g, sd_first = gradient("refine", theta, h / 2)
+    def narrow(stage: str, most: Floats) -> Floats:
+        """A bandwidth whose bias, of second order in it, vanishes beside noise and sampling error."""
+        error = np.sqrt(levels * (1 - levels) / n + loudness * spread / p * sums.noise(stage) ** 2)
+        return np.clip(BLUR * error / density, 1e-4 * half, most)
+
+    g, sd_first = gradient("refine", theta, narrow("refine", h / 2))
     expected = loudness * sd_first**2 * [np.sum((near.solid @ c.inverse) * c.inverse) for c in curvatures]
     point, first = moved(theta, newton(g), expected), moved(theta, newton(g))
-    g, sd_second = gradient("final", point, h * LAST)
+    g, sd_second = gradient("final", point, narrow("final", h * LAST))
     second = moved(point, newton(g))
     best, noise = combine(first, second, sd_first, sd_second)
     effective = np.stack([c.value @ np.linalg.solve(frame, point[j] - best[j]) for j, c in enumerate(curvatures)])
@@ -84,12 +92,22 @@ def fit_quantile(sums: Any, problem: Problem, levels: Floats, n: int, bound: flo
     )
 
 
-def _curvatures(raw: Floats, sd: float, moment: Floats, moment_sd: Floats, density: Floats) -> list[Curvature]:
+def _overlap(levels: Floats, width: Floats) -> float:
+    """The largest norm of all levels' kernels at one point, were residuals uniform; longer rows are clipped."""
+    grid = np.linspace(0, 1, 401)[:, None]
+    return float(np.sqrt(np.max(np.sum(np.exp(-(((grid - levels) / width) ** 2)), axis=1))))
+
+
+def _curvatures(raw: Floats, sd: Floats, moment: Floats, moment_sd: Floats, density: Floats) -> list[Curvature]:
     """Curvature of each level, shrunk to f_j times a shape common to all levels, itself shrunk to E xxᵀ.
 
     In a location-scale model the shape is common: H(τ) = f(τ) E[xxᵀ/s(x)].
     """
     unit = pack(moment)
     f = np.maximum(np.array([pack(r) @ unit for r in raw]) / (unit @ unit), 0.3 * density)
-    shape, left = shrink(np.einsum("j,jkl->kl", f, raw) / (f @ f), moment, sd / float(np.sqrt(f @ f)), moment_sd)
-    return [curvature_of(r, f_j * shape, sd, f_j * left) for r, f_j in zip(raw, f, strict=True)]
+    trust = f / sd**2 if sd.all() else f  # f_j times the precision of raw_j/f_j
+    total = float(trust @ f)
+    noise = total**-0.5 if sd.all() else 0.0
+    shape, left = shrink(np.einsum("j,jkl->kl", trust, raw) / total, moment, noise, moment_sd)
+    shape = floored(shape, FLOOR * float(np.linalg.eigvalsh(moment)[0]))
+    return [curvature_of(r, f_j * shape, float(s), f_j * left) for r, f_j, s in zip(raw, f, sd, strict=True)]

@@ -29,17 +29,16 @@ def fit_huber(sums: Any, problem: Problem, n: int, bound: float, half: float) ->
     frame = np.zeros((p + 1, p + 1))
     frame[:p, :p], frame[p, p] = near.frame, SCALE_WEIGHT
     theta = np.append(near.theta, np.clip(_scale(near.residuals, c, kappa), low[-1], high[-1]))
-    gradient_bound = float(np.hypot(c, SCALE_WEIGHT * c**2 / 4))
-    offset = np.append(np.zeros(p), SCALE_WEIGHT * (kappa - c**2 / 2) / 2)
+    top = max(float(np.hypot(c, SCALE_WEIGHT * (c**2 - kappa) / 2)), SCALE_WEIGHT * kappa / 2)
 
     def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
-        answer, sd = sums.ask(stage, ask_for.huber_score, at, near.frame, SCALE_WEIGHT, c)
-        return answer * gradient_bound + offset, sd * gradient_bound
+        answer, sd = sums.ask(stage, ask_for.huber_score, at, near.frame, SCALE_WEIGHT, c, kappa, top)
+        return answer * top, sd * top
 
     def spread(at: Floats) -> tuple[Floats, Floats]:
-        answer, sd = sums.ask("spread", ask_for.huber_spread, at, near.frame, SCALE_WEIGHT, c)
-        raw = unpack(answer, p + 1) * gradient_bound**2 - np.outer(offset, offset)
-        return _toward(raw, _bordered(raw, near.moment, 0.0, 0.0), sd * gradient_bound**2)
+        answer, sd = sums.ask("spread", ask_for.huber_spread, at, near.frame, SCALE_WEIGHT, c, kappa, top)
+        raw = unpack(answer, p + 1) * top**2
+        return _toward(raw, _bordered(raw, near.moment, 0.0, 0.0), sd * top**2)
 
     answer, sd = sums.ask("curvature", ask_for.huber_curvature, theta, near.frame, SCALE_WEIGHT, c)
     unit = (1 + (SCALE_WEIGHT * c) ** 2) / theta[-1]
@@ -133,10 +132,11 @@ def fit_logistic(sums: Any, problem: Problem, n: int, bound: float) -> Estimate:
     theta = np.zeros(p)
     for _ in range(8):
         g, sd = sums.ask("locate", ask_for.logistic_score, theta, frame)
-        reached, window_sd = sums.ask("locate", ask_for.logistic_window, theta)
-        height = min(max((1 + reached[0]) / 8, window_sd / 4, 0.01), 0.25)
-        step = np.linalg.solve(solid, g) / height
-        step = limited(step, solid, 2.0, (sd / height) ** 2 * float(np.trace(np.linalg.inv(solid))))
+        answer, bend_sd = sums.ask("locate", ask_for.logistic_curvature, theta, frame)
+        raw = unpack(answer, p) / 4
+        bend, left = shrink(raw, _bordered(raw, moment, 0.0, bend_sd / 4), bend_sd / 4)
+        inverse = np.linalg.inv(raised(bend, left, 0.5))
+        step = limited(inverse @ g, solid, 2.0, sd**2 * float(np.sum((solid @ inverse) * inverse)))
         theta = np.clip(theta - frame @ step, -radius, radius)
     answer, sd = sums.ask("curvature", ask_for.logistic_curvature, theta, frame)
     raw, noise = unpack(answer, p) / 4, sd / 4
@@ -169,36 +169,40 @@ def fit_mean(sums: Any, problem: Problem, n: int) -> Estimate:
     bottom, top = float(problem.settings["low"]), float(problem.settings["high"])
     middle, half = (bottom + top) / 2, (top - bottom) / 2
     gaussian, known = problem.settings["family"] == "gaussian", problem.settings["scale"]
-    answer, _ = sums.ask("range", ask_for.mean_range, middle, half)
-    centre = float(np.clip(middle + half * answer[0], low, high))
+    answer, sd = sums.ask("range", ask_for.mean_range, middle, half)
+    centre, vague = float(np.clip(middle + half * answer[0], low, high)), 3 * half * sd
 
-    def window(at: float) -> tuple[float, float]:
-        reach = problem.clip * (known**2 if gaussian else at**2)
+    def window(at: float, vague: float) -> tuple[float, float]:
+        reach = vague + problem.clip * (known**2 if gaussian else (at + vague) ** 2)
         return max(bottom, at - reach), min(top, at + reach)
 
-    ends = window(centre)
+    ends = window(centre, vague)
+    answer, sd = sums.ask("refine", ask_for.mean_score, *ends)
+    centre = float(np.clip((ends[0] + ends[1]) / 2 + (ends[1] - ends[0]) / 2 * answer[0], low, high))
+    vague = 3 * (ends[1] - ends[0]) / 2 * sd
+    ends = window(centre, vague)
     answer, sd = sums.ask("spread", ask_for.mean_spread, *ends, centre)
     inside, noise = (1 + answer[0] * np.sqrt(2)) / 2, sd / np.sqrt(2)
     if ends == (bottom, top):  # nothing can be clipped
         inside, noise = 1.0, 0.0
     far = max(ends[1] - centre, centre - ends[0]) ** 2
     square, square_sd = far * (1 + answer[1] * np.sqrt(2)) / 2, far * sd / np.sqrt(2)
-    expected = known**2 if gaussian else centre**2
+    expected = known**2 if gaussian else (centre + vague / 3) ** 2
     trust = (PRIOR * expected) ** 2 / ((PRIOR * expected) ** 2 + square_sd**2)
     variance = max(trust * square + (1 - trust) * expected, 0.05 * expected)
-    free = np.array([[1.0 if inside < 3 * noise else 0.0]])
-    curvature = Curvature(np.array([[max(min(inside, 1.0), 0.05)]]), np.array([noise]), free)
-
-    def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
-        a, b = window(float(at[0]))
-        answer, sd = sums.ask(stage, ask_for.mean_score, a, b)
-        return at - ((a + b) / 2 + (b - a) / 2 * answer), sd * (b - a) / 2
-
-    def settle(at: Floats) -> Floats:
-        return np.clip(at, low, high)
-
-    spread = (np.array([[variance]]), np.array([np.sqrt(trust) * square_sd]))
-    return _finish(n, np.array([centre]), np.eye(1), curvature, gradient, lambda _: spread, settle)
+    answer, sd = sums.ask("final", ask_for.mean_score, *ends)
+    gradient = centre - (ends[0] + ends[1]) / 2 - (ends[1] - ends[0]) / 2 * answer
+    return Estimate(
+        center=np.array([[centre]]),
+        gradient=gradient[None],
+        frame=np.eye(1),
+        curvature=np.array([[[max(min(inside, 1.0), 0.05)]]]),
+        curvature_sd=np.array([[noise]]),
+        privacy=np.array([[sd * (ends[1] - ends[0]) / 2]]),
+        sampling=np.array([[variance]]) / n,
+        sampling_sd=np.array([np.sqrt(trust) * square_sd]) / n,
+        free=np.array([[[1.0 if inside < 3 * noise else 0.0]]]),
+    )
 
 
 def fit_custom(sums: Any, problem: Problem, n: int) -> Estimate:

@@ -31,7 +31,6 @@ __all__ = [
     "logistic_curvature",
     "logistic_score",
     "logistic_spread",
-    "logistic_window",
     "mean_range",
     "mean_score",
     "mean_spread",
@@ -42,7 +41,6 @@ __all__ = [
 ]
 
 BINS = 64
-OVERLAP = 1.1  # curvature kernels of neighbouring levels overlap; rows longer than this times one kernel are clipped
 
 
 def _packed(v: Any) -> Any:
@@ -79,9 +77,9 @@ def window(x: Any, y: Any, theta: Any, h: Any) -> Any:
     return (2 * jnp.exp(-0.5 * ((y - x @ theta) / h) ** 2) - 1)[:, None]
 
 
-def histogram(x: Any, y: Any, theta: Any, edges: Any) -> Any:
-    """Which of the bins holds the residual, one-hot; the outer bins are open."""
-    return jax.nn.one_hot(jnp.searchsorted(edges[1:-1], y - x @ theta), BINS, dtype=x.dtype)
+def histogram(x: Any, y: Any, theta: Any, edges: Any, a: Any) -> Any:
+    """The column of A, of norm at most 1, of the bin that holds the residual; the outer bins are open."""
+    return a.T[jnp.searchsorted(edges[1:-1], y - x @ theta)]
 
 
 def cells(x: Any, y: Any, theta: Any, h: Any, a: Any, frame: Any) -> Any:
@@ -96,9 +94,9 @@ def cells(x: Any, y: Any, theta: Any, h: Any, a: Any, frame: Any) -> Any:
     return ((cell @ a.T)[:, :, None] * _weighted(x, frame)[:, None, :]).reshape(x.shape[0], -1)
 
 
-def cell_curvature(x: Any, y: Any, theta: Any, h: Any, frame: Any) -> Any:
-    """exp(−r_j²/2h_j²)(min h/h_j)/OVERLAP · ωuuᵀ for every level j, side by side."""
-    kernel = jnp.exp(-0.5 * ((y[:, None] - x @ theta.T) / h) ** 2) * (jnp.min(h) / h / OVERLAP)
+def cell_curvature(x: Any, y: Any, theta: Any, h: Any, overlap: Any, frame: Any) -> Any:
+    """exp(−r_j²/2h_j²)/overlap · ωuuᵀ for every level j, side by side."""
+    kernel = jnp.exp(-0.5 * ((y[:, None] - x @ theta.T) / h) ** 2) / overlap
     return (kernel[:, :, None] * _packed(_bounded(x, frame)[0])[:, None, :]).reshape(x.shape[0], -1)
 
 
@@ -107,12 +105,12 @@ def _huber(x: Any, y: Any, theta: Any, c: Any) -> tuple[Any, Any]:
     return z, jnp.clip(z, -c, c)
 
 
-def huber_score(x: Any, y: Any, theta: Any, frame: Any, weight: Any, c: Any) -> Any:
-    """ω(−ψu, k(c²/4 − ψ²/2))/b: the gradient in (β, σ_H), less a constant times ω; b² = c² + (k c²/4)²."""
+def huber_score(x: Any, y: Any, theta: Any, frame: Any, weight: Any, c: Any, kappa: Any, bound: Any) -> Any:
+    """ω(−ψu, k(κ − ψ²)/2)/b: the gradient in (β, σ_H); its square is convex in ψ², hence largest at 0 or c²."""
     _, psi = _huber(x, y, theta, c)
-    extra = (weight * (c**2 / 4 - psi**2 / 2))[:, None]
+    extra = (weight * (kappa - psi**2) / 2)[:, None]
     rows = jnp.concatenate([-psi[:, None] * _weighted(x, frame), extra * _bounded(x, frame)[1] ** 2], axis=1)
-    return rows / jnp.sqrt(c**2 + (weight * c**2 / 4) ** 2)
+    return rows / bound
 
 
 def huber_curvature(x: Any, y: Any, theta: Any, frame: Any, weight: Any, c: Any) -> Any:
@@ -123,20 +121,14 @@ def huber_curvature(x: Any, y: Any, theta: Any, frame: Any, weight: Any, c: Any)
     return _packed(rows) / (1 + (weight * c) ** 2)
 
 
-def huber_spread(x: Any, y: Any, theta: Any, frame: Any, weight: Any, c: Any) -> Any:
+def huber_spread(x: Any, y: Any, theta: Any, frame: Any, weight: Any, c: Any, kappa: Any, bound: Any) -> Any:
     """v vᵀ for v = `huber_score`."""
-    return _packed(huber_score(x, y, theta, frame, weight, c))
+    return _packed(huber_score(x, y, theta, frame, weight, c, kappa, bound))
 
 
 def logistic_score(x: Any, y: Any, theta: Any, frame: Any) -> Any:
     """ω(expit(xᵀθ) − y)u."""
     return (jax.nn.sigmoid(x @ theta) - y)[:, None] * _weighted(x, frame)
-
-
-def logistic_window(x: Any, y: Any, theta: Any) -> Any:
-    """8 p(1 − p) − 1, p = expit(xᵀθ)."""
-    p = jax.nn.sigmoid(x @ theta)
-    return (8 * p * (1 - p) - 1)[:, None]
 
 
 def logistic_curvature(x: Any, y: Any, theta: Any, frame: Any) -> Any:

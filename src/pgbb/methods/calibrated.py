@@ -5,16 +5,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit, logit
 
 from pgbb import _validate
 from pgbb.accountant import noise_scale
 from pgbb.calibration.plan import composition, stages_for
-from pgbb.methods.request import Request, prepared
+from pgbb.methods.request import Planned, Request, prepared
 from pgbb.models import Problem
 from pgbb.payload import Payload, summary_of
 from pgbb.release import Release
 
-__all__ = ["Settings", "run"]
+__all__ = ["Settings", "plan", "run"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,18 @@ def levels_of(problem: Problem, knots: int) -> NDArray[np.float64] | None:
         return None
     if problem.index.levels:
         return np.array(problem.index.levels)
-    return np.linspace(problem.index.low, problem.index.high, knots)
+    low, high = problem.index.low, problem.index.high
+    levels = expit(np.linspace(logit(low), logit(high), knots))
+    levels[[0, -1]] = low, high
+    return levels
+
+
+def plan(request: Request, settings: Settings, n: int) -> Planned:
+    """What will be asked of n records, and at which noise."""
+    target = composition(stages_for(prepared(request.model, request.schema)), n)
+    if request.non_private:
+        return Planned(target, 0.0)
+    return Planned(target, noise_scale(target, request.epsilon, request.delta, request.accountant))
 
 
 def run(request: Request, settings: Settings) -> Release:
@@ -53,13 +65,13 @@ def run(request: Request, settings: Settings) -> Release:
     records = records_for(request.data, problem, request.schema, request.weights)
     n = records.n
     request.advise(n)
-    plan = composition(stages, n)
-    sigma = 0.0 if request.non_private else noise_scale(plan, request.epsilon, request.delta, request.accountant)
+    planned = plan(request, settings, n)
+    target, sigma = composition(stages, n), planned.sigma
     randomness = Randomness.create(request.insecure_seed)
     sums = Sums(
         records,
         problem.shift,
-        plan,
+        target,
         [s.name for s in stages],
         sigma,
         randomness,
@@ -67,6 +79,7 @@ def run(request: Request, settings: Settings) -> Release:
         progress=request.progress,
     )
     levels = levels_of(problem, settings.knots)
+    request.begin(planned)
     if problem.design is not None:
         bound = problem.design.norm_bound
         half = max(abs(end - problem.shift) for end in problem.design.response_bounds)
@@ -99,7 +112,7 @@ def run(request: Request, settings: Settings) -> Release:
     return Release(
         model=summary_of(problem),
         schema=request.schema.to_dict(),
-        certificate=request.certify(plan, sigma, randomness.source, []),
+        certificate=request.certify(target, sigma, randomness.source, []),
         payload=Payload(
             kind="local",
             settings={"index": levels is not None, "bridge": levels is not None, "floor": 0.25},

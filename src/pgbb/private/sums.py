@@ -34,20 +34,29 @@ Floats = NDArray[np.float64]
 Statistic = Callable[..., Any]
 """(x, y, *parameters) → rows: a pure function of one chunk of records, row by row."""
 
-_SAFETY = 1 - 1e-6  # rows are clipped to norm 1 − 1e-6, a margin for the rounding of one norm
+_SAFETY = 1e-6  # rows of m numbers are clipped to norm 1 − 1e-6 − m·2⁻²⁴, a margin for the rounding of one norm
 _CELLS = 2**20  # numbers of one chunk of rows; bounds memory, not results
+_BLOCK, _BITS = 2**10, 20  # whole numbers of at most 20 bits, 2¹⁰ of them, add up in 32 bits without rounding
 
 
 @partial(jax.jit, static_argnames=("statistic", "width"))
 def _partial_sums(statistic: Statistic, width: int, rows: Any, parameters: Any) -> Any:
-    """Sums of the clipped rows of each chunk: (chunks, m)."""
+    """Sums over blocks of the clipped rows in whole units of 2⁻²⁰, rounded toward zero: (chunks, blocks, m).
+
+    Sums of floating-point numbers are rounded differently when one record is
+    replaced, by up to 4 % of a record at n = 10⁷; whole numbers add up exactly,
+    in any order and on any device. Rounding toward zero makes no row longer.
+    """
 
     def chunk(packed: Any) -> Any:
         values = statistic(packed[:, :width], packed[:, width], *parameters)
         values = values.reshape(values.shape[0], -1)
         norm = jnp.sqrt(jnp.sum(values**2, axis=1))
-        weight = jnp.where(jnp.isfinite(norm), packed[:, width + 1] * _SAFETY / jnp.maximum(norm, 1.0), 0.0)
-        return weight @ jnp.where(jnp.isfinite(norm)[:, None], values, 0.0)
+        limit = 1 - _SAFETY - values.shape[1] * 2.0**-24
+        weight = jnp.where(jnp.isfinite(norm), packed[:, width + 1] * limit / jnp.maximum(norm, 1.0), 0.0)
+        rows = jnp.where(jnp.isfinite(norm)[:, None], values, 0.0) * weight[:, None]
+        whole = jnp.trunc(rows * 2.0**_BITS).astype(jnp.int32)
+        return jnp.sum(whole.reshape(-1, _BLOCK, whole.shape[1]), axis=1)
 
     return jax.lax.map(chunk, rows)
 
@@ -55,20 +64,22 @@ def _partial_sums(statistic: Statistic, width: int, rows: Any, parameters: Any) 
 def mean_of(statistic: Statistic, rows: Any, parameters: Sequence[Any]) -> Floats:
     """The mean over packed rows of the statistic clipped to norm 1, without noise; the survey weight multiplies.
 
-    A row that is not finite counts as zero. Chunks are summed in single
-    precision, their sums in double.
+    A row that is not finite counts as zero. The sum is that of whole numbers, without rounding.
     """
     n, width = rows.shape[0], rows.shape[1] - 3
     given = tuple(jnp.asarray(p, jnp.float32) for p in parameters)
     one = jax.eval_shape(statistic, rows[:1, :width], rows[:1, width], *given)
-    size = min(n, max(64, 2 ** int(np.log2(max(_CELLS // max(int(np.prod(one.shape[1:])), 1), 64)))))
+    size = max(_BLOCK, 2 ** int(np.log2(max(_CELLS // max(int(np.prod(one.shape[1:])), 1), 1))))
     whole = n // size * size
-    total = np.asarray(_partial_sums(statistic, width, rows[:whole].reshape(-1, size, rows.shape[1]), given))
-    result = total.astype(np.float64).sum(axis=0)
+    result = np.zeros(int(np.prod(one.shape[1:])), dtype=np.int64)
+    if whole:
+        total = np.asarray(_partial_sums(statistic, width, rows[:whole].reshape(-1, size, rows.shape[1]), given))
+        result += total.astype(np.int64).sum(axis=(0, 1))
     if whole < n:
-        rest = np.asarray(_partial_sums(statistic, width, rows[whole:][None], given))
-        result += rest.astype(np.float64).sum(axis=0)
-    return result / n
+        filled = jnp.pad(rows[whole:], ((0, (whole - n) % _BLOCK), (0, 0)))  # rows of weight zero
+        rest = np.asarray(_partial_sums(statistic, width, filled[None], given))
+        result += rest.astype(np.int64).sum(axis=(0, 1))
+    return result / (2.0**_BITS * n)
 
 
 class Sums:
@@ -107,6 +118,10 @@ class Sums:
     def left(self, stage: str) -> int:
         """How many answers a stage has left."""
         return self._left[stage]
+
+    def noise(self, stage: str) -> float:
+        """Standard deviation of the noise on each number of a stage's answers; public."""
+        return self._noise[stage]
 
     def ask(self, stage: str, statistic: Statistic, *parameters: Any) -> tuple[Floats, float]:
         """One noisy mean, flattened, and the standard deviation of its noise on each number."""
