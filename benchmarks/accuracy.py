@@ -12,26 +12,30 @@ non-private fit (exact linear programme, figures of the data's README). SGLD:
 the same regression by DP-SGLD at ε = 1 and 4 with the paper's accountant.
 """
 
-import os
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 import pgbb
+from pgbb.studies.printed import lookup
+from pgbb.studies.real import census as census_frame
+from pgbb.studies.simulate import (
+    BETA,
+    LINEAR_MODEL,
+    LINEAR_SCHEMA,
+    PROCESS_SCHEMA,
+    all_draws,
+    linear_frame,
+    process_model,
+)
 
-BETA = np.array([1.5, -1.5, 1.0])
-TAUS = (0.1, 0.3, 0.5, 0.7, 0.9)
 SCHOOLING_1980 = np.array([7.24, 7.02, 6.80, 6.97, 7.93])  # %/yr
+CELL = {"n": 10_000, "noise": "contaminated_normal"}
 
 
-def _regression_frame(n: int, seed: int) -> pd.DataFrame:
-    rng = np.random.default_rng(seed)
-    x = rng.uniform(-1, 1, (n, 3))
-    noise = 0.5 * rng.standard_normal(n) * np.where(rng.random(n) < 0.1, 8, 1)
-    return pd.DataFrame({"x1": x[:, 0], "x2": x[:, 1], "x3": x[:, 2], "y": x @ BETA + noise})
+def _printed(found: dict[str, float]) -> str:
+    return f"{found['mae']:9.4f}{found['coverage']:10.3f}{found['width']:9.4f}"
 
 
 def _score(draws: np.ndarray, truth: np.ndarray) -> tuple[float, float, float]:
@@ -41,14 +45,12 @@ def _score(draws: np.ndarray, truth: np.ndarray) -> tuple[float, float, float]:
 
 
 def regression(replicates: int = 100) -> None:
-    schema = pgbb.Schema(x1=pgbb.Range(-1, 1), x2=pgbb.Range(-1, 1), x3=pgbb.Range(-1, 1), y=pgbb.Range(-20, 20))
-    model = pgbb.HuberRegression("y ~ x1 + x2 + x3 - 1", scale=(0.05, 5.0))
     rows: dict[str, list[tuple[float, float, float]]] = {"average": [], "last": []}
     begin = time.perf_counter()
     for r in range(replicates):
         release = pgbb.fit(
-            model, _regression_frame(10_000, r), schema=schema, epsilon=1.0, delta=1e-4, method="paper", blocks=20,
-            steps=10_000, draws_per_step=1, sampling_rate=0.1, insecure_seed=r,
+            LINEAR_MODEL, linear_frame("contaminated_normal", 10_000, r), schema=LINEAR_SCHEMA, epsilon=1.0, delta=1e-4,
+            method="paper", blocks=20, steps=10_000, draws_per_step=1, sampling_rate=0.1, insecure_seed=r,
         )  # fmt: skip
         for iterate, found in rows.items():
             draws = release.sample(2000, seed=r, iterate=iterate)[["x1", "x2", "x3"]].to_numpy()
@@ -59,20 +61,19 @@ def regression(replicates: int = 100) -> None:
         mean, error = np.mean(found, axis=0), np.std(found, axis=0, ddof=1) / np.sqrt(replicates)
         print(f"{iterate:12}{mean[0]:9.4f}{mean[1]:10.3f}{mean[2]:9.4f}")
         print(f"{'':12}{error[0]:9.4f}{error[1]:10.3f}{error[2]:9.4f}")
-    print(f"{'printed':12}{0.0142:9.4f}{0.983:10.3f}{0.104:9.4f}")
+    print(f"{'printed':12}{_printed(lookup('linreg_summary', epsilon=1, method='PGBB', **CELL))}")
 
 
 def sgld(replicates: int = 20) -> None:
-    schema = pgbb.Schema(x1=pgbb.Range(-1, 1), x2=pgbb.Range(-1, 1), x3=pgbb.Range(-1, 1), y=pgbb.Range(-20, 20))
-    model = pgbb.HuberRegression("y ~ x1 + x2 + x3 - 1", scale=(0.05, 5.0))
     print(f"DP-SGLD, contaminated normal, n = 10,000, {replicates} replicates")
     print(f"{'':12}{'MAE':>9}{'coverage':>10}{'width':>9}{'ESS':>7}   printed MAE, coverage, width")
-    for epsilon, printed in ((1.0, ".0096, 1.000, .738"), (4.0, ".0084, 1.000, .225")):
+    for epsilon in (1.0, 4.0):
+        printed = _printed(lookup("linreg_summary", epsilon=epsilon, method="DP-SGLD", **CELL))
         found, sizes = [], []
         for r in range(replicates):
             release = pgbb.fit(
-                model, _regression_frame(10_000, r), schema=schema, epsilon=epsilon, delta=1e-4, method="sgld",
-                accountant="paper", insecure_seed=r,
+                LINEAR_MODEL, linear_frame("contaminated_normal", 10_000, r), schema=LINEAR_SCHEMA, epsilon=epsilon,
+                delta=1e-4, method="sgld", accountant="paper", insecure_seed=r,
             )  # fmt: skip
             found.append(_score(release.payload.tensors["draws"][:, :3], BETA))
             sizes.append(np.mean(release.stored_diagnostics["effective_sample_size"][0][:3]))
@@ -81,28 +82,22 @@ def sgld(replicates: int = 20) -> None:
 
 
 def census(runs: int = 10) -> None:
-    path = Path(os.environ.get("PGBB_DATA", "data")) / "census80.parquet"
-    if not path.exists():
-        sys.exit(f"{path} is not there: set PGBB_DATA to the folder that holds census80.parquet")
-    schema = pgbb.Schema(educ=pgbb.Range(5, 20), exper=pgbb.Range(14, 38), black=pgbb.Flag(), logwk=pgbb.Range(0, 12))
-    model = pgbb.QuantileRegression("logwk ~ educ + exper + black", taus=TAUS, bandwidth=0.1)
+    frame, model = census_frame(1980), process_model()
     rows: dict[str, list[tuple[float, float, float]]] = {"average": [], "last": []}
     begin = time.perf_counter()
     for r in range(runs):
         release = pgbb.fit(
-            model, path, schema=schema, epsilon=4.0, delta=1 / 65_023, method="paper", blocks=5, steps=5_000, draws_per_step=5,
-            sampling_rate=0.01, insecure_seed=r,
+            model, frame, schema=PROCESS_SCHEMA, epsilon=4.0, delta=1 / 65_023, method="paper", blocks=5, steps=5_000,
+            draws_per_step=5, sampling_rate=0.01, insecure_seed=r,
         )  # fmt: skip
         for iterate, found in rows.items():
-            draws = release.sample(2000, tau=list(TAUS), seed=r, iterate=iterate)
-            schooling = np.column_stack([draws[(t, "educ")] for t in TAUS]) * 100
-            found.append(_score(schooling, SCHOOLING_1980))
+            found.append(_score(all_draws(release, r, iterate)[:, :, 1] * 100, SCHOOLING_1980))
     print(f"census 1980, ε = 4, {runs} runs, {(time.perf_counter() - begin) / runs:.1f} s each; schooling in %/yr")
     print(f"{'':12}{'MAE':>9}{'coverage':>10}{'width':>9}")
     for iterate, found in rows.items():
         mean = np.mean(found, axis=0)
         print(f"{iterate:12}{mean[0]:9.3f}{mean[1]:10.2f}{mean[2]:9.2f}")
-    print(f"{'printed':12}{0.17:9.3f}{0.84:10.2f}{0.77:9.2f}")
+    print(f"{'printed':12}{_printed(lookup('census', year=1980, variable='educ', method='PGBB', epsilon=4))}")
 
 
 if __name__ == "__main__":

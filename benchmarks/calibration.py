@@ -11,12 +11,10 @@
 Fits are seeded, hence reproducible; every line is printed when its cell is done.
 """
 
-import os
 import sys
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,54 +22,31 @@ import pandas as pd
 from scipy import stats
 
 import pgbb
+from pgbb.studies import floor as floors
+from pgbb.studies.printed import lookup
+from pgbb.studies.real import census as census_frame
+from pgbb.studies.real import data_file
+from pgbb.studies.simulate import (
+    BETA,
+    LINEAR_MODEL,
+    LINEAR_SCHEMA,
+    NOISES,
+    PROCESS_FORMULA,
+    PROCESS_SCHEMA,
+    TAUS,
+    linear_frame,
+    process_frame,
+)
+from pgbb.studies.study import cell_name
 
-BETA = np.array([1.5, -1.5, 1.0])
-TAUS = (0.1, 0.3, 0.5, 0.7, 0.9)
 Z = float(stats.norm.ppf(0.975))
-
-
-def errors(kind: str, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Errors of the paper's regression, σ_ε = .5."""
-    if kind == "student_t":
-        return 0.5 * rng.standard_t(3, n)
-    return 0.5 * rng.standard_normal(n) * np.where(rng.random(n) < 0.1, 8, 1)
-
-
-def linear_frame(kind: str, n: int, seed: int) -> pd.DataFrame:
-    rng = np.random.default_rng(seed)
-    x = rng.uniform(-1, 1, (n, 3))
-    return pd.DataFrame({"x1": x[:, 0], "x2": x[:, 1], "x3": x[:, 2], "y": x @ BETA + errors(kind, n, rng)})
-
-
-LINEAR_SCHEMA = pgbb.Schema(x1=pgbb.Range(-1, 1), x2=pgbb.Range(-1, 1), x3=pgbb.Range(-1, 1), y=pgbb.Range(-20, 20))
-LINEAR_MODEL = pgbb.HuberRegression("y ~ x1 + x2 + x3 - 1", scale=(0.05, 5.0))
-PRINTED_WIDTH = {
-    ("contaminated", 10_000): (0.104, 0.074, 0.058), ("student_t", 10_000): (0.107, 0.076, 0.059),
-    ("contaminated", 40_000): (0.044, 0.033, 0.027), ("student_t", 40_000): (0.046, 0.034, 0.029),
-}  # fmt: skip
-
-
-def huber_population(kind: str) -> tuple[float, float]:
-    """(V, h): n times the sampling variance of a coefficient, and its curvature, from 4 million errors."""
-    r = errors(kind, 4_000_000, np.random.default_rng(0))
-    c, kappa, low, high = 1.345, 0.71, 0.05, 5.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if np.mean(np.minimum((r / middle) ** 2, c**2)) > kappa else (low, middle)
-    z = r / low
-    curvature = np.mean(np.abs(z) < c) / low / 3
-    return float(np.mean(np.clip(z, -c, c) ** 2) / 3 / curvature**2), float(curvature)
 
 
 def linear_floor(kind: str, n: int, epsilon: float) -> tuple[float, float]:
     """MAE and width of the information floor: V/n + v, v = (σ/q)²H⁻²/(T·K), with the paper's σ at S = 5."""
-    from pgbb.accountant import Mechanism, noise_scale
-
-    variance, curvature = huber_population(kind)
-    m = Mechanism(n=n, blocks=5, sampling_rate=0.1, steps=10_000, clip=2.648)
-    sigma = noise_scale(m, epsilon, 1 / n, "paper")
-    sd = np.sqrt(variance / n + (sigma / 0.1) ** 2 / curvature**2 / m.answers)
-    return float(sd * np.sqrt(2 / np.pi)), float(2 * Z * sd)
+    settings = floors.cells()[cell_name(noise=kind, n=n, epsilon=epsilon)]
+    row = floors.run(settings, 0)[1]
+    return row["mae"], row["width"]
 
 
 def score(draws: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -81,14 +56,14 @@ def score(draws: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray,
 
 
 def linear(replicates: int = 400, method: str = "calibrated") -> None:
-    print(f"{'':34}{'MAE':>8}{'× floor':>9}{'coverage':>10}{'width':>8}{'× floor':>9}{'printed':>9}  non-private MAE")
+    print(f"{'':40}{'MAE':>8}{'× floor':>9}{'coverage':>10}{'width':>8}{'× floor':>9}{'printed':>9}  non-private MAE")
     begin = time.perf_counter()
-    for kind in ("contaminated", "student_t"):
+    for kind in NOISES:
         for n in (10_000, 40_000):
             free = np.mean(
                 [np.abs(_exact(linear_frame(kind, n, r)) - BETA).mean() for r in range(min(replicates, 100))]
             )
-            for i, epsilon in enumerate((1.0, 2.0, 4.0)):
+            for epsilon in (1.0, 2.0, 4.0):
                 found = []
                 for r in range(replicates):
                     release = pgbb.fit(
@@ -99,9 +74,9 @@ def linear(replicates: int = 400, method: str = "calibrated") -> None:
                     found.append(np.mean(score(draws, BETA), axis=1))
                 mae, coverage, width = np.mean(found, axis=0)
                 floor = linear_floor(kind, n, epsilon)
-                printed = PRINTED_WIDTH[kind, n][i]
+                printed = lookup("linreg_summary", epsilon=epsilon, n=n, method="PGBB", noise=kind)["width"]
                 print(
-                    f"{kind:14} n = {n:6,} ε = {epsilon:g}   {mae:8.4f}{mae / floor[0]:9.3f}{coverage:10.3f}"
+                    f"{kind:20} n = {n:6,} ε = {epsilon:g}   {mae:8.4f}{mae / floor[0]:9.3f}{coverage:10.3f}"
                     f"{width:8.4f}{width / floor[1]:9.3f}{printed:9.3f}  {free:.4f}",
                     flush=True,
                 )
@@ -145,34 +120,14 @@ def families(replicates: int = 400) -> None:
                 )
 
 
-CENSUS_SCHEMA = pgbb.Schema(
-    educ=pgbb.Range(5, 20), exper=pgbb.Range(14, 38), black=pgbb.Flag(), logwk=pgbb.Range(0, 12)
-)
-CENSUS_FORMULA = "logwk ~ educ + exper + black"
-CENSUS_NAMES = ["Intercept", "educ", "exper", "black"]
-INTERCEPT, SLOPE = np.array([4.7, 0.072, 0.006, -0.24]), np.array([0.45, 0.013, 0.0015, 0.02])
-
-
-def process_frame(n: int, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
-    """A census-like design and log wages whose τ-quantile is xᵀ(b + g·t₅⁻¹(τ)), exactly; and those coefficients."""
-    rng = np.random.default_rng(seed)
-    age = rng.integers(40, 50, n)
-    educ = np.clip(np.round(rng.normal(12.9, 3.1, n)), 5, 20)
-    black = rng.random(n) < 0.08
-    x = np.column_stack([np.ones(n), educ, np.clip(age - educ - 6, 14, 38), black])
-    y = x @ INTERCEPT + (x @ SLOPE) * rng.standard_t(5, n)
-    truth = INTERCEPT + np.outer(stats.t.ppf(TAUS, 5), SLOPE)
-    return pd.DataFrame({"educ": x[:, 1], "exper": x[:, 2], "black": x[:, 3], "logwk": y}), truth
-
-
 def process(runs: int = 100, n: int = 65_023) -> None:
-    model = pgbb.QuantileRegression(CENSUS_FORMULA, taus=TAUS)
+    model = pgbb.QuantileRegression(PROCESS_FORMULA, taus=TAUS)
     for epsilon in (1.0, 4.0):
         found, contrasts = [], []
         for r in range(runs):
             frame, truth = process_frame(n, r)
             release = pgbb.fit(
-                model, frame, schema=CENSUS_SCHEMA, epsilon=epsilon, delta=1 / n, method="calibrated", insecure_seed=r
+                model, frame, schema=PROCESS_SCHEMA, epsilon=epsilon, delta=1 / n, method="calibrated", insecure_seed=r
             )
             draws = _levels(release, r)
             found.append(score(draws, truth))
@@ -286,28 +241,13 @@ def logistic(replicates: int = 200) -> None:
         )
 
 
-def _data(name: str) -> pd.DataFrame:
-    path = Path(os.environ.get("PGBB_DATA", "data")) / name
-    if not path.exists():
-        sys.exit(f"{path} is not there: set PGBB_DATA to the folder that holds {name}")
-    return pd.read_parquet(path)
-
-
-CENSUS_PRINTED = {
-    (1980, 1.0): ((0.52, 0.0038, 0.023), (1.29, 0.0074, 0.090)),
-    (1980, 4.0): ((0.17, 0.0012, 0.013), (0.77, 0.0050, 0.049)),
-    (2000, 1.0): ((0.69, 0.0034, 0.019), (1.70, 0.0082, 0.072)),
-    (2000, 4.0): ((0.30, 0.0016, 0.008), (0.99, 0.0048, 0.040)),
-}
-
-
 def census(runs: int = 20) -> None:
     from pgbb.reference import exact_quantile, multiplier_bootstrap
 
-    model = pgbb.QuantileRegression(CENSUS_FORMULA, taus=TAUS)
+    model = pgbb.QuantileRegression(PROCESS_FORMULA, taus=TAUS)
     unit = np.array([100.0, 1.0, 1.0])
     for year in (1980, 2000):
-        frame = _data(f"census{year % 100:02}.parquet")
+        frame = census_frame(year)
         n = len(frame)
         x = np.column_stack([np.ones(n), frame[["educ", "exper", "black"]]])
         truth = np.stack([exact_quantile(x, frame["logwk"], t) for t in TAUS])[:, 1:] * unit
@@ -319,7 +259,7 @@ def census(runs: int = 20) -> None:
                 release = pgbb.fit(
                     model,
                     frame,
-                    schema=CENSUS_SCHEMA,
+                    schema=PROCESS_SCHEMA,
                     epsilon=epsilon,
                     delta=1 / n,
                     method="calibrated",
@@ -328,12 +268,13 @@ def census(runs: int = 20) -> None:
                 found.append(score(_levels(release, r)[:, :, 1:] * unit, truth))
             mae, coverage, width = (np.mean([f[i] for f in found], axis=(0, 1)) for i in range(3))
             each = (time.perf_counter() - begin) / runs
-            printed = CENSUS_PRINTED[year, epsilon]
+            names = ("educ", "exper", "black")
+            printed = [lookup("census", year=year, variable=v, method="PGBB", epsilon=epsilon) for v in names]
             print(f"census {year}, ε = {epsilon:g}, {runs} runs, {each:.1f} s each")
             for j, name in enumerate(("educ %/yr", "exper", "black")):
                 print(
-                    f"   {name:10} MAE {mae[j]:.4f} ({printed[0][j]})  coverage {coverage[j]:.2f}  "
-                    f"width {width[j]:.4f} ({printed[1][j]})  non-private width {free[j]:.4f}",
+                    f"   {name:10} MAE {mae[j]:.4f} ({printed[j]['mae']:g})  coverage {coverage[j]:.2f}  "
+                    f"width {width[j]:.4f} ({printed[j]['width']:g})  non-private width {free[j]:.4f}",
                     flush=True,
                 )
 
@@ -349,7 +290,7 @@ NATALITY_NAMES = ("BLACK", "MARRIED", "BOY", "AGE_s", "HSGRAD", "SOMECOLL", "COL
 
 def natality_frame() -> pd.DataFrame:
     """The 1997 sample with the paper's thirteen covariates, weight in kg; bounds follow from the study's design."""
-    raw = _data("bweight_1997_sashelp.parquet")
+    raw = pd.read_parquet(data_file("bweight_1997_sashelp.parquet"))
     return pd.DataFrame({
         "weight": raw.Weight / 1000, "BLACK": raw.Black, "MARRIED": raw.Married, "BOY": raw.Boy, "AGE_s": raw.MomAge,
         "HSGRAD": (raw.MomEdLevel == 0) * 1, "SOMECOLL": (raw.MomEdLevel == 1) * 1,

@@ -28,90 +28,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 import pgbb
 from pgbb.methods.ess import effective_sample_size
+from pgbb.studies.constants import CHOSEN, PRINTED_NAME, constants
+from pgbb.studies.ess import CASES, COLUMN
+from pgbb.studies.judge import TOLERANCE
+from pgbb.studies.printed import lookup
+from pgbb.studies.simulate import (
+    BETA,
+    FAMILIES,
+    FAMILY_TRUTH,
+    LINEAR_MODEL,
+    LINEAR_SCHEMA,
+    NOISES,
+    RATE,
+    family,
+    linear_frame,
+)
 
-BETA = np.array([1.5, -1.5, 1.0])
-TRUTH = {"gaussian": 1.5, "exponential": 2.0}
-NOISES = ("contaminated_normal", "student_t")
-FAMILIES = ("gaussian", "exponential")
 METHODS = ("sgld", "noisy_gibbs", "dp_bootstrap")
-TOLERANCE = {"mae": 0.20, "width": 0.10, "ess": 0.25}
-
-# Constants of SM section `app:simulation`; what the paper does not print is in FITTED.
-SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
-    "sgld": {
-        "regression": {"steps": 20_000, "sampling_rate": 0.1, "step_size": 20.0, "burn_in": 0.5},
-        "gaussian": {"steps": 40_000, "sampling_rate": 0.2, "step_size": 1.0, "burn_in": 0.5},
-        "exponential": {"steps": 40_000, "sampling_rate": 0.2, "step_size": 1.0, "burn_in": 0.5},
-    },
-    "noisy_gibbs": {
-        "regression": {"noise": "classical", "response_bound": 5.0},
-        "gaussian": {"noise": "classical"},
-        "exponential": {"noise": "classical"},
-    },
-    "dp_bootstrap": {
-        "regression": {"calibration": "asymptotic", "clip": 2.648},  # C_H of the paper; our own bound is 2.3935
-        **{family: {"calibration": "asymptotic"} for family in FAMILIES},
-    },
-}
-
-FITTED: dict[tuple[str, bool], str] = {  # (method, regression or not): constants that the paper does not print
-    ("noisy_gibbs", True): "noisy_gibbs: B_y = 5 is the one of 3, 4, 5, 6, 8 whose widths are the printed ones (seeds "
-    "0 to 3, ε = 1 and 4): that they agree is no test of the method; MAE, coverage and ESS are.",
-    ("sgld", False): "sgld on families: q = .2 is PGBB's, and η₀n = 1 was chosen for the printed ESS of the Gaussian "
-    "mean at n = 5,000. The exponential chain moves the rate λ in [1/12, 2], whose information 1/λ² = 4 is that of the "
-    "Gaussian mean; no box tried gave the printed ESS at n = 500.",
-}
-
-# (ε, n): (MAE, coverage, width), contaminated normal then Student t.
-PRINTED: dict[str, dict[tuple[float, int], tuple[tuple[float, float, float], tuple[float, float, float]]]] = {
-    "sgld": {
-        (1, 10_000): ((0.0096, 1.000, 0.738), (0.0102, 1.000, 0.749)),
-        (2, 10_000): ((0.0087, 1.000, 0.399), (0.0091, 1.000, 0.407)),
-        (4, 10_000): ((0.0084, 1.000, 0.225), (0.0089, 1.000, 0.231)),
-        (1, 40_000): ((0.0045, 1.000, 0.200), (0.0047, 1.000, 0.205)),
-        (2, 40_000): ((0.0043, 1.000, 0.111), (0.0046, 1.000, 0.114)),
-        (4, 40_000): ((0.0043, 1.000, 0.068), (0.0046, 1.000, 0.069)),
-    },
-    "noisy_gibbs": {
-        (1, 10_000): ((0.1160, 0.967, 0.569), (0.1041, 0.970, 0.526)),
-        (2, 10_000): ((0.0630, 0.947, 0.304), (0.0567, 0.970, 0.290)),
-        (4, 10_000): ((0.0408, 0.930, 0.181), (0.0312, 0.977, 0.172)),
-        (1, 40_000): ((0.0399, 0.900, 0.161), (0.0311, 0.973, 0.157)),
-        (2, 40_000): ((0.0318, 0.767, 0.094), (0.0168, 0.973, 0.090)),
-        (4, 40_000): ((0.0304, 0.557, 0.066), (0.0109, 0.967, 0.061)),
-    },
-    "dp_bootstrap": {
-        (1, 10_000): ((0.0878, 1.000, 2.023), (0.0898, 1.000, 2.022)),
-        (2, 10_000): ((0.0614, 1.000, 1.103), (0.0642, 1.000, 1.101)),
-        (4, 10_000): ((0.0541, 0.990, 0.612), (0.0580, 0.983, 0.611)),
-        (1, 40_000): ((0.0536, 0.997, 0.564), (0.0564, 1.000, 0.565)),
-        (2, 40_000): ((0.0534, 0.973, 0.305), (0.0564, 0.977, 0.305)),
-        (4, 40_000): ((0.0537, 0.847, 0.168), (0.0567, 0.827, 0.169)),
-    },
-}
-
-# (study, n): ESS at ε = 1, 2, 4.
-PRINTED_ESS: dict[str, dict[tuple[str, int], tuple[int, int, int]]] = {
-    "sgld": {
-        ("exponential", 500): (522, 562, 678),
-        ("exponential", 5_000): (688, 666, 660),
-        ("gaussian", 500): (709, 676, 676),
-        ("gaussian", 5_000): (668, 669, 671),
-        ("regression", 10_000): (991, 1000, 1018),
-        ("regression", 40_000): (1017, 1020, 1018),
-    },
-    "noisy_gibbs": {
-        ("exponential", 500): (644, 1292, 1716),
-        ("exponential", 5_000): (1527, 1812, 1902),
-        ("gaussian", 500): (98, 325, 862),
-        ("gaussian", 5_000): (521, 1154, 1653),
-        ("regression", 10_000): (761, 2485, 7150),
-        ("regression", 40_000): (2164, 6564, 12518),
-    },
+NOTES = {  # (method, regression or not): constants that the paper does not print
+    ("noisy_gibbs", True): CHOSEN["noisy_gibbs"],
+    ("sgld", False): CHOSEN["sgld families"],
 }
 
 
@@ -127,16 +66,16 @@ class Cell:
 
     @property
     def settings(self) -> dict[str, Any]:
-        return SETTINGS[self.method][self.study]
+        return constants("linear" if self.study == "regression" else "families", self.method)
 
     @property
     def printed(self) -> dict[str, float]:
         """What the paper prints for this cell: some of mae, coverage, width and ess."""
         found: dict[str, float] = {}
         if self.study == "regression":
-            both = PRINTED[self.method].get((self.epsilon, self.n))
-            if both is not None:
-                found |= dict(zip(("mae", "coverage", "width"), both[NOISES.index(self.noise)], strict=True))
+            name = PRINTED_NAME[self.method]
+            row = lookup("linreg_summary", epsilon=self.epsilon, n=self.n, method=name, noise=self.noise)
+            found |= {k: v for k, v in row.items() if k in ("mae", "coverage", "width")}
         if self.study != "regression" and (size := self.printed_ess) is not None:
             found["ess"] = size
         return found
@@ -144,50 +83,18 @@ class Cell:
     @property
     def printed_ess(self) -> float | None:
         """The table's effective sample size; for a regression it does not say under which errors."""
-        sizes = PRINTED_ESS.get(self.method, {}).get((self.study, self.n))
-        return float(sizes[(1, 2, 4).index(int(self.epsilon))]) if sizes and self.epsilon in (1, 2, 4) else None
-
-
-def _regression(n: int, noise: str, seed: int) -> tuple[pgbb.HuberRegression, pd.DataFrame, pgbb.Schema]:
-    rng = np.random.default_rng(seed)
-    x = rng.uniform(-1, 1, (n, 3))
-    if noise == "student_t":
-        error = 0.5 * rng.standard_t(3, n)
-    else:
-        error = 0.5 * rng.standard_normal(n) * np.where(rng.random(n) < 0.1, 8, 1)
-    frame = pd.DataFrame({"x1": x[:, 0], "x2": x[:, 1], "x3": x[:, 2], "y": x @ BETA + error})
-    unit = pgbb.Range(-1, 1)
-    schema = pgbb.Schema(x1=unit, x2=unit, x3=unit, y=pgbb.Range(-20, 20))
-    return pgbb.HuberRegression("y ~ x1 + x2 + x3 - 1", scale=(0.05, 5.0)), frame, schema
-
-
-def _family(n: int, family: str, seed: int) -> tuple[pgbb.Mean, pd.DataFrame, pgbb.Schema]:
-    rng = np.random.default_rng(seed)
-    if family == "gaussian":
-        frame = pd.DataFrame({"x": rng.normal(1.5, 0.5, n)})
-        return pgbb.Mean("x", family="gaussian", scale=0.5, clip=8.0), frame, pgbb.Schema(x=pgbb.Range(-5, 5))
-    frame = pd.DataFrame({"x": rng.exponential(2.0, n)})
-    return pgbb.Mean("x", family="exponential", clip=8.0), frame, pgbb.Schema(x=pgbb.Range(0, 12))
-
-
-def _rate_loss(theta: Any, record: dict[str, Any], _: Any) -> Any:
-    import jax.numpy as jnp
-
-    return theta[0] * record["x"] - jnp.log(theta[0])
-
-
-RATE = pgbb.Custom(_rate_loss, dim=1, clip=8.0, columns=("x",), box=(1 / 12, 2.0), names=("rate",))
-"""The exponential likelihood in its rate λ. In the mean its score is so small that a clip of 8 drowns it in noise."""
+        case = CASES.get(("linear" if self.study == "regression" else self.study, self.n))
+        return lookup("ess", case=case, epsilon=self.epsilon).get(COLUMN.get(self.method, ""))
 
 
 def replicate(cell: Cell, seed: int) -> dict[str, Any]:
     """One fit: MAE, coverage and width of 95 % intervals, averaged over coefficients, and the ESS of a chain."""
     if cell.study == "regression":
-        model, frame, schema = _regression(cell.n, cell.noise, seed)
-        truth = BETA
+        model, schema, truth = LINEAR_MODEL, LINEAR_SCHEMA, BETA
+        frame = linear_frame(cell.noise, cell.n, seed)
     else:
-        model, frame, schema = _family(cell.n, cell.study, seed)
-        truth = np.array([TRUTH[cell.study]])
+        model, frame, schema = family(cell.study, cell.n, seed)
+        truth = np.array([FAMILY_TRUTH[cell.study]])
     by_rate = cell.study == "exponential" and cell.method == "sgld"
     begin = time.perf_counter()
     with warnings.catch_warnings():
@@ -207,7 +114,7 @@ def replicate(cell: Cell, seed: int) -> dict[str, Any]:
         "mae": float(np.abs(draws.mean(axis=0) - truth).mean()),
         "coverage": float(((low <= truth) & (truth <= high)).mean()),
         "width": float((high - low).mean()),
-        "ess": _size(release, draws) if cell.method in PRINTED_ESS else None,
+        "ess": _size(release, draws) if cell.method in COLUMN else None,
         "seconds": seconds,
     }
 
@@ -288,8 +195,8 @@ def _report(results: dict[Cell, list[dict[str, Any]]], measures: tuple[str, ...]
             print(line)
             lead = " " * len(lead)
     _pooled(results)
-    for key in sorted({(cell.method, cell.study == "regression") for cell in results} & set(FITTED)):
-        print(f"Not printed in the paper. {FITTED[key]}")
+    for key in sorted({(cell.method, cell.study == "regression") for cell in results} & set(NOTES)):
+        print(f"Not printed in the paper. {NOTES[key]}")
     total = [row["seconds"] for rows in results.values() for row in rows]
     print(f"{len(total)} fits, {np.mean(total):.1f} s each")
 
@@ -335,11 +242,12 @@ def families(args: argparse.Namespace) -> None:
 
 def ess(args: argparse.Namespace) -> None:
     cells = []
-    for method in args.methods or tuple(PRINTED_ESS):
-        for study, n in PRINTED_ESS[method]:
+    for method in args.methods or tuple(COLUMN):
+        for kind, n in CASES:
             if args.n is None or n in args.n:
-                kinds = NOISES if study == "regression" else (study,)
-                cells += [Cell(method, study, k, n, e) for k in kinds for e in args.epsilon or (1.0, 2.0, 4.0)]
+                study = "regression" if kind == "linear" else kind
+                noises = NOISES if kind == "linear" else (kind,)
+                cells += [Cell(method, study, k, n, e) for k in noises for e in args.epsilon or (1.0, 2.0, 4.0)]
     _report(_run(cells, args.replicates, args.jobs, args.out), ("ess",))
 
 
@@ -366,7 +274,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, help="JSON lines; an interrupted run continues from it")
     args = parser.parse_args()
-    if args.command == "ess" and set(args.methods or ()) - set(PRINTED_ESS):
+    if args.command == "ess" and set(args.methods or ()) - set(COLUMN):
         parser.error("ess: only sgld and noisy_gibbs are chains")
     return args
 

@@ -1,4 +1,4 @@
-"""The default method's answers on very many records, without pandas: simulated quantile regression, p = 14, five levels.
+"""The default method on very many records, without pandas: simulated quantile regression, p = 14, five levels.
 
     python benchmarks/scale.py [RECORDS]
 
@@ -59,12 +59,13 @@ def main(n: int = 1_000_000, p: int = 14) -> None:
         asked._left = {s.name: s.asks for s in stages}
         asked._noise = {s.name: sigma * scale for s, scale in zip(stages, plan.scales, strict=True)}
         asked._random, asked._rows, asked.asked = Randomness.create(0).secret, rows, []
-        asked._progress, asked._answers = None, 0
+        asked._progress, asked._answers, asked.n = None, 0, n
         begin = time.perf_counter()
         found = fit_quantile(asked, problem, TAUS, n, float(np.sqrt(p)), half)
         spent = time.perf_counter() - begin
         print(
-            f"n = {n:,}, p = {p}, {len(asked.asked)} answers on {jax.devices()[0].platform}: {attempt} fit {spent:.2f} s"
+            f"n = {n:,}, p = {p}, {len(asked.asked)} answers on {jax.devices()[0].platform}: "
+            f"{attempt} fit {spent:.2f} s"
         )
     error = np.abs(
         found.center

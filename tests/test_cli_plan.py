@@ -3,11 +3,16 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
+from pgbb import PgbbError
 from pgbb.accountant import Mechanism, epsilon
+from pgbb.cli import app
+from pgbb.forecast import Reference, forecast
 from pgbb.planning import plan
 
-PLAN = ["--n", "10000", "--epsilon", "1", "--delta", "1e-4", "--steps", "500"]
+BUDGET = ["--n", "10000", "--epsilon", "1", "--delta", "1e-4"]
+PLAN = ["--method", "paper", *BUDGET, "--steps", "500"]
 
 
 def run(*arguments):
@@ -60,10 +65,61 @@ def test_plan_at_full_batches_leaves_out_what_the_paper_does_not_cover():
     assert result["epsilon_by_accountant"]["exact"] <= 1.0
 
 
+def invoke(*arguments):
+    """The command in this process: quicker, and an error is an exception."""
+    return CliRunner().invoke(app, ["plan", *arguments], catch_exceptions=False)
+
+
+def test_the_default_method_prints_its_stages_and_the_widths_to_expect():
+    done = invoke(*BUDGET, "--terms", "4", "--spread", ".6", "--levels", ".25,.5")
+    assert done.exit_code == 0
+    for part in ("noise σ", "moments", "curvature", "final", "share", "passes", "sampling sd", "privacy sd", "0.25"):
+        assert part in done.stdout
+    assert "weak" in done.stdout and "adjacency" in done.stdout
+
+
+def test_json_of_the_default_method_holds_the_numbers_that_the_library_gives():
+    data = json.loads(invoke(*BUDGET, "--family", "huber", "--terms", "3", "--json").stdout)
+    result = forecast(10_000, 1.0, 1e-4, Reference("huber", 3))
+    assert data == json.loads(json.dumps(result.to_dict()))
+    assert data["passes"] == sum(s["asks"] for s in data["stages"]) == result.passes
+    assert "candidates" not in data
+
+
+def test_optimise_marks_the_least_noise_within_the_time_limit():
+    data = json.loads(invoke(*BUDGET, "--family", "mean", "--time-limit", ".6", "--json").stdout)
+    rows = data["candidates"]
+    assert [r["chosen"] for r in rows] == [True] + [False] * (len(rows) - 1)
+    weighed = [r for r in rows if r["effective"] is not None]
+    assert {r["method"] for r in weighed} == {"calibrated", "paper"} and len(weighed) < len(rows)
+    assert all(r["seconds"] <= 0.6 for r in weighed)
+    assert all(r["seconds"] > 0.6 for r in rows if r["effective"] is None)
+
+
+@pytest.mark.parametrize(
+    "arguments, word",
+    [
+        ([*PLAN, "--terms", "4"], "--method calibrated"),
+        ([*BUDGET, "--sampling-rate", ".5"], "--method paper"),
+        ([*BUDGET, "--method", "sgld"], "--method"),
+        ([*BUDGET, "--family", "probit"], "family"),
+        ([*BUDGET, "--levels", ".5,1.5"], "levels"),
+        ([*BUDGET, "--levels", "half"], "--levels"),
+        ([*BUDGET, "--spread", "0"], "spread"),
+        ([*BUDGET, "--terms", "0"], "terms"),
+        ([*BUDGET, "--time-limit", "-1"], "time_limit"),
+        ([*BUDGET, "--accountant", "best"], "accountant"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_named(arguments, word):
+    with pytest.raises(PgbbError, match=word):
+        invoke(*arguments)
+
+
 @pytest.mark.parametrize(
     "arguments, field",
     [
-        (["--n", "10", "--epsilon", "1", "--delta", "1e-4", "--blocks", "11"], "blocks"),
+        (["--method", "paper", "--n", "10", "--epsilon", "1", "--delta", "1e-4", "--blocks", "11"], "blocks"),
         (["--n", "10000", "--epsilon", "0", "--delta", "1e-4"], "epsilon"),
         (["--n", "10000", "--epsilon", "nan", "--delta", "1e-4"], "epsilon"),
         (["--n", "10000", "--epsilon", "1", "--delta", "1"], "delta"),

@@ -132,7 +132,8 @@ def test_between_knots_root_and_curvature_are_interpolated_and_the_bridge_is_exa
     noise = [w @ np.linalg.inv(t["curvature"][j]) for j in (1, 2)]
     found = payload.local.draw(40_000, [0.4, 0.5], 3)
     means, covs = [], []
-    for share in (1 / 3, 2 / 3):
+    logits = np.log(np.array([0.3, 0.4, 0.5, 0.6]) / (1 - np.array([0.3, 0.4, 0.5, 0.6])))
+    for share in (logits[1:3] - logits[0]) / (logits[3] - logits[0]):
         means.append((1 - share) * roots[0] + share * roots[1])
         slope = w @ np.linalg.inv((1 - share) * t["curvature"][1] + share * t["curvature"][2])
         loads = [(1 - share) * t["privacy"][1, k] * noise[0] + share * t["privacy"][2, k] * noise[1] for k in (0, 1)]

@@ -13,6 +13,7 @@ from pgbb.errors import InvalidValue, NotCertifiable, PgbbError, PgbbWarning
 if TYPE_CHECKING:
     from pgbb.comparison import compare
     from pgbb.fitting import fit
+    from pgbb.ledger import Ledger
     from pgbb.models import Custom, HuberRegression, LogisticRegression, Mean, QuantileRegression
     from pgbb.release import Release, generate_key, load
     from pgbb.schema import Flag, Levels, Range, Schema
@@ -23,6 +24,7 @@ _HOME = {
     "Custom": "models",
     "Flag": "schema",
     "HuberRegression": "models",
+    "Ledger": "ledger",
     "Levels": "schema",
     "LogisticRegression": "models",
     "Mean": "models",
@@ -41,6 +43,7 @@ __all__ = [
     "Flag",
     "HuberRegression",
     "InvalidValue",
+    "Ledger",
     "Levels",
     "LogisticRegression",
     "Mean",

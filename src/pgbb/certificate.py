@@ -18,7 +18,7 @@ from pgbb.accountant import ACCOUNTANTS, Composition, Mechanism, Resampling, com
 from pgbb.accountant.calibrate import Accountant
 from pgbb.errors import InvalidValue, PgbbError, PgbbWarning
 
-__all__ = ["ADJACENCY", "Certificate", "CertificateCheck", "Randomness"]
+__all__ = ["ADJACENCY", "Certificate", "CertificateCheck", "Randomness", "describe"]
 
 Randomness = Literal["operating system", "insecure seed"]
 SOURCES: tuple[str, ...] = ("operating system", "insecure seed")
@@ -236,7 +236,7 @@ class Certificate:
         """A JSON object; `epsilon` is null for a run without noise."""
         plain: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         plain["epsilon"] = None if self.non_private else self.epsilon
-        plain["mechanism"] = _describe(self.mechanism)
+        plain["mechanism"] = describe(self.mechanism)
         plain["versions"] = dict(self.versions)
         plain["notes"] = list(self.notes)
         return plain
@@ -260,7 +260,8 @@ class Certificate:
         return cls(**values)
 
 
-def _describe(mechanism: Mechanism | Composition | Resampling) -> dict[str, Any]:
+def describe(mechanism: Mechanism | Composition | Resampling) -> dict[str, Any]:
+    """A mechanism as a JSON object, as certificates and ledgers hold it."""
     if isinstance(mechanism, Composition):
         return {"mechanisms": [asdict(m) for m in mechanism.mechanisms], "scales": list(mechanism.scales)}
     return asdict(mechanism)

@@ -1,11 +1,19 @@
 """`pgbb.fit`: from a data frame to a release, in one call, by the method of your choice."""
 
+import math
+import warnings
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
 from typing import Any, cast
 
 from pgbb.accountant.calibrate import Accountant
+from pgbb.accountant.filters import Charge
+from pgbb.errors import InvalidValue, NotCertifiable, PgbbError, PgbbWarning
+from pgbb.ledger import BudgetExceeded, Ledger
 from pgbb.methods.registry import settings_for
-from pgbb.methods.request import Request, prepared
+from pgbb.methods.request import Planned, Request, prepared
 from pgbb.models import Model
 from pgbb.release import Release
 from pgbb.schema import Schema
@@ -27,6 +35,9 @@ def fit(
     insecure_seed: int | None = None,
     non_private: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    ledger: str | Path | Ledger | None = None,
+    dataset: str | None = None,
+    keep: Callable[[Release], Any] | None = None,
     **settings: Any,
 ) -> Release:
     """Fit a private posterior under (ε, δ).
@@ -44,6 +55,11 @@ def fit(
       insecure_seed: makes the release reproducible and therefore not private; the certificate says so.
       non_private: no noise at all; the result is marked everywhere.
       progress: called with (steps done, steps) from time to time.
+      ledger, dataset: a ledger file and the name that the data set has in it, see `pgbb.ledger`. What the release
+        costs is reserved before the first record is read, and refused if the data set has not enough left. An error
+        before the first answer is refunded; after it the cost is spent, whatever becomes of the fit.
+      keep: called with the release before the ledger settles, such as `lambda r: r.save("schooling.pgbb")`: a release
+        that is lost on the way to the disk is then reported as spent, not as settled.
       settings: constants of the method, such as blocks, steps, draws_per_step, sampling_rate and gamma of "paper";
         all are fields of `pgbb.methods.<method>.Settings`, with defaults that are rules on public quantities.
         None means the default.
@@ -58,5 +74,132 @@ def fit(
     )  # fmt: skip
     chosen, constants = settings_for(method, settings)
     chosen.check(model, prepared(model, schema))
+    if ledger is not None or dataset is not None:
+        return _charged(request, chosen.name, chosen.load(), constants, ledger, dataset, keep)
     release: Release = chosen.load().run(request, constants)
+    if keep is not None:
+        keep(release)
     return release
+
+
+def _charged(
+    request: Request,
+    method: str,
+    module: ModuleType,
+    settings: Any,
+    path: str | Path | Ledger | None,
+    dataset: str | None,
+    keep: Callable[[Release], Any] | None,
+) -> Release:
+    """Run under a ledger: reserve, load, say that answers follow, answer, settle; each on disk before the next."""
+    if path is None or dataset is None:
+        raise InvalidValue("ledger and dataset go together: the file, and the name of these records in it.")
+    if request.insecure_seed is not None or request.non_private:
+        raise InvalidValue(
+            "insecure_seed and non_private are not allowed with a ledger: such a run has no privacy, so no budget can "
+            "pay for it. Leave them out; or, for a test on public data, leave the ledger out."
+        )
+    ledger = path if isinstance(path, Ledger) else Ledger(path)
+    known = ledger.dataset(dataset)
+    declared = known.budget.group_size
+    if request.group_size not in (1, declared):
+        raise InvalidValue(
+            f"group_size = {request.group_size} is not allowed: the ledger has group_size = {declared} for data set "
+            f"{dataset!r}. Leave it out."
+        )
+    request = replace(request, declared_n=known.n, group_size=declared)
+    planned = _plan(request, module, settings)
+    try:
+        entry = ledger.reserve(
+            dataset, planned.mechanism, planned.sigma, method=method, epsilon=request.epsilon, delta=request.delta
+        )
+    except BudgetExceeded as error:
+        fits = _fitting_epsilon(
+            lambda e: known.budget.charge(*_noise(_plan(replace(request, epsilon=e), module, settings))),
+            request.epsilon,
+            error.left,
+        )
+        advice = (
+            "No ε that is of use would fit."
+            if fits is None
+            else f"With this method and δ = {request.delta:g}, ε = {fits:g} would fit."
+        )
+        raise BudgetExceeded(f"{error} {advice}", error.left, error.epsilon, error.delta) from None
+
+    def spend(asked: Planned) -> None:
+        if asked != planned:
+            raise PgbbError("the answers about to be asked are not those that were reserved. Nothing was asked.")
+        ledger.begin(entry)
+
+    try:
+        release: Release = module.run(replace(request, spend=spend), settings)
+        if keep is not None:
+            keep(release)
+    except BaseException as error:
+        try:
+            ledger.close(entry, f"ended by {type(error).__name__}")
+        except PgbbError as failed:  # the entry stays open, and counts until its process is gone
+            error.add_note(str(failed))
+        raise
+    try:
+        ledger.settle(entry, release.certificate_hash)
+    except PgbbError as failed:
+        warnings.warn(
+            f"the release exists, but could not be settled: {failed} It counts as spent all the same.",
+            PgbbWarning,
+            stacklevel=3,
+        )
+    return release
+
+
+def _plan(request: Request, module: ModuleType, settings: Any) -> Planned:
+    """What the method will ask of the declared number of records; its advice comes when it runs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PgbbWarning)
+        return cast(Planned, module.plan(request, settings, request.declared_n))
+
+
+def _noise(planned: Planned) -> tuple[Any, float]:
+    return planned.mechanism, planned.sigma
+
+
+SMALLEST_USE = 1e-3
+"""An ε below this is not worth proposing."""
+
+
+def _fitting_epsilon(charge: Callable[[float], Charge], start: float, left: Charge) -> float | None:
+    """The largest ε below `start`, to two or three digits, whose charge fits into `left`; None if none is of use.
+
+    The charge grows like ε² or a little slower: a few secant steps on a double logarithmic scale, then steps of one
+    per cent to the safe side.
+    """
+
+    def excess(e: float) -> float:
+        """How far above the room, as a logarithm."""
+        try:
+            cost = charge(e)
+        except (NotCertifiable, InvalidValue):
+            return math.inf
+        ratios = [cost.square / left.square] + ([cost.failure / left.failure] if cost.failure else [])
+        return math.log(max(ratios)) if max(ratios) > 0 else -math.inf
+
+    if left.square <= 0 or left.failure <= 0:
+        return None
+    guess, value = start, excess(start)
+    for _ in range(5):
+        if not math.isfinite(value) or abs(value) < 0.004:
+            break
+        guess = min(guess * math.exp(-value / 2), start)
+        if guess < SMALLEST_USE:
+            return None
+        value = excess(guess)
+    for i in range(10):
+        rounded = _rounded_down(guess * 0.99**i)
+        if rounded < start and excess(rounded) <= 0:
+            return rounded
+    return None
+
+
+def _rounded_down(value: float) -> float:
+    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return float(f"{math.floor(value / unit) * unit:.3g}")

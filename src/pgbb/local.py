@@ -79,7 +79,7 @@ class Local:
 
     Levels are those of the index, inside the range of the knots; None for a
     model without one. Between knots the root and the curvature are
-    interpolated linearly; the sampling error has its exact law.
+    interpolated linearly in log τ/(1 − τ); the sampling error has its exact law.
     """
 
     settings: Mapping[str, Any]

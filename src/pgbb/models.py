@@ -254,7 +254,7 @@ class HuberRegression:
       formula: such as "y ~ x1 + x2 + x3 - 1".
       c: Huber's constant.
       kappa: κ, the consistency constant of the scale.
-      scale: (low, high) box of σ_H in units of the response; default from 1/1000 to 1/2 of its public range.
+      scale: (low, high) box of σ_H in units of the response; default from 1/100,000 to 1/2 of its public range.
     """
 
     formula: str
@@ -273,7 +273,7 @@ class HuberRegression:
         """Bind to a schema."""
         design, centre, half = _regression(self.formula, schema, flag=False)
         shift, center, radius = _linear_box(design, centre, half)
-        low, high = self.scale or (half / 500, half)
+        low, high = self.scale or (half / 50_000, half)
         c2, kappa = self.c**2, self.kappa
         clip = max(kappa / 2, math.sqrt(c2 * design.norm_bound**2 + (c2 - kappa) ** 2 / 4))
         c = self.c
@@ -386,7 +386,7 @@ class Mean:
                 raise InvalidValue(
                     f"column {self.column!r} is declared as {bounds!r}: an exponential mean is positive."
                 )
-            low = max(low, 1e-3 * high)
+            low = max(low, 1e-6 * high)
         scale, gaussian = self.scale, self.family == "gaussian"
 
         def score(xp: Any, theta: Any, linear: Any, y: Any, _: Any) -> tuple[Any, None]:

@@ -1,7 +1,6 @@
 """Figures. Matplotlib is imported when a figure is asked for, not before."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import numpy as np
 
 from pgbb.accountant import Mechanism, delta
 from pgbb.errors import InvalidValue
+from pgbb.studies.budget import PANELS, curves
 
 __all__ = ["budget_panels", "save"]
 
@@ -48,38 +48,14 @@ def save(figure: Any, path: str | Path) -> Path:
     return target
 
 
-def _panels(base: Mechanism, sigma: float) -> Iterator[tuple[str, Sequence[tuple[str, Mechanism, float, int]]]]:
-    """The four panels of Figure `fig:budget`: n, S, σ and J varied one at a time around a base."""
-    yield (
-        "(a) sample size n",
-        [
-            (f"n = {n:,}", replace(base, n=n, gamma=None if base.blocks > 2 else base.gamma), sigma, 32)
-            for n in (base.n // 2, base.n, 2 * base.n)
-            if n >= base.blocks
-        ],
-    )
-    yield (
-        "(b) block count S",
-        [
-            (f"S = {s}", replace(base, blocks=s, gamma=None), sigma, 32)
-            for s in sorted({5, 10, 20, 50, base.blocks} - {1, 2, 3, 4})
-            if s <= base.n
-        ],
-    )
-    yield (
-        "(c) noise scale σ",
-        [(f"σ = {factor * sigma:.3g}", base, factor * sigma, 32) for factor in (0.8, 1.0, 1.25, 1.6)],
-    )
-    yield "(d) truncation order J", [(f"J = {j}", base, sigma, j) for j in (1, 2, 4, 8, 32)]
-
-
 def budget_panels(base: Mechanism, sigma: float, epsilon: float) -> Any:
     """Figure `fig:budget`: δ⋆(ε) of Proposition `prop:formal-dp`, varying n, S, σ and J around a base mechanism."""
     figure, axes = _figure(1, 4, (14.0, 3.6))
     grid = epsilon * np.linspace(0.2, 2.5, 24)
-    for axis, (title, curves) in zip(axes.ravel(), _panels(base, sigma), strict=True):
-        for label, mechanism, noise, order in curves:
+    for axis, (panel, title) in zip(axes.ravel(), PANELS.items(), strict=True):
+        for value, mechanism, noise, order in curves(panel, base, sigma):
             values = [delta(mechanism, noise, float(e), "paper", J=order, conversion="mironov") for e in grid]
+            label = f"σ = {value:.3g}" if panel == "sigma" else f"{panel} = {value:,.0f}"
             axis.semilogy(grid, np.maximum(values, 1e-20), label=label, linewidth=1.4)
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("ε")

@@ -143,6 +143,11 @@ class Release(Posterior):
     def _header(self) -> list[str]:
         return [self.title, self.certificate.headline()]
 
+    @property
+    def certificate_hash(self) -> str:
+        """SHA-256 of certificate.json in the file: the manifest has it, and a ledger keeps it."""
+        return hashlib.sha256(_json(self.certificate.to_dict())).hexdigest()
+
     def save(self, path: str | Path, key: str | Path | Ed25519PrivateKey | None = None) -> Path:
         """Write the release as one file, whole or not at all, and sign it if a key is given.
 
@@ -376,6 +381,7 @@ def write_whole(path: str | Path, data: bytes) -> Path:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
+        _sync_folder(target.parent)
     except OSError as error:
         raise ReleaseError(
             f"{target} cannot be written: {error.strerror}. Choose a folder that exists and can be written."
@@ -383,6 +389,19 @@ def write_whole(path: str | Path, data: bytes) -> Path:
     finally:
         temporary.unlink(missing_ok=True)
     return target
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a new name last through a power cut, where folders can be synchronised."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError:  # not on this file system
+        pass
+    finally:
+        os.close(descriptor)
 
 
 def fingerprint(public: Ed25519PublicKey) -> str:

@@ -6,6 +6,7 @@ Pure numpy and scipy, no data, no JAX. Start with `Mechanism` (or `Resampling`),
 
 from pgbb.accountant.calibrate import ACCOUNTANTS, delta, epsilon, epsilon_bounds, noise_scale
 from pgbb.accountant.description import Composition, Mechanism, compose, gamma_star
+from pgbb.accountant.filters import Charge, Filter
 from pgbb.accountant.gaussian import gaussian_noise_scale, gdp_delta, gdp_epsilon, gdp_mu
 from pgbb.accountant.paper import Expansion, log_moments
 from pgbb.accountant.resampling import Resampling
@@ -13,8 +14,10 @@ from pgbb.accountant.theory import leading_order, noise_floor
 
 __all__ = [
     "ACCOUNTANTS",
+    "Charge",
     "Composition",
     "Expansion",
+    "Filter",
     "Mechanism",
     "Resampling",
     "compose",

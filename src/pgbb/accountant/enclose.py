@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from pgbb.accountant.compose import Tail, compose_laws
@@ -15,7 +17,7 @@ from pgbb.accountant.exact import GridLaw, from_above, from_below, one_loss, wei
 from pgbb.accountant.scout import Plan, plan_for_delta, plan_for_epsilon
 from pgbb.errors import NotCertifiable
 
-__all__ = ["SMALLEST_DELTA", "delta_bounds", "epsilon_bounds"]
+__all__ = ["SMALLEST_DELTA", "delta_above", "delta_bounds", "epsilon_bounds"]
 
 SMALLEST_DELTA = 1e-100
 """Below this the normal tails themselves are not trusted to the accuracy that is added as an error."""
@@ -192,3 +194,26 @@ def delta_bounds(target: Mechanism | Composition, sigma: float, epsilon: float) 
         lambda low, high: high - low <= max(tolerance * high, SMALLEST_DELTA),
     )
     return low, min(max(high, SMALLEST_DELTA), 1.0)
+
+
+def delta_above(
+    target: Mechanism | Composition, sigma: float, points: NDArray[np.float64], smallest: float, tilts: int = 8
+) -> NDArray[np.float64]:
+    """Certified upper bounds on δ at increasing points ε ≥ 0, useful down to δ = `smallest`.
+
+    Each of a few tilts gives a whole curve, accurate near the ε that it is
+    centred at; the least of them is taken at every point.
+    """
+    parts = _parts(target, sigma)
+    best = np.full(len(points), min(_total_variation(parts), 1.0))
+    for centre in np.linspace(points[0], points[-1], tilts + 1)[1:]:
+        plan = plan_for_epsilon(parts, float(centre), _far(parts, smallest))
+        if not (plan.centre < _VACUOUS and plan.spread > 0):
+            continue
+        guess = max(math.exp(min(plan.log_mgf - plan.theta * float(centre) - 3.0, 0.0)), smallest)
+        for resolution in (_Resolution(), _ROUGH):
+            tail = _tail(parts, plan, resolution, float(centre), guess, upper=True)
+            if tail is not None:
+                best = np.minimum(best, [tail.delta(float(e), upper=True) for e in points])
+                break
+    return np.minimum.accumulate(best)

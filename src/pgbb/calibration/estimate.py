@@ -5,13 +5,24 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb.calibration.algebra import clear_of, floored, shrink
+from pgbb.calibration.algebra import clear_of, floored, pack, shrink
 from pgbb.local import direction_sd
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Curvature", "Estimate", "combine", "curvature_of", "raised", "unidentified"]
+__all__ = [
+    "Curvature",
+    "Estimate",
+    "bordered",
+    "combine",
+    "curvature_of",
+    "raised",
+    "toward",
+    "unidentified",
+    "unsettled",
+]
 
+NEGLIGIBLE = 0.02  # privacy variance beside sampling variance
 FLOOR = 0.25
 """Curvature is never taken below this share of its target's smallest eigenvalue."""
 
@@ -76,9 +87,47 @@ def curvature_of(raw: Floats, target: Floats, sd: float, target_sd: Floats | flo
     return Curvature(floored(value, FLOOR * smallest), left, unidentified(value, left))
 
 
-def combine(first: Floats, second: Floats, sd_first: float, sd_second: float) -> tuple[Floats, float]:
-    """Two independent estimates weighted by precision, and the standard deviation of the result's noise."""
-    if sd_first == 0 or sd_second == 0:
-        return second, 0.0
+def combine(first: Floats, second: Floats, sd_first: float, sd_second: float, sampling: float) -> tuple[Floats, float]:
+    """Two estimates weighted by the precision of their noise, and the standard deviation of the result's noise.
+
+    The first is farther from the target and has a larger error of second order. Where the noise of the second
+    is small beside the sampling variance, the first has nothing to add.
+    """
+    if sd_first == 0 or sd_second**2 < NEGLIGIBLE * sampling:
+        return second, sd_second
     weight = sd_second**-2 / (sd_first**-2 + sd_second**-2)
     return weight * second + (1 - weight) * first, float(np.hypot(weight * sd_second, (1 - weight) * sd_first))
+
+
+def unsettled(
+    first: Floats, second: Floats, metric: Floats, sampling: Floats, sd_first: float, sd_second: float
+) -> bool:
+    """Whether the last Newton step was still so long that the next could leave the posterior.
+
+    In the metric H, steps of length L₁ and L₂, less what noise explains, leave
+    an error of about L₂²/L₁ where Newton's method converges; it must stay below
+    the posterior's own spread.
+    """
+    inverse = np.linalg.inv(metric)
+    spread = float(np.trace(inverse))
+    long = max(float(first @ metric @ first), sd_first**2 * spread, 1e-300)
+    short = max(float(second @ metric @ second) - 3 * (sd_first**2 + sd_second**2) * spread, 0.0)
+    return min(short, short**2 / long) > sd_second**2 * spread + float(np.sum(sampling * inverse))
+
+
+def bordered(raw: Floats, shape: Floats, noise: float, least: float) -> Floats:
+    """Target of a matrix for (β, extra): a multiple of `shape` for β, and the extra parameters apart."""
+    p = len(shape)
+    target = np.zeros_like(raw)
+    unit = pack(shape)
+    target[:p, :p] = max(float(pack(raw[:p, :p]) @ unit) / float(unit @ unit), least, 1e-6) * shape
+    for j in range(p, len(raw)):
+        target[j, j] = max(float(raw[j, j]), 3 * noise, 1e-6)
+    return target
+
+
+def toward(raw: Floats, shape: Floats, sd: float) -> tuple[Floats, Floats]:
+    """A covariance shrunk to a multiple of `shape` (and what lies beside it) and kept positive; and the noise left."""
+    target = bordered(raw, shape, 0.0, 0.0)
+    value, left = shrink(raw, target, sd)
+    return floored(value, FLOOR * max(float(np.linalg.eigvalsh(target)[0]), 0.0)), left

@@ -13,15 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb.calibration import statistics as ask_for
-from pgbb.calibration.algebra import inverse_root, monotone, prefixes, shrink, unpack
+from pgbb.calibration.algebra import clear_of, monotone, prefixes, shrink, unpack
 from pgbb.calibration.estimate import raised
+from pgbb.local import direction_sd
 
 Floats = NDArray[np.float64]
 
 __all__ = ["PEAK", "Neighbourhood", "Residuals", "design_frame", "find", "limited"]
 
 PEAK = 0.39894228  # of the standard normal density
-SPREAD = 4.0  # records farther out than this many times the typical squared distance are weighted down
+NEAREST = 25.0  # R² is at least this: a category of one record in 25 is never weighted down
+SPREAD = (4.0, 25.0)  # records farther out than this many times the typical squared distance are weighted down
 
 
 @dataclass(frozen=True)
@@ -86,24 +88,44 @@ def design_frame(sums: Any, p: int, bound: float) -> tuple[Floats, Floats, Float
     """Coordinates u = xF in which E xxᵀ is about I/R² and most ‖u‖ ≤ 1; E ωuuᵀ there, and its noise.
 
     Whitening by rounds, as in CoinPress (Biswas, Dong, Kamath, Ullman 2020): the first
-    answer is bounded by the declared box, the later ones by R² = 4p times the
+    answer is bounded by the declared box, the later ones by R², some multiple of the
     typical square, so that directions in which the covariates hardly vary are
-    seen at their own scale. An eigenvalue below the noise is raised to it: such a
-    direction is magnified again in the next round.
+    seen at their own scale. An eigenvalue below its noise is raised to it, and such a
+    direction is magnified again in the next round. Others are not: where the
+    weights ω cut into a rare category, magnifying it would only cut more.
     """
-    frame = np.eye(p) / bound
+    frame, spread = np.eye(p) / bound, _spread(sums, p)
+    unseen = np.eye(p)  # projector on directions that may be magnified
     for _ in range(sums.left("moments") - 1):
-        found, left = _moment(sums, p, frame)
-        frame = frame @ inverse_root(raised(found, left))
-        reach = min(SPREAD * p, float(np.sum(np.sum(np.abs(frame), axis=0) ** 2)))  # entries of x lie in [−1, 1]
+        found, left = _moment(sums, p, frame, 0)
+        values, axes = np.linalg.eigh(found)
+        floor = np.maximum(clear_of(p) * direction_sd(axes, left), 1e-12)
+        scale = 1 / np.sqrt(np.maximum(values, floor))
+        ready = np.sum(axes * (unseen @ axes), axis=0) < 0.5
+        level = np.sqrt(spread * p) if ready.any() else np.inf  # scale of a direction that is as it should be
+        scale = np.where(ready, np.minimum(scale, level), scale)
+        frame = frame @ (axes * scale) @ axes.T
+        reach = min(spread * p, float(np.sum(np.sum(np.abs(frame), axis=0) ** 2)))  # entries of x lie in [−1, 1]
         frame = frame / np.sqrt(reach)
-    found, left = _moment(sums, p, frame)
+        spread, low = reach / p, axes[:, values < floor]
+        unseen = low @ low.T
+    found, left = _moment(sums, p, frame, 1)
     return frame, raised(found, left, 0.3), left
 
 
-def _moment(sums: Any, p: int, frame: Floats) -> tuple[Floats, Floats]:
+def _spread(sums: Any, p: int) -> float:
+    """R²/p, between the ends of SPREAD and at least NEAREST/p.
+
+    As far out as the noise of the last gradient stays at a quarter of sampling
+    error; public, since n and the noise are.
+    """
+    affordable = (0.25 * 0.45 / (np.sqrt(sums.n) * max(sums.noise("final"), 1e-12))) ** 2 / p
+    return float(np.clip(affordable, max(SPREAD[0], NEAREST / p), max(SPREAD[1], NEAREST / p)))
+
+
+def _moment(sums: Any, p: int, frame: Floats, power: int) -> tuple[Floats, Floats]:
     """E ωuuᵀ, shrunk to its diagonal, and the noise left in it."""
-    answer, sd = sums.ask("moments", ask_for.moment, frame)
+    answer, sd = sums.ask("moments", ask_for.moment, frame, power=power)
     raw = unpack(answer, p)
     raw[np.diag_indices(p)] = np.maximum(np.diag(raw), max(sd, 1e-9))
     return shrink(raw, np.diag(np.diag(raw)), sd)
@@ -116,7 +138,7 @@ def find(sums: Any, p: int, bound: float, half: float, radius: Floats, steps: in
     theta, h = np.zeros(p), half / 2
     for _ in range(steps):
         answer, sd = sums.ask("median", ask_for.median, theta, h, frame)
-        reached, window_sd = sums.ask("median", ask_for.window, theta, h)
+        reached, window_sd = sums.ask("median", ask_for.window, theta, h, power=0)
         density = max((1 + reached[0]) / 2, window_sd, 0.05) * PEAK / h
         step = np.linalg.solve(solid, answer / 2) / density
         step = limited(step, solid, 1.5 * h, (sd / 2 / density) ** 2 * float(np.trace(np.linalg.inv(solid))))

@@ -2,8 +2,8 @@
 
 The gradients of every level come from the same answers: a record lies in one
 cell between the fitted curves, and `algebra.strategy` asks for cells, not for
-levels. Sampling covariance needs no further answer: the scores of levels τ, τ'
-have covariance (min(τ, τ') − ττ') E xxᵀ.
+levels. Sampling covariance needs one matrix: the scores of levels τ, τ' have
+covariance (min(τ, τ') − ττ') E ω²uuᵀ.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pgbb.calibration import statistics as ask_for
 from pgbb.calibration.algebra import floored, pack, shrink, strategy, unpack
-from pgbb.calibration.estimate import FLOOR, Curvature, Estimate, combine, curvature_of
+from pgbb.calibration.estimate import FLOOR, Curvature, Estimate, combine, curvature_of, toward, unsettled
 from pgbb.calibration.location import PEAK, find, limited
 from pgbb.models import Problem
 
@@ -76,8 +76,17 @@ def fit_quantile(sums: Any, problem: Problem, levels: Floats, n: int, bound: flo
     point, first = moved(theta, newton(g), expected), moved(theta, newton(g))
     g, sd_second = gradient("final", point, narrow("final", h * LAST))
     second = moved(point, newton(g))
-    best, noise = combine(first, second, sd_first, sd_second)
-    effective = np.stack([c.value @ np.linalg.solve(frame, point[j] - best[j]) for j, c in enumerate(curvatures)])
+    quiet = float(np.mean(levels * (1 - levels)) * np.trace(near.moment)) / p / n / float(np.mean(loudness))
+    best, noise = combine(first, second, sd_first, sd_second, quiet)
+    inverse = np.linalg.inv(frame)
+    effective = np.stack([c.value @ (inverse @ (point[j] - best[j])) for j, c in enumerate(curvatures)])
+    answer, sd = sums.ask("spread", ask_for.square_moment, frame, power=2)
+    sampling, left = toward(unpack(answer, p), near.moment, sd)
+    early, late = (first - theta) @ inverse.T, (second - point) @ inverse.T
+    doubt = [
+        unsettled(early[j], late[j], c.value, t * (1 - t) * sampling / n, sd_first * loud, sd_second * loud)
+        for j, (c, t, loud) in enumerate(zip(curvatures, levels, np.sqrt(loudness), strict=True))
+    ]
     return Estimate(
         center=point,
         gradient=effective,
@@ -85,9 +94,9 @@ def fit_quantile(sums: Any, problem: Problem, levels: Floats, n: int, bound: flo
         curvature=np.stack([c.value for c in curvatures]),
         curvature_sd=np.stack([c.sd for c in curvatures]),
         privacy=noise * b,
-        sampling=near.moment / n,
-        sampling_sd=np.zeros(p * (p + 1) // 2),
-        free=np.stack([c.free for c in curvatures]),
+        sampling=sampling / n,
+        sampling_sd=left / n,
+        free=np.stack([np.eye(p) if d else c.free for c, d in zip(curvatures, doubt, strict=True)]),
         knots=levels,
     )
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from pgbb.calibration import statistics as ask_for
 from pgbb.calibration.algebra import floored, pack, shrink, unpack
-from pgbb.calibration.estimate import FLOOR, Curvature, Estimate, combine, curvature_of, raised
+from pgbb.calibration.estimate import Curvature, Estimate, bordered, combine, curvature_of, raised, toward, unsettled
 from pgbb.calibration.location import design_frame, find, limited
 from pgbb.models import Problem
 
@@ -35,16 +35,19 @@ def fit_huber(sums: Any, problem: Problem, n: int, bound: float, half: float) ->
         answer, sd = sums.ask(stage, ask_for.huber_score, at, near.frame, SCALE_WEIGHT, c, kappa, top)
         return answer * top, sd * top
 
-    def spread(at: Floats) -> tuple[Floats, Floats]:
-        answer, sd = sums.ask("spread", ask_for.huber_spread, at, near.frame, SCALE_WEIGHT, c, kappa, top)
+    def spread(at: Floats, bend: Curvature) -> tuple[Floats, Floats]:
+        answer, sd = sums.ask("spread", ask_for.huber_spread, at, near.frame, SCALE_WEIGHT, c, kappa, top, power=2)
         raw = unpack(answer, p + 1) * top**2
-        return _toward(raw, _bordered(raw, near.moment, 0.0, 0.0), sd * top**2)
+        return toward(raw, near.moment, sd * top**2)
 
-    answer, sd = sums.ask("curvature", ask_for.huber_curvature, theta, near.frame, SCALE_WEIGHT, c)
-    unit = (1 + (SCALE_WEIGHT * c) ** 2) / theta[-1]
-    raw, noise = unpack(answer, p + 1) * unit, sd * unit
-    target = _bordered(raw, near.moment, noise, 0.1 / theta[-1])
-    curvature = curvature_of(raw, target, noise, _relative(target, near.moment, near.moment_sd))
+    def curvature(at: Floats, before: Curvature | None) -> Curvature:
+        answer, sd = sums.ask("curvature", ask_for.huber_curvature, at, near.frame, SCALE_WEIGHT, c)
+        unit = (1 + (SCALE_WEIGHT * c) ** 2) / at[-1]
+        raw, noise = unpack(answer, p + 1) * unit, sd * unit
+        if before is not None:
+            return _again(raw, before, noise)
+        target = bordered(raw, near.moment, noise, 0.1 / at[-1])
+        return curvature_of(raw, target, noise, _relative(target, near.moment, near.moment_sd))
 
     def settle(at: Floats) -> Floats:  # the scale moves at most by a factor of two a round
         at = np.clip(at, low, high)
@@ -66,17 +69,6 @@ def _scale(residuals: Any, c: float, kappa: float) -> float:
     return float(high)
 
 
-def _bordered(raw: Floats, shape: Floats, noise: float, least: float) -> Floats:
-    """Target of a matrix for (β, extra): a multiple of `shape` for β, and the extra parameters apart."""
-    p = len(shape)
-    target = np.zeros_like(raw)
-    unit = pack(shape)
-    target[:p, :p] = max(float(pack(raw[:p, :p]) @ unit) / float(unit @ unit), least, 1e-6) * shape
-    for j in range(p, len(raw)):
-        target[j, j] = max(float(raw[j, j]), 3 * noise, 1e-6)
-    return target
-
-
 def _relative(target: Floats, shape: Floats, sd: Floats) -> Floats:
     """Noise of the packed coordinates of a target whose first block is a multiple of a noisy shape."""
     p = len(shape)
@@ -86,40 +78,47 @@ def _relative(target: Floats, shape: Floats, sd: Floats) -> Floats:
     return noise
 
 
-def _toward(raw: Floats, target: Floats, sd: float) -> tuple[Floats, Floats]:
-    """A covariance shrunk to its target and kept positive, and the noise left in it."""
-    value, left = shrink(raw, target, sd)
-    return floored(value, FLOOR * max(float(np.linalg.eigvalsh(target)[0]), 0.0)), left
+def _again(raw: Floats, before: Curvature, noise: float) -> Curvature:
+    """Curvature asked a second time, nearer the estimate, shrunk to a multiple of what it was before."""
+    unit = pack(before.value)
+    factor = float(np.clip(pack(raw) @ unit / float(unit @ unit), 0.1, 10.0))
+    return curvature_of(raw, factor * before.value, noise, factor * before.sd)
 
 
 def _finish(
     n: int,
     theta: Floats,
     frame: Floats,
-    curvature: Curvature,
+    curvature: Callable[[Floats, Curvature | None], Curvature],
     gradient: Callable[[str, Floats], tuple[Floats, float]],
-    spread: Callable[[Floats], tuple[Floats, Floats]],
+    spread: Callable[[Floats, Curvature], tuple[Floats, Floats]],
     settle: Callable[[Floats], Floats],
 ) -> Estimate:
-    """Two rounds of gradients and the second moments of the score between them."""
+    """Two rounds of curvature and gradient, and the second moments of the score between them."""
+    bend = curvature(theta, None)
     g, sd_first = gradient("refine", theta)
-    step = curvature.step(g)
-    worth = limited(step, curvature.value, np.inf, sd_first**2 * float(np.trace(curvature.inverse)))
+    step = bend.step(g)
+    worth = limited(step, bend.value, np.inf, sd_first**2 * float(np.trace(bend.inverse)))
     point, first = settle(theta - frame @ worth), settle(theta - frame @ step)
-    sampling, left = spread(point)
+    bend = curvature(point, bend)
+    sampling, left = spread(point, bend)
     g, sd_second = gradient("final", point)
-    second = settle(point - frame @ curvature.step(g))
-    best, sd = combine(first, second, sd_first, sd_second)
+    second = settle(point - frame @ bend.step(g))
+    best, sd = combine(first, second, sd_first, sd_second, float(np.trace(sampling)) / len(sampling) / n)
+    inverse = np.linalg.inv(frame)
+    doubt = unsettled(
+        inverse @ (first - theta), inverse @ (second - point), bend.value, sampling / n, sd_first, sd_second
+    )
     return Estimate(
         center=point[None],
-        gradient=(curvature.value @ np.linalg.solve(frame, point - best))[None],
+        gradient=(bend.value @ (inverse @ (point - best)))[None],
         frame=frame,
-        curvature=curvature.value[None],
-        curvature_sd=curvature.sd[None],
+        curvature=bend.value[None],
+        curvature_sd=bend.sd[None],
         privacy=np.array([[sd]]),
         sampling=sampling / n,
         sampling_sd=left / n,
-        free=curvature.free[None],
+        free=(np.eye(len(theta)) if doubt else bend.free)[None],
     )
 
 
@@ -134,23 +133,27 @@ def fit_logistic(sums: Any, problem: Problem, n: int, bound: float) -> Estimate:
         g, sd = sums.ask("locate", ask_for.logistic_score, theta, frame)
         answer, bend_sd = sums.ask("locate", ask_for.logistic_curvature, theta, frame)
         raw = unpack(answer, p) / 4
-        bend, left = shrink(raw, _bordered(raw, moment, 0.0, bend_sd / 4), bend_sd / 4)
+        bend, left = shrink(raw, bordered(raw, moment, 0.0, bend_sd / 4), bend_sd / 4)
         inverse = np.linalg.inv(raised(bend, left, 0.5))
         step = limited(inverse @ g, solid, 2.0, sd**2 * float(np.sum((solid @ inverse) * inverse)))
         theta = np.clip(theta - frame @ step, -radius, radius)
-    answer, sd = sums.ask("curvature", ask_for.logistic_curvature, theta, frame)
-    raw, noise = unpack(answer, p) / 4, sd / 4
-    target = _bordered(raw, moment, 0.0, 1e-3)
-    curvature = curvature_of(raw, target, noise, _relative(target, moment, moment_sd))
+
+    def curvature(at: Floats, before: Curvature | None) -> Curvature:
+        answer, sd = sums.ask("curvature", ask_for.logistic_curvature, at, frame)
+        raw, noise = unpack(answer, p) / 4, sd / 4
+        if before is not None:
+            return _again(raw, before, noise)
+        target = bordered(raw, moment, 0.0, 1e-3)
+        return curvature_of(raw, target, noise, _relative(target, moment, moment_sd))
 
     def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
         answer, sd = sums.ask(stage, ask_for.logistic_score, at, frame)
         return answer, sd
 
-    def spread(at: Floats) -> tuple[Floats, Floats]:
-        answer, sd = sums.ask("spread", ask_for.logistic_spread, at, frame)
+    def spread(at: Floats, bend: Curvature) -> tuple[Floats, Floats]:
+        answer, sd = sums.ask("spread", ask_for.logistic_spread, at, frame, power=2)
         raw = unpack(answer, p)
-        return _toward(raw, _bordered(raw, curvature.value, 0.0, 0.0), sd)
+        return toward(raw, bend.value, sd)
 
     def settle(at: Floats) -> Floats:
         return np.clip(at, -radius, radius)
@@ -170,7 +173,11 @@ def fit_mean(sums: Any, problem: Problem, n: int) -> Estimate:
     middle, half = (bottom + top) / 2, (top - bottom) / 2
     gaussian, known = problem.settings["family"] == "gaussian", problem.settings["scale"]
     answer, sd = sums.ask("range", ask_for.mean_range, middle, half)
-    centre, vague = float(np.clip(middle + half * answer[0], low, high)), 3 * half * sd
+    present = float(answer[1]) * np.sqrt(2)  # share of records that have a value
+    if present > 1 - 3 * np.sqrt(2) * sd:
+        present = 1.0
+    present = max(present, 0.05)
+    centre, vague = float(np.clip(middle + half * answer[0] * np.sqrt(2) / present, low, high)), 5 * half * sd / present
 
     def window(at: float, vague: float) -> tuple[float, float]:
         reach = vague + problem.clip * (known**2 if gaussian else (at + vague) ** 2)
@@ -178,25 +185,25 @@ def fit_mean(sums: Any, problem: Problem, n: int) -> Estimate:
 
     ends = window(centre, vague)
     answer, sd = sums.ask("refine", ask_for.mean_score, *ends)
-    centre = float(np.clip((ends[0] + ends[1]) / 2 + (ends[1] - ends[0]) / 2 * answer[0], low, high))
-    vague = 3 * (ends[1] - ends[0]) / 2 * sd
+    centre = float(np.clip((ends[0] + ends[1]) / 2 + (ends[1] - ends[0]) / 2 * answer[0] / present, low, high))
+    vague = 3 * (ends[1] - ends[0]) / 2 * sd / present
     ends = window(centre, vague)
     answer, sd = sums.ask("spread", ask_for.mean_spread, *ends, centre)
-    inside, noise = (1 + answer[0] * np.sqrt(2)) / 2, sd / np.sqrt(2)
+    inside, noise = (present + answer[0] * np.sqrt(2)) / 2, sd / np.sqrt(2)
     if ends == (bottom, top):  # nothing can be clipped
-        inside, noise = 1.0, 0.0
+        inside, noise = present, 0.0
     far = max(ends[1] - centre, centre - ends[0]) ** 2
-    square, square_sd = far * (1 + answer[1] * np.sqrt(2)) / 2, far * sd / np.sqrt(2)
-    expected = known**2 if gaussian else (centre + vague / 3) ** 2
+    square, square_sd = far * (present + answer[1] * np.sqrt(2)) / 2, far * sd / np.sqrt(2)
+    expected = present * (known**2 if gaussian else (centre + vague / 3) ** 2)
     trust = (PRIOR * expected) ** 2 / ((PRIOR * expected) ** 2 + square_sd**2)
     variance = max(trust * square + (1 - trust) * expected, 0.05 * expected)
     answer, sd = sums.ask("final", ask_for.mean_score, *ends)
-    gradient = centre - (ends[0] + ends[1]) / 2 - (ends[1] - ends[0]) / 2 * answer
+    gradient = present * (centre - (ends[0] + ends[1]) / 2) - (ends[1] - ends[0]) / 2 * answer
     return Estimate(
         center=np.array([[centre]]),
         gradient=gradient[None],
         frame=np.eye(1),
-        curvature=np.array([[[max(min(inside, 1.0), 0.05)]]]),
+        curvature=np.array([[[max(min(inside, present), 0.05 * present)]]]),
         curvature_sd=np.array([[noise]]),
         privacy=np.array([[sd * (ends[1] - ends[0]) / 2]]),
         sampling=np.array([[variance]]) / n,
@@ -235,15 +242,17 @@ def fit_custom(sums: Any, problem: Problem, n: int) -> Estimate:
         step = np.linalg.solve(floored(raw, max(0.1 * level, noise)), g)
         theta = np.clip(theta - step / max(float(np.max(np.abs(step) / radius)) / (1.5 * distance), 1.0), low, high)
         distance = max(distance * 0.7, 0.05)
-    tried = [difference("curvature", theta, r) for r in (0.2, 0.07, 0.025)]
-    clear = [(raw, noise) for raw, noise in tried if np.linalg.eigvalsh(raw)[0] > 6 * noise]
-    raw, noise = clear[-1] if clear else tried[0]
-    curvature = curvature_of(raw, np.eye(d) * max(float(np.trace(raw)) / d, noise), noise)
 
-    def spread(at: Floats) -> tuple[Floats, Floats]:
-        answer, sd = sums.ask("spread", outer, at)
+    def curvature(at: Floats, before: Curvature | None) -> Curvature:
+        tried = [difference("curvature", at, r) for r in (0.2, 0.07, 0.025)]
+        clear = [(raw, noise) for raw, noise in tried if np.linalg.eigvalsh(raw)[0] > 6 * noise]
+        raw, noise = clear[-1] if clear else tried[0]
+        return curvature_of(raw, np.eye(d) * max(float(np.trace(raw)) / d, noise), noise)
+
+    def spread(at: Floats, bend: Curvature) -> tuple[Floats, Floats]:
+        answer, sd = sums.ask("spread", outer, at, power=2)
         raw = unpack(answer, d) * problem.clip**2
-        return _toward(raw, np.diag(np.maximum(np.diag(raw), 1e-3 * problem.clip**2)), sd * problem.clip**2)
+        return toward(raw, np.diag(np.maximum(np.diag(raw), 1e-3 * problem.clip**2)), sd * problem.clip**2)
 
     def settle(at: Floats) -> Floats:
         return np.clip(at, low, high)

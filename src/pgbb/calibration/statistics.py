@@ -37,6 +37,7 @@ __all__ = [
     "median",
     "moment",
     "outer_gradient",
+    "square_moment",
     "window",
 ]
 
@@ -65,6 +66,11 @@ def _weighted(x: Any, frame: Any) -> Any:
 def moment(x: Any, y: Any, frame: Any) -> Any:
     """ωuuᵀ."""
     return _packed(_bounded(x, frame)[0])
+
+
+def square_moment(x: Any, y: Any, frame: Any) -> Any:
+    """ω²uuᵀ."""
+    return _packed(_weighted(x, frame))
 
 
 def median(x: Any, y: Any, theta: Any, h: Any, frame: Any) -> Any:
@@ -143,8 +149,8 @@ def logistic_spread(x: Any, y: Any, theta: Any, frame: Any) -> Any:
 
 
 def mean_range(x: Any, y: Any, middle: Any, half: Any) -> Any:
-    """(y − middle)/half."""
-    return ((y - middle) / half)[:, None]
+    """((y − middle)/half, 1)/√2: the second counts the records that have a value."""
+    return jnp.stack([(y - middle) / half, jnp.ones_like(y)], axis=1) / jnp.sqrt(2.0)
 
 
 def mean_score(x: Any, y: Any, low: Any, high: Any) -> Any:

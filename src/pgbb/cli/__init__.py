@@ -13,9 +13,13 @@ from pgbb.cli.check import check_command
 from pgbb.cli.compare import compare_command
 from pgbb.cli.demo import demo_command
 from pgbb.cli.fit import fit_command
+from pgbb.cli.init import init_command
+from pgbb.cli.ledger import ledger_app
 from pgbb.cli.plan import plan_command
 from pgbb.cli.plot import plot_command
-from pgbb.cli.show import sample_command, show_command, verify_command
+from pgbb.cli.report import report_command
+from pgbb.cli.show import export_command, sample_command, show_command, verify_command
+from pgbb.cli.study import study_app
 from pgbb.errors import PgbbError, PgbbWarning
 
 app = typer.Typer(
@@ -26,14 +30,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("demo")(demo_command)
+app.command("init")(init_command)
 app.command("check")(check_command)
 app.command("plan")(plan_command)
 app.command("fit")(fit_command)
 app.command("compare")(compare_command)
 app.command("show")(show_command)
 app.command("sample")(sample_command)
+app.command("export")(export_command)
 app.command("plot")(plot_command)
+app.command("report")(report_command)
 app.command("verify")(verify_command)
+app.add_typer(ledger_app)
+app.add_typer(study_app)
 
 
 def main() -> None:

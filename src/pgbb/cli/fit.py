@@ -9,7 +9,7 @@ import typer
 from pgbb import _validate
 from pgbb.cli import options as o
 from pgbb.errors import InvalidValue
-from pgbb.release import private_key
+from pgbb.release import Release, private_key
 from pgbb.schema import Schema
 
 
@@ -48,6 +48,8 @@ def fit_command(
     learning_rate: Annotated[float | None, typer.Option(help="Of Adam; default .001.", show_default=False)] = None,
     accountant: o.AccountantName = "exact",
     group_size: o.GroupSize = 1,
+    ledger: Annotated[Path | None, typer.Option(help="Ledger file that pays for the release.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Name of the records in the ledger.")] = None,
     key: Annotated[Path | None, typer.Option(help="Ed25519 private key (PEM) to sign with.")] = None,
     insecure_seed: o.InsecureSeed = None,
     not_private: Annotated[
@@ -69,22 +71,28 @@ def fit_command(
     from pgbb.cli.show import show_command
     from pgbb.fitting import fit
 
+    def keep(release: Release) -> None:
+        release.save(out, key=signing)
+        written.append(out)
+
+    written: list[Path] = []
     options: dict[str, Any] = {"blocks": blocks, "sampling_rate": sampling_rate, "gamma": gamma, "weights": weights}
     try:
         with o.progress_bar("training", quiet=quiet) as progress:
-            release = fit(
+            fit(
                 model, data, schema=declared, epsilon=epsilon, delta=delta, method=method, steps=steps,
                 draws_per_step=draws_per_step, learning_rate=learning_rate, accountant=accountant,
-                group_size=group_size, insecure_seed=insecure_seed, progress=progress, **options,
+                group_size=group_size, insecure_seed=insecure_seed, progress=progress, ledger=ledger, dataset=dataset,
+                keep=keep, **options,
             )  # fmt: skip
     except KeyboardInterrupt:
-        typer.echo(
-            "stopped. No file was written. Answers were given to the training loop but not released: if nobody saw "
-            "them, nothing was spent.",
-            err=True,
+        text = (
+            "Answers were given to the training loop but not released: if nobody saw them, nothing was spent."
+            if ledger is None
+            else "See `pgbb ledger history` for whether answers had been given: then their cost is spent."
         )
+        typer.echo(f"stopped. {out if written else 'No file'} was written. {text}", err=True)
         sys.exit(130)
-    release.save(out, key=signing)
     if not quiet:
         show_command(out)
         typer.echo(f"\nwritten to {out}")

@@ -3,52 +3,127 @@
 import json
 import math
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from pgbb import _validate
 from pgbb.accountant import Mechanism
 from pgbb.accountant.calibrate import Accountant
+from pgbb.cli.options import LEVELS, numbers
+from pgbb.errors import InvalidValue
+from pgbb.forecast import FAMILIES, Candidate, Family, Forecast, Reference, forecast, search
 from pgbb.planning import Plan, plan
+
+_METHODS = ("calibrated", "paper")
+_PAPER: dict[str, Any] = {
+    "blocks": 20, "gamma": None, "alpha": 0.0, "sampling_rate": 0.1, "steps": 10_000, "draws_per_step": 1,
+    "clip": 1.0, "dim": 1, "plot": None,
+}  # fmt: skip
+_CALIBRATED: dict[str, Any] = {
+    "family": "quantile", "terms": 4, "levels": LEVELS, "spread": 1.0, "reach": None, "rate": 0.5, "half": None,
+    "optimise": False, "time_limit": None,
+}  # fmt: skip
 
 
 def plan_command(
     n: Annotated[int, typer.Option("--n", help="Number of records.")],
     epsilon: Annotated[float, typer.Option("--epsilon", "-e", help="Privacy level ε to meet.")],
     delta: Annotated[float, typer.Option("--delta", "-d", help="Failure probability δ to meet.")],
-    blocks: Annotated[int, typer.Option(help="S, the number of blocks; 1 means constant weights.")] = 20,
-    gamma: Annotated[float | None, typer.Option(help="Dirichlet concentration; default γ*(n, S).")] = None,
-    alpha: Annotated[float, typer.Option(help="Dirichlet mass of public pseudo-samples.")] = 0.0,
-    sampling_rate: Annotated[float, typer.Option("--sampling-rate", "-q", help="Poisson sampling rate q.")] = 0.1,
-    steps: Annotated[int, typer.Option("--steps", "-T", help="Number of steps T.")] = 10_000,
-    draws_per_step: Annotated[int, typer.Option("--draws-per-step", "-K", help="Answers in a step, K.")] = 1,
-    clip: Annotated[float, typer.Option("--clip", "-C", help="Largest norm of one record's gradient.")] = 1.0,
-    dim: Annotated[int, typer.Option(help="Dimension of the parameter, for the noise floor.")] = 1,
+    method: Annotated[str, typer.Option(help="calibrated or paper.")] = "calibrated",
+    family: Annotated[str | None, typer.Option(help=f"{', '.join(FAMILIES)}; default quantile.")] = None,
+    terms: Annotated[int | None, typer.Option(help="Coefficients, with the intercept; default 4.")] = None,
+    levels: Annotated[str | None, typer.Option(help=f"Quantile levels; default {LEVELS}.")] = None,
+    spread: Annotated[float | None, typer.Option(help="Assumed sd of the residuals, units of y; default 1.")] = None,
+    reach: Annotated[
+        float | None, typer.Option(help="Largest squared length of standardised covariates, if below 4·terms.")
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Assumed share of ones, logistic; default .5.")] = None,
+    half: Annotated[float | None, typer.Option(help="Half the window of a mean; default 8·spread².")] = None,
+    optimise: Annotated[
+        bool | None, typer.Option("--optimise", help="Compare with mechanisms of the paper's kind (10 s).")
+    ] = None,
+    time_limit: Annotated[float | None, typer.Option(help="Seconds a fit may take, for --optimise.")] = None,
+    blocks: Annotated[int | None, typer.Option(help="paper: S, 1 means constant weights; default 20.")] = None,
+    gamma: Annotated[float | None, typer.Option(help="paper: Dirichlet concentration; default γ*(n, S).")] = None,
+    alpha: Annotated[float | None, typer.Option(help="paper: Dirichlet mass of pseudo-samples.")] = None,
+    sampling_rate: Annotated[
+        float | None, typer.Option("--sampling-rate", "-q", help="paper: Poisson sampling rate q; default .1.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option("--steps", "-T", help="paper: T; default 10000.")] = None,
+    draws_per_step: Annotated[
+        int | None, typer.Option("--draws-per-step", "-K", help="paper: answers in a step; default 1.")
+    ] = None,
+    clip: Annotated[
+        float | None, typer.Option("--clip", "-C", help="paper: largest norm of a record's gradient; default 1.")
+    ] = None,
+    dim: Annotated[int | None, typer.Option(help="paper: dimension of the parameter, for the noise floor.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="paper: draw the four panels of the budget figure here.")] = None,
     accountant: Annotated[str, typer.Option(help="Calibrates σ: exact, paper or worst-case.")] = "exact",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Also draw the four panels of the budget figure here.")] = None,
 ) -> None:
-    """Print the noise that meets (ε, δ), what each accountant certifies, and what theory expects.
+    """Print the noise that meets (ε, δ) and what comes of it: interval widths, or what theory expects. Opens no data.
 
-    Example: pgbb plan --n 10000 --epsilon 1 --delta 1e-4 --clip 2.386 --dim 4
+    Examples:
+
+    pgbb plan --n 65023 --epsilon 1 --delta 1e-6 --terms 4 --spread .6
+
+    pgbb plan --method paper --n 10000 --epsilon 1 --delta 1e-4 --clip 2.386 --dim 4
     """
-    mechanism = Mechanism(
-        n=n,
-        blocks=blocks,
-        gamma=gamma,
-        alpha=alpha,
-        sampling_rate=sampling_rate,
-        steps=steps,
-        draws_per_step=draws_per_step,
-        clip=clip,
+    given = locals()
+    _validate.one_of("--method", method, _METHODS)
+    own, other = (_CALIBRATED, _PAPER) if method == "calibrated" else (_PAPER, _CALIBRATED)
+    for name in other:
+        if given[name] is not None:
+            option = "--" + name.replace("_", "-")
+            raise InvalidValue(
+                f"{option} = {given[name]!r} says nothing to --method {method}: leave it out, or pass --method "
+                f"{_METHODS[1 - _METHODS.index(method)]}."
+            )
+    chosen = {name: default if given[name] is None else given[name] for name, default in own.items()}
+    console = Console(highlight=False)
+    if method == "calibrated":
+        _calibrated((n, epsilon, delta), cast(Accountant, accountant), chosen, console, as_json=as_json)
+    else:
+        _paper((n, epsilon, delta), cast(Accountant, accountant), chosen, console, as_json=as_json)
+
+
+def _calibrated(
+    budget: tuple[int, float, float], accountant: Accountant, chosen: dict[str, Any], console: Console, *, as_json: bool
+) -> None:
+    reference = Reference(
+        family=cast(Family, chosen["family"]),
+        terms=1 if chosen["family"] == "mean" else chosen["terms"],
+        levels=tuple(numbers("--levels", chosen["levels"])),
+        spread=chosen["spread"],
+        reach=chosen["reach"],
+        rate=chosen["rate"],
+        half=chosen["half"],
     )
-    result = plan(mechanism, epsilon, delta, accountant=cast(Accountant, accountant), dim=dim)
+    result = forecast(*budget, reference, accountant=accountant)
+    wanted = chosen["optimise"] or chosen["time_limit"] is not None
+    candidates = search(result, chosen["time_limit"]) if wanted else ()
+    if as_json:
+        data = result.to_dict() | ({"candidates": [c.to_dict() for c in candidates]} if wanted else {})
+        typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+        return
+    _show_forecast(result, console)
+    if wanted:
+        _show_search(candidates, chosen["time_limit"], console)
+
+
+def _paper(
+    budget: tuple[int, float, float], accountant: Accountant, chosen: dict[str, Any], console: Console, *, as_json: bool
+) -> None:
+    dim, plot = chosen.pop("dim"), chosen.pop("plot")
+    mechanism = Mechanism(n=budget[0], **chosen)
+    result = plan(mechanism, *budget[1:], accountant=accountant, dim=dim)
     if as_json:
         typer.echo(json.dumps(result.to_dict(), indent=2, ensure_ascii=False))
     else:
-        _show(result, Console(highlight=False))
+        _show(result, console)
     if plot is not None:
         from pgbb.plots import budget_panels, save
 
@@ -69,6 +144,75 @@ def _table(console: Console, title: str, *columns: str) -> Table:
     return table
 
 
+def _budget(console: Console, n: int, epsilon: float, delta: float) -> None:
+    console.print(f"adjacency: replace one record, n public. Budget: ε = {epsilon:g}, δ = {delta:g}")
+    if delta > 1 / n:
+        console.print("[yellow]δ > 1/n allows a mechanism that publishes whole records: choose it smaller.[/yellow]")
+    elif delta == 1 / n:
+        console.print("δ = 1/n is weak: an order of magnitude less is customary.")
+    console.print()
+
+
+def _show_forecast(result: Forecast, console: Console) -> None:
+    r = result.reference
+    levels = f", levels {', '.join(f'{v:g}' for v in r.levels)}" if r.family == "quantile" else ""
+    console.print(f"n = {result.n:,} records, {r.family}, {r.terms} coefficients{levels}; method calibrated")
+    _budget(console, result.n, result.epsilon, result.delta)
+    console.print(
+        f"[bold]noise σ = {_number(result.sigma)}[/bold]  (σ·n/C = {_number(result.n * result.sigma)}, by accountant "
+        f"'{result.accountant}'; no data was opened)\n"
+    )
+    table = _table(console, "What is asked", "stage", "answers", "share", "noise/C", "for")
+    table.columns[-1].justify = "left"
+    for s in result.stages:
+        table.add_row(s.name, str(s.asks), f"{s.share:.1%}", _number(result.n * result.noise(s)), s.why)
+    console.print(table)
+    console.print(
+        f"{result.passes} passes over the records, about {result.seconds:.2g} s where the benchmark ran (two cores, "
+        "to a factor of two), and some seconds to compile\n"
+    )
+    if not result.widths:
+        console.print("Widths cannot be predicted for a custom loss: its curvature is not known beforehand.")
+        return
+    what = {
+        "mean": "a mean",
+        "logistic": f"a log odds ratio per sd of a covariate given the others, {r.rate:.0%} ones",
+    }.get(r.family, "a coefficient per sd of its covariate given the others")
+    spread = "" if r.family == "logistic" else f", sd {r.spread:g} of {'values' if r.family == 'mean' else 'residuals'}"
+    first = ["τ"] if r.family == "quantile" else []
+    columns = [*(first or [""]), "sampling sd", "privacy sd", "total sd", "95 % width", "due to privacy"]
+    table = _table(console, f"Expected: {what}{spread}", *columns)
+    for w in result.widths:
+        values = (w.sampling, w.privacy, w.total, w.interval)
+        table.add_row("" if w.tau is None else f"{w.tau:g}", *(_number(v) for v in values), f"{w.share:.0%}")
+    console.print(table)
+    if r.family != "mean":
+        console.print(f"for normal errors and covariates within R² = {r.radius**2:g} of their centre; divide by the sd")
+
+
+def _show_search(candidates: tuple[Candidate, ...], time_limit: float | None, console: Console) -> None:
+    limit = "" if time_limit is None else f", at most {time_limit:g} s a fit"
+    console.print()
+    table = _table(
+        console, f"Effective noise (σ/q)/√(T·K) of a gradient, C = 1{limit}", "", "method", "S", "γ", "q", "T·K",
+        "seconds", "noise", "to best",
+    )  # fmt: skip
+    table.columns[1].justify = "left"
+    best = next((c.effective for c in candidates if c.chosen), None)
+    for c in candidates:
+        noise = "too slow" if c.effective is None else _number(c.effective)
+        ratio = "" if c.effective is None or best is None else f"{c.effective / best:.3f}"
+        answers = f"{c.steps:,}" + (f"·{c.draws_per_step}" if c.method == "paper" else "")
+        gamma = "—" if c.gamma is None else f"{c.gamma:.3g}"
+        table.add_row(
+            "→" if c.chosen else "", c.method, str(c.blocks), gamma, f"{c.sampling_rate:g}", answers,
+            f"{c.seconds:.2g}", noise, ratio,
+        )  # fmt: skip
+    console.print(table)
+    if best is None:
+        console.print("[yellow]nothing is quick enough: allow more time.[/yellow]")
+
+
 def _show(result: Plan, console: Console) -> None:
     m = result.mechanism
     gamma = "constant weights" if m.blocks == 1 else f"γ = {m.concentration:.6g}" + ("" if m.gamma else " (γ*)")
@@ -77,12 +221,7 @@ def _show(result: Plan, console: Console) -> None:
         f"q = {m.sampling_rate:g}, T·K = {m.steps:,}·{m.draws_per_step}, C = {m.clip:g}"
         + (f", α = {m.alpha:g}" if m.alpha else "")
     )
-    console.print(f"adjacency: replace one record, n public. Budget: ε = {result.epsilon:g}, δ = {result.delta:g}")
-    if result.delta > 1 / m.n:
-        console.print("[yellow]δ > 1/n allows a mechanism that publishes whole records: choose it smaller.[/yellow]")
-    elif result.delta == 1 / m.n:
-        console.print("δ = 1/n is weak: an order of magnitude less is customary.")
-    console.print()
+    _budget(console, m.n, result.epsilon, result.delta)
     console.print(
         f"[bold]noise σ = {_number(result.sigma)}[/bold]  (σ·n_S/C = {_number(1 / m.signal(result.sigma))}, "
         f"by accountant '{result.accountant}'; no data was opened)\n"

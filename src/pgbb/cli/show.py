@@ -1,8 +1,9 @@
-"""`pgbb show`, `pgbb sample` and `pgbb verify`: what a reader does with a release. None of them opens data."""
+"""`pgbb show`, `sample`, `export` and `verify`: what a reader does with a release. None of them opens data."""
 
 import io
 import json
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -70,7 +71,7 @@ def sample_command(
     file: File,
     m: Annotated[int, typer.Option("--draws", "-m", help="Number of draws.")] = 2000,
     tau: Tau = None,
-    out: Annotated[Path | None, typer.Option(help="A .csv or .parquet file; without it CSV is printed.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A .csv, .parquet or .json file; without it CSV is printed.")] = None,
     seed: Annotated[int | None, typer.Option(help="For reproducible draws; no bearing on privacy.")] = None,
 ) -> None:
     """Draw from the posterior, as often as you like: draws cost no privacy.
@@ -78,21 +79,79 @@ def sample_command(
     Several levels give joint draws, in columns such as educ[0.9].
     Example: pgbb sample schooling.pgbb -m 2000 --tau .1,.9 --out draws.csv
     """
-    if out is not None and out.suffix.lower() not in (".csv", ".parquet"):
-        raise _validate.fail("--out", str(out), "a file that ends in .csv or .parquet")
-    frame = load(file).sample(m, tau=_parse_levels(tau), seed=seed)
-    if frame.columns.nlevels > 1:
-        frame.columns = [f"{name}[{level:g}]" for level, name in frame.columns]
+    if out is not None and out.suffix.lower() not in FORMATS:
+        raise _validate.fail("--out", str(out), "a file that ends in .csv, .parquet or .json")
+    release = load(file)
+    levels = _parse_levels(tau)
+    frame = _flat(release.sample(m, tau=levels, seed=seed))
     if out is None:
         typer.echo(frame.to_csv(index=False), nl=False)
         return
-    if out.suffix.lower() == ".csv":
-        write_whole(out, frame.to_csv(index=False).encode("utf-8"))
-    else:
-        buffer = io.BytesIO()
-        frame.to_parquet(buffer, index=False)
-        write_whole(out, buffer.getvalue())
+    write_whole(out, FORMATS[out.suffix.lower()](frame, release, levels))
     typer.echo(f"{len(frame):,} draws written to {out}")
+
+
+def export_command(
+    file: File,
+    kind: Annotated[str, typer.Option("--format", "-f", help="csv, parquet or json.")] = "csv",
+    m: Annotated[int, typer.Option("--draws", "-m", help="Number of draws.")] = 2000,
+    tau: Tau = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; default beside the release.")] = None,
+    seed: Annotated[int | None, typer.Option(help="For reproducible draws; no bearing on privacy.")] = None,
+) -> None:
+    """Write draws for other software, as `pgbb sample --out` does; of an interval of levels, at five unless you say.
+
+    JSON also holds model and certificate: {model, certificate, private, index, levels, names, draws: {column: […]}}.
+    Example: pgbb export schooling.pgbb --format parquet --draws 4000 --tau .1,.9
+    """
+    _validate.one_of("--format", kind, tuple(suffix[1:] for suffix in FORMATS))
+    target = file.with_suffix(f".{kind}") if out is None else out
+    if target.suffix.lower() != f".{kind}":
+        raise _validate.fail("--out", str(target), f"a file that ends in .{kind}, as --format says")
+    release = load(file)
+    if tau is None and release.model.index is not None and release.payload.kind != "transcript":
+        tau = ",".join(map(repr, release.grid(5)))
+    sample_command(file, m, tau, target, seed)
+
+
+def _flat(frame: Any) -> Any:
+    """Joint draws with columns such as educ[0.9]."""
+    if frame.columns.nlevels > 1:
+        frame.columns = [f"{name}[{level:g}]" for level, name in frame.columns]
+    return frame
+
+
+def _as_csv(frame: Any, release: Release, levels: list[float] | None) -> bytes:
+    text: str = frame.to_csv(index=False)
+    return text.encode("utf-8")
+
+
+def _as_parquet(frame: Any, release: Release, levels: list[float] | None) -> bytes:
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer, index=False)
+    return buffer.getvalue()
+
+
+def _as_json(frame: Any, release: Release, levels: list[float] | None) -> bytes:
+    if levels is None and release.model.index is not None:
+        levels = list(release.grid())
+    plain = {
+        "model": release.model.to_dict(),
+        "certificate": release.certificate.to_dict(),
+        "private": release.certificate.private,
+        "index": release.model.index_name,
+        "levels": levels,
+        "names": list(release.model.names),
+        "draws": {name: column.tolist() for name, column in frame.items()},
+    }
+    return json.dumps(plain, ensure_ascii=False, allow_nan=False).encode("utf-8")
+
+
+FORMATS: dict[str, Callable[[Any, Release, list[float] | None], bytes]] = {
+    ".csv": _as_csv,
+    ".parquet": _as_parquet,
+    ".json": _as_json,
+}
 
 
 def verify_command(

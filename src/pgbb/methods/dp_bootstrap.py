@@ -17,13 +17,13 @@ from scipy.special import ndtr, ndtri
 from pgbb import _validate
 from pgbb.accountant import Resampling, epsilon, gdp_mu, noise_scale
 from pgbb.errors import InvalidValue, NotCertifiable, PgbbWarning
-from pgbb.methods.request import Request, prepared
+from pgbb.methods.request import Planned, Request, prepared
 from pgbb.models import Mean, Model, Problem, QuantileRegression
 from pgbb.payload import Payload, summary_of
 from pgbb.release import Release
 from pgbb.schema import Schema
 
-__all__ = ["Settings", "deconvolve", "interval", "run"]
+__all__ = ["Settings", "deconvolve", "interval", "plan", "run"]
 
 Floats = NDArray[np.float64]
 CALIBRATIONS = ("proved", "asymptotic")
@@ -146,29 +146,47 @@ def deconvolve(values: Floats, noise: float, centre: float, spread: float) -> tu
     return grid, density(minimize(objective, np.zeros(basis.shape[1]), jac=True, method="BFGS").x)
 
 
+def _target(request: Request, settings: Settings, problems: list[Problem], n: int) -> Resampling:
+    """What is asked of n records."""
+    from pgbb.private.refits import mean_sensitivity, refit_sensitivity
+
+    if isinstance(request.model, Mean):
+        bounds = request.schema[request.model.column].bounds  # type: ignore[union-attr]
+        return Resampling(n, settings.replicates, mean_sensitivity(bounds, n))
+    clip = _clip(problems, settings)
+    sensitivity = max(refit_sensitivity(p, n, settings.penalty, clip) for p in problems)
+    return Resampling(n, settings.replicates * len(problems), sensitivity)
+
+
+def plan(request: Request, settings: Settings, n: int) -> Planned:
+    """What will be asked of n records, and at which noise."""
+    problems, _ = _problems(request.model, request.schema)
+    _clip(problems, settings)
+    return _calibrate(request, settings, _target(request, settings, problems, n))
+
+
 def run(request: Request, settings: Settings) -> Release:
     """Fit by DP-Bootstrap; several quantile levels are refitted on resamples of their own, all under one budget."""
     from pgbb.private.loading import records_for
-    from pgbb.private.refits import mean_sensitivity, noisy_means, noisy_refits, refit_sensitivity
+    from pgbb.private.refits import noisy_means, noisy_refits
     from pgbb.private.sampling import Randomness
 
     problems, levels = _problems(request.model, request.schema)
     first = problems[0]
-    clip = _clip(problems, settings)
+    _clip(problems, settings)
     records = records_for(request.data, first, request.schema, request.weights)
     request.advise(records.n)
+    target = _target(request, settings, problems, records.n)
+    planned = _calibrate(request, settings, target)
+    sigma, notes = planned.sigma, list(planned.notes)
     randomness = Randomness.create(request.insecure_seed)
+    request.begin(planned)
     if isinstance(request.model, Mean):
         bounds = request.schema[request.model.column].bounds  # type: ignore[union-attr]
-        target = Resampling(records.n, settings.replicates, mean_sensitivity(bounds, records.n))
-        sigma, claim, notes = _calibrate(request, settings, target)
         estimates = noisy_means(records, bounds, target, sigma, randomness)[None]
         draws = _deconvolved_draws(estimates[0], sigma, settings, randomness.public)[None]
         notes.insert(0, DECONVOLVED)
     else:
-        sensitivity = max(refit_sensitivity(p, records.n, settings.penalty, clip) for p in problems)
-        target = Resampling(records.n, settings.replicates * len(problems), sensitivity)
-        sigma, claim, notes = _calibrate(request, settings, target)
         estimates = noisy_refits(
             records, problems, target, sigma, randomness, penalty=settings.penalty, progress=request.progress
         )
@@ -183,7 +201,7 @@ def run(request: Request, settings: Settings) -> Release:
     return Release(
         model=summary_of(prepared(request.model, request.schema)),
         schema=request.schema.to_dict(),
-        certificate=request.certify(target, sigma, randomness.source, notes, claim),
+        certificate=request.certify(target, sigma, randomness.source, notes, planned.claim),
         payload=Payload(
             kind="draws",
             settings={"index_values": levels},
@@ -227,12 +245,12 @@ def _clip(problems: list[Problem], settings: Settings) -> float | None:
     )
 
 
-def _calibrate(request: Request, settings: Settings, target: Resampling) -> tuple[float, float | None, list[str]]:
-    """σ, the ε to claim (None for the one asked for), and what to say about it."""
+def _calibrate(request: Request, settings: Settings, target: Resampling) -> Planned:
+    """The noise, the ε to claim, and what to say about it."""
     if request.non_private:
-        return 0.0, None, []
+        return Planned(target, 0.0)
     if settings.calibration == "proved":
-        return noise_scale(target, request.epsilon, request.delta, request.accountant), None, []
+        return Planned(target, noise_scale(target, request.epsilon, request.delta, request.accountant))
     mu = gdp_mu(request.epsilon, request.delta)
     sigma = math.sqrt((2 - 2 / math.e) * target.replicates) * target.sensitivity / mu
     claim = epsilon(target, sigma, request.delta, request.accountant)
@@ -246,7 +264,7 @@ def _calibrate(request: Request, settings: Settings, target: Resampling) -> tupl
         f"number of replicates ({target.replicates}); what is proved, and claimed, is ε = {claim:.4g}."
     )
     warnings.warn(f"{text} Take calibration='proved' to meet the ε you asked for.", PgbbWarning, stacklevel=4)
-    return sigma, claim, [text]
+    return Planned(target, sigma, claim, (text,))
 
 
 # Draws whose central interval is that of the method ------------------------------------------------------------------

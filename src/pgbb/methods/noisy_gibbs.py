@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb import _validate
-from pgbb.accountant import Composition, Mechanism, compose, noise_scale
+from pgbb.accountant import Resampling, compose, noise_scale
 from pgbb.accountant import epsilon as certified_epsilon
 from pgbb.accountant.gaussian import gaussian_noise_scale
 from pgbb.errors import InvalidValue, PgbbWarning
 from pgbb.methods import _gibbs
 from pgbb.methods.ess import effective_sample_size
-from pgbb.methods.request import Request, prepared
+from pgbb.methods.request import Planned, Request, prepared
 from pgbb.models import HuberRegression, Mean, Problem
 from pgbb.payload import Payload, summary_of
 from pgbb.release import Release
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Settings", "run"]
+__all__ = ["Settings", "plan", "run"]
 
 SMALLEST_ESS = 100.0
 """Below this many effective draws a chain's intervals are marked."""
@@ -93,10 +93,8 @@ class Settings:
         return slice(int(self.burn_in * iterations), None, thin)
 
 
-def _plan(
-    request: Request, settings: Settings, moments: Sequence["Moment"], n: int
-) -> tuple[Mechanism | Composition, float, float | None, list[str]]:
-    """What is released at which noise: the description, σ, the ε to claim (None: as requested), and notes.
+def _calibrated(request: Request, settings: Settings, moments: Sequence["Moment"], n: int) -> Planned:
+    """What is released at which noise.
 
     Analytic noise has scale C_i/share_i, so that the multiplier of a release is proportional to its share.
     """
@@ -110,21 +108,21 @@ def _plan(
     members = [m.describe(n) for m in moments]
     target = compose(members, scales=[v / noises[0] for v in noises]) if len(members) > 1 else members[0]
     if request.non_private:
-        return target, 0.0, None, []
+        return Planned(target, 0.0)
     if not classical:
-        return target, noise_scale(target, request.epsilon, request.delta, request.accountant), None, []
+        return Planned(target, noise_scale(target, request.epsilon, request.delta, request.accountant))
     sigma = noises[0] / n
     spent = certified_epsilon(target, sigma, request.delta, request.accountant)
-    notes = [f"Classical Gaussian noise for a nominal ε = {request.epsilon:g}; it amounts to ε = {spent:.4g}."]
+    notes = (f"Classical Gaussian noise for a nominal ε = {request.epsilon:g}; it amounts to ε = {spent:.4g}.",)
     if spent <= request.epsilon:
-        return target, sigma, None, notes
+        return Planned(target, sigma, None, notes)
     warnings.warn(
         f"noise = 'classical' at epsilon = {request.epsilon:g} amounts to ε = {spent:.4g}, which is what the "
         "certificate claims. Use noise='analytic' to keep the budget.",
         PgbbWarning,
         stacklevel=4,
     )
-    return target, sigma, spent, notes
+    return Planned(target, sigma, spent, notes)
 
 
 def _classical(clips: Sequence[float], shares: Sequence[float], epsilon: float, delta: float) -> list[float]:
@@ -201,16 +199,8 @@ def _questions(
     return [Moment("products", p, bound), Moment("second", p), Moment("fourth", p)], problem.shift, notes
 
 
-def run(request: Request, settings: Settings) -> Release:
-    """Fit by NoisyGibbs: one noisy sum (three for a regression), and a sampler that accounts for the noise.
-
-    The interval carries sampling and privacy noise, as far as the working
-    likelihood holds. Fewer than 100 effective draws are noted and warned about.
-    """
-    from pgbb.private.loading import records_for
-    from pgbb.private.moments import noisy_sums
-    from pgbb.private.sampling import Randomness
-
+def _served(request: Request) -> Mean | HuberRegression:
+    """The model, if this method serves it."""
     model = request.model
     if not isinstance(model, Mean | HuberRegression):
         raise InvalidValue(
@@ -222,13 +212,37 @@ def run(request: Request, settings: Settings) -> Release:
             f"weights = {request.weights!r} is not allowed with method = 'noisy_gibbs': its likelihood counts every "
             "record once. Leave the weights out, or take another method."
         )
+    return model
+
+
+def plan(request: Request, settings: Settings, n: int) -> Planned:
+    """What will be asked of n records, and at which noise."""
+    model = _served(request)
+    moments, _, _ = _questions(model, prepared(model, request.schema), request, settings)
+    return _calibrated(request, settings, moments, n)
+
+
+def run(request: Request, settings: Settings) -> Release:
+    """Fit by NoisyGibbs: one noisy sum (three for a regression), and a sampler that accounts for the noise.
+
+    The interval carries sampling and privacy noise, as far as the working
+    likelihood holds. Fewer than 100 effective draws are noted and warned about.
+    """
+    from pgbb.private.loading import records_for
+    from pgbb.private.moments import noisy_sums
+    from pgbb.private.sampling import Randomness
+
+    model = _served(request)
     problem = prepared(model, request.schema)
     moments, shift, notes = _questions(model, problem, request, settings)
     records = records_for(request.data, problem, request.schema)
     n = records.n
     request.advise(n)
-    target, sigma, claim, more = _plan(request, settings, moments, n)
+    planned = _calibrated(request, settings, moments, n)
+    target, sigma = planned.mechanism, planned.sigma
+    assert not isinstance(target, Resampling)
     randomness = Randomness.create(request.insecure_seed)
+    request.begin(planned)
     sums = noisy_sums(records, moments, target, sigma, randomness, shift=shift)
     del records  # all that follows is post-processing
     (total, noise), rng, extra = sums[0], randomness.public, {}
@@ -253,7 +267,7 @@ def run(request: Request, settings: Settings) -> Release:
     if request.progress is not None:
         request.progress(iterations, iterations)
     sizes = effective_sample_size(measured)
-    notes += more
+    notes += planned.notes
     smallest = float(np.min(sizes))
     if smallest < SMALLEST_ESS:
         text = f"Too few effective draws ({smallest:.0f} in the worst coefficient): do not trust the intervals."
@@ -262,7 +276,7 @@ def run(request: Request, settings: Settings) -> Release:
     return Release(
         model=summary_of(problem),
         schema=request.schema.to_dict(),
-        certificate=request.certify(target, sigma, randomness.source, notes, epsilon=claim),
+        certificate=request.certify(target, sigma, randomness.source, notes, epsilon=planned.claim),
         payload=Payload(kind="draws", settings={"index_values": None}, tensors={"draws": draws.astype(np.float32)}),
         diagnostics={"method": "noisy_gibbs", "effective_sample_size": [sizes.tolist()], **extra},
     )

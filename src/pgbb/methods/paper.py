@@ -8,13 +8,13 @@ import numpy as np
 from pgbb import _validate
 from pgbb.accountant import Mechanism, noise_scale
 from pgbb.errors import InvalidValue
-from pgbb.methods.request import Request, prepared
+from pgbb.methods.request import Planned, Request, prepared
 from pgbb.models import Problem
 from pgbb.payload import Payload, summary_of
 from pgbb.release import Release
 from pgbb.schema import Schema
 
-__all__ = ["Settings", "run"]
+__all__ = ["Settings", "plan", "run"]
 
 PARTIAL = (
     "Intervals are those of the printed algorithm: they carry only part of the privacy noise, and can be too narrow."
@@ -82,6 +82,14 @@ class Settings:
         )
 
 
+def plan(request: Request, settings: Settings, n: int) -> Planned:
+    """What will be asked of n records, and at which noise."""
+    mechanism = settings.describe(n, prepared(request.model, request.schema).clip)
+    if request.non_private:
+        return Planned(mechanism, 0.0)
+    return Planned(mechanism, noise_scale(mechanism, request.epsilon, request.delta, request.accountant))
+
+
 def run(request: Request, settings: Settings) -> Release:
     """Train the generator under the budget and pack it."""
     from pgbb import training  # JAX is needed from here on
@@ -93,9 +101,8 @@ def run(request: Request, settings: Settings) -> Release:
     records = records_for(request.data, problem, request.schema, request.weights)
     request.advise(records.n)
     mechanism = settings.describe(records.n, problem.clip)
-    sigma = 0.0
-    if not request.non_private:
-        sigma = noise_scale(mechanism, request.epsilon, request.delta, request.accountant)
+    planned = plan(request, settings, records.n)
+    sigma = planned.sigma
     randomness = Randomness.create(request.insecure_seed)
     public_part, extra_blocks = None, 0
     if settings.pseudo is not None:
@@ -104,6 +111,7 @@ def run(request: Request, settings: Settings) -> Release:
         records, problem, mechanism, sigma, randomness, pseudo_blocks=extra_blocks, reshuffle=settings.reshuffle,
         consume=True,
     )  # fmt: skip
+    request.begin(planned)
     trained = training.train(
         session,
         training.Settings(

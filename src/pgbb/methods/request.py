@@ -7,19 +7,43 @@ from functools import lru_cache
 from typing import Any
 
 from pgbb import _validate
-from pgbb.accountant import ACCOUNTANTS
+from pgbb.accountant import ACCOUNTANTS, Composition, Mechanism, Resampling
 from pgbb.accountant.calibrate import Accountant
 from pgbb.certificate import Certificate
-from pgbb.errors import PgbbWarning
+from pgbb.errors import InvalidValue, PgbbWarning
 from pgbb.models import Custom, Model, Problem
 from pgbb.schema import Schema
 
-__all__ = ["Request", "prepared"]
+__all__ = ["Planned", "Request", "Spend", "prepared"]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a method will ask of n records and at which noise: public, and known before any record is read.
+
+    Attributes:
+      mechanism, sigma: what is run.
+      claim: the ε to certify, where it is not the one asked for.
+      notes: what a reader should know about the calibration.
+    """
+
+    mechanism: Mechanism | Composition | Resampling
+    sigma: float
+    claim: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+Spend = Callable[[Planned], None]
+"""Called once, right before the first answer; raises where the answers are not paid for."""
 
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """The arguments of `pgbb.fit` that mean the same for every method; validated here, once."""
+    """The arguments of `pgbb.fit` that mean the same for every method; validated here, once.
+
+    `declared_n` and `spend` come from a ledger: the number of records that it was told, and what to call before the
+    first answer.
+    """
 
     model: Model
     data: Any
@@ -32,6 +56,8 @@ class Request:
     insecure_seed: int | None = None
     non_private: bool = False
     progress: Callable[[int, int], None] | None = None
+    declared_n: int | None = None
+    spend: Spend | None = None
 
     def __post_init__(self) -> None:
         def store(name: str, value: Any) -> None:
@@ -54,7 +80,12 @@ class Request:
             _validate.integer("insecure_seed", self.insecure_seed, low=0)
 
     def advise(self, n: int) -> None:
-        """Warn where δ would allow publishing whole records; n is public."""
+        """Warn where δ would allow publishing whole records, and refuse another n than was declared; n is public."""
+        if self.declared_n is not None and n != self.declared_n:
+            raise InvalidValue(
+                f"{n:,} records were loaded, but the ledger has n = {self.declared_n:,} for this data set. Nothing was "
+                "asked. Name the data set that these records are, or declare them under a name of their own."
+            )
         if self.delta > 1 / n and not self.non_private:
             warnings.warn(
                 f"delta = {self.delta:g} exceeds 1/n = {1 / n:.3g}: it would allow publishing whole records. "
@@ -62,6 +93,11 @@ class Request:
                 PgbbWarning,
                 stacklevel=4,
             )
+
+    def begin(self, planned: Planned) -> None:
+        """To be called right before the first answer: with a ledger, this puts on disk that answers follow."""
+        if self.spend is not None:
+            self.spend(planned)
 
     def certify(
         self, mechanism: Any, sigma: float, randomness: str, notes: Sequence[str], epsilon: float | None = None

@@ -16,13 +16,13 @@ from pgbb import _validate
 from pgbb.accountant import Mechanism, compose, noise_scale
 from pgbb.errors import PgbbWarning
 from pgbb.methods.ess import effective_sample_size
-from pgbb.methods.request import Request, prepared
+from pgbb.methods.request import Planned, Request, prepared
 from pgbb.models import Model, Problem, QuantileRegression
 from pgbb.payload import Payload, summary_of
 from pgbb.release import Release
 from pgbb.schema import Schema
 
-__all__ = ["Settings", "run"]
+__all__ = ["Settings", "plan", "run"]
 
 SMALLEST_ESS = 100.0
 """Below this many effective draws a chain's intervals are marked."""
@@ -101,6 +101,23 @@ def _problems(model: Model, schema: Schema) -> tuple[list[Problem], list[float] 
     return [prepared(model, schema)], None
 
 
+def _mechanisms(problems: list[Problem], settings: Settings, n: int) -> list[Mechanism]:
+    """One a chain."""
+    return [
+        Mechanism(n=n, blocks=1, sampling_rate=settings.sampling_rate, steps=settings.steps, clip=p.clip)
+        for p in problems
+    ]
+
+
+def plan(request: Request, settings: Settings, n: int) -> Planned:
+    """What will be asked of n records, and at which noise; several chains have one noise multiplier."""
+    members = _mechanisms(_problems(request.model, request.schema)[0], settings, n)
+    target = members[0] if len(members) == 1 else compose(members, scales=[m.clip for m in members])
+    if request.non_private:
+        return Planned(target, 0.0)
+    return Planned(target, noise_scale(target, request.epsilon, request.delta, request.accountant))
+
+
 def run(request: Request, settings: Settings) -> Release:
     """Fit by DP-SGLD; several quantile levels share one budget, composed before anything is spent.
 
@@ -118,20 +135,17 @@ def run(request: Request, settings: Settings) -> Release:
     problems, levels = _problems(request.model, request.schema)
     records = records_for(request.data, problems[0], request.schema, request.weights)
     request.advise(records.n)
-    mechanisms = [
-        Mechanism(n=records.n, blocks=1, sampling_rate=settings.sampling_rate, steps=settings.steps, clip=p.clip)
-        for p in problems
-    ]
-    target = mechanisms[0] if len(mechanisms) == 1 else compose(mechanisms, scales=[m.clip for m in mechanisms])
-    sigma = 0.0
-    if not request.non_private:
-        sigma = noise_scale(target, request.epsilon, request.delta, request.accountant)
+    mechanisms = _mechanisms(problems, settings, records.n)
+    planned = plan(request, settings, records.n)
+    target, sigma = planned.mechanism, planned.sigma
     randomness = Randomness.create(request.insecure_seed)
     first = int(settings.burn_in * settings.steps)
     chains, sizes = [], []
     for i, (problem, mechanism) in enumerate(zip(problems, mechanisms, strict=True)):
         noise = sigma if len(mechanisms) == 1 else sigma * mechanism.clip
         session = Session(records, problem, mechanism, noise, randomness, consume=i == len(problems) - 1)
+        if i == 0:
+            request.begin(planned)
         key = jax.random.key(int(randomness.public.integers(2**63)))
         state = (jnp.asarray(problem.center, jnp.float32), key)
         draws = []

@@ -39,8 +39,8 @@ _CELLS = 2**20  # numbers of one chunk of rows; bounds memory, not results
 _BLOCK, _BITS = 2**10, 20  # whole numbers of at most 20 bits, 2¹⁰ of them, add up in 32 bits without rounding
 
 
-@partial(jax.jit, static_argnames=("statistic", "width"))
-def _partial_sums(statistic: Statistic, width: int, rows: Any, parameters: Any) -> Any:
+@partial(jax.jit, static_argnames=("statistic", "width", "power"))
+def _partial_sums(statistic: Statistic, width: int, power: int, rows: Any, parameters: Any) -> Any:
     """Sums over blocks of the clipped rows in whole units of 2⁻²⁰, rounded toward zero: (chunks, blocks, m).
 
     Sums of floating-point numbers are rounded differently when one record is
@@ -53,7 +53,9 @@ def _partial_sums(statistic: Statistic, width: int, rows: Any, parameters: Any) 
         values = values.reshape(values.shape[0], -1)
         norm = jnp.sqrt(jnp.sum(values**2, axis=1))
         limit = 1 - _SAFETY - values.shape[1] * 2.0**-24
-        weight = jnp.where(jnp.isfinite(norm), packed[:, width + 1] * limit / jnp.maximum(norm, 1.0), 0.0)
+        survey = packed[:, width + 1]
+        counts = jnp.isfinite(norm) & (survey > 0)
+        weight = jnp.where(counts, survey**power * limit / jnp.maximum(norm, 1.0), 0.0)
         rows = jnp.where(jnp.isfinite(norm)[:, None], values, 0.0) * weight[:, None]
         whole = jnp.trunc(rows * 2.0**_BITS).astype(jnp.int32)
         return jnp.sum(whole.reshape(-1, _BLOCK, whole.shape[1]), axis=1)
@@ -61,10 +63,10 @@ def _partial_sums(statistic: Statistic, width: int, rows: Any, parameters: Any) 
     return jax.lax.map(chunk, rows)
 
 
-def mean_of(statistic: Statistic, rows: Any, parameters: Sequence[Any]) -> Floats:
-    """The mean over packed rows of the statistic clipped to norm 1, without noise; the survey weight multiplies.
+def mean_of(statistic: Statistic, rows: Any, parameters: Sequence[Any], power: int = 1) -> Floats:
+    """The mean over packed rows of the statistic clipped to norm 1 times the survey weight to a power, without noise.
 
-    A row that is not finite counts as zero. The sum is that of whole numbers, without rounding.
+    A row that is not finite, or of weight zero, counts as zero. The sum is that of whole numbers, without rounding.
     """
     n, width = rows.shape[0], rows.shape[1] - 3
     given = tuple(jnp.asarray(p, jnp.float32) for p in parameters)
@@ -73,11 +75,11 @@ def mean_of(statistic: Statistic, rows: Any, parameters: Sequence[Any]) -> Float
     whole = n // size * size
     result = np.zeros(int(np.prod(one.shape[1:])), dtype=np.int64)
     if whole:
-        total = np.asarray(_partial_sums(statistic, width, rows[:whole].reshape(-1, size, rows.shape[1]), given))
+        total = np.asarray(_partial_sums(statistic, width, power, rows[:whole].reshape(-1, size, rows.shape[1]), given))
         result += total.astype(np.int64).sum(axis=(0, 1))
     if whole < n:
         filled = jnp.pad(rows[whole:], ((0, (whole - n) % _BLOCK), (0, 0)))  # rows of weight zero
-        rest = np.asarray(_partial_sums(statistic, width, filled[None], given))
+        rest = np.asarray(_partial_sums(statistic, width, power, filled[None], given))
         result += rest.astype(np.int64).sum(axis=(0, 1))
     return result / (2.0**_BITS * n)
 
@@ -112,6 +114,7 @@ class Sums:
         self._left = {name: m.answers for name, m in zip(names, plan.mechanisms, strict=True)}
         self._noise = {name: sigma * scale for name, scale in zip(names, plan.scales, strict=True)}
         self._random, self._rows = randomness.secret, place(records, shift, None, consume=consume).rows
+        self.n = records.n
         self.asked: list[str] = []
         self._progress, self._answers = progress, sum(self._left.values())
 
@@ -123,13 +126,17 @@ class Sums:
         """Standard deviation of the noise on each number of a stage's answers; public."""
         return self._noise[stage]
 
-    def ask(self, stage: str, statistic: Statistic, *parameters: Any) -> tuple[Floats, float]:
-        """One noisy mean, flattened, and the standard deviation of its noise on each number."""
+    def ask(self, stage: str, statistic: Statistic, *parameters: Any, power: int = 1) -> tuple[Floats, float]:
+        """One noisy mean, flattened, and the standard deviation of its noise on each number.
+
+        Survey weights, in [0, 1], multiply: to the power 2 for the variance of
+        a weighted score, and 0 where only the bulk of the records matters.
+        """
         if self._left.get(stage, 0) == 0:
             raise PgbbError(f"stage {stage!r} has given all its answers; another would not be covered.")
         self._left[stage] -= 1
         self.asked.append(stage)
-        exact, noise = mean_of(statistic, self._rows, parameters), self._noise[stage]
+        exact, noise = mean_of(statistic, self._rows, parameters, power), self._noise[stage]
         if self._progress is not None:
             self._progress(len(self.asked), self._answers)
         return exact + noise * self._random.standard_normal(exact.shape), noise

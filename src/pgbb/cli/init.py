@@ -1,0 +1,174 @@
+"""`pgbb init`: a schema template from the header of a data file: names and stored types, no value of any record."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pgbb.errors import InvalidValue, PgbbError
+
+Types = dict[str, str]  # column -> "number", "flag", "text" or "", which is unknown
+
+HEAD = """\
+# Schema of {data}, made by pgbb init from its header{types}. No value was read. Every line needs an answer.
+#
+# Fill each blank from public knowledge: a codebook, a questionnaire, the law, common sense. Never from the records,
+# because what you write here is published with the result and is outside the privacy guarantee. Do not look at the
+# smallest and largest value in the file: choose bounds that would be right for any data of this kind.
+#
+#   educ   = {{ range = [0, 20] }}                   a number; values outside are clamped. Narrower is more precise.
+#   union  = "flag"                                0 and 1, or false and true
+#   region = {{ levels = ["north", "south"] }}       categories; the first is the base, others count as missing
+#
+# Delete the lines of columns that no formula will use. The file is refused until no blank is left.
+
+[columns]
+"""
+BLANKS = {
+    "number": "{ range = [] }",
+    "flag": '"flag"',
+    "text": "{ levels = [] }",
+    "": '""',
+}
+HINTS = {
+    "number": 'lowest and highest possible value; or "flag" if 0 and 1; or { levels = [] } if numbers are codes',
+    "flag": "stored as true and false",
+    "text": "all categories that can occur, the base first",
+    "": '{ range = [low, high] }, "flag" or { levels = ["base", "other"] }',
+}
+
+
+def init_command(
+    data: Annotated[Path, typer.Argument(help="Records: a .csv, .parquet or .dta file.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Template to write (.toml); never replaces a file.")] = Path(
+        "schema.toml"
+    ),
+) -> None:
+    """Write a schema template with a line for each column, to be filled in from public knowledge.
+
+    It reads column names and the types that the file declares, and no value: of a .csv file, the names alone.
+    Example: pgbb init survey.csv --out survey.toml
+    """
+    from pgbb.release import write_whole
+
+    if out.suffix.lower() != ".toml":
+        raise InvalidValue(f"--out = {str(out)!r} is not allowed: it must be a file name that ends in .toml.")
+    if out.exists():
+        raise InvalidValue(
+            f"--out = {str(out)!r} exists, and may hold declarations that somebody wrote. Choose another name, or "
+            "move it away."
+        )
+    types = header(data)
+    write_whole(out, template(data.name, types).encode("utf-8"))
+    blanks = sum(kind != "flag" for kind in types.values())
+    typer.echo(f"{len(types)} columns, {blanks} blanks to fill: {out}")
+
+
+def header(path: Path) -> Types:
+    """The columns of a data file with their stored types; an error where names are missing, repeated or not names."""
+    readers: dict[str, Callable[[Path], list[tuple[Any, str]]]] = {".csv": _csv, ".parquet": _parquet, ".dta": _stata}
+    if path.suffix.lower() not in readers:
+        raise InvalidValue(f"data file {str(path)!r} has an unknown ending; it must be .csv, .parquet or .dta.")
+    if not path.is_file():
+        raise InvalidValue(f"data file {str(path)!r} does not exist or is not a file. Check the path.")
+    try:
+        columns = readers[path.suffix.lower()](path)
+    except Exception:  # a reader's message may quote records
+        raise PgbbError(
+            f"data file {str(path)!r} cannot be read as {path.suffix[1:].lower()}: it is empty, damaged or of another "
+            "format."
+        ) from None
+    return _checked(path, columns)
+
+
+def _checked(path: Path, columns: list[tuple[Any, str]]) -> Types:
+    """The columns, if every one has a name of its own. Messages give places, not texts that may be values."""
+    names = [name if isinstance(name, str) else "" for name, _ in columns]
+    if not names:
+        raise InvalidValue(f"data file {str(path)!r} has no columns.")
+    unnamed = [i + 1 for i, name in enumerate(names) if not name.strip()]
+    if unnamed:
+        raise InvalidValue(
+            f"data file {str(path)!r} has {_places(unnamed)} without a name. Give every column a name in the first "
+            "line; a name left blank is often a row number, which should be left out."
+        )
+    numeric = [i + 1 for i, name in enumerate(names) if _is_number(name)]
+    if numeric:
+        raise InvalidValue(
+            f"data file {str(path)!r} has {_places(numeric)} named by a number: the first line seems to be a record, "
+            "not a header. Put a line of column names first."
+        )
+    spaced = [i + 1 for i, name in enumerate(names) if name != name.strip()]
+    if spaced:
+        raise InvalidValue(f"data file {str(path)!r} has {_places(spaced)} with spaces at the ends of the name.")
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise InvalidValue(
+            f"data file {str(path)!r} has more than one column named {repeated[0]!r}. Rename one: a schema, and a "
+            "formula, must know which is meant."
+        )
+    return {name: kind for name, (_, kind) in zip(names, columns, strict=True)}
+
+
+def template(name: str, types: Types) -> str:
+    """The text of the template: a blank and a hint for each column.
+
+    >>> print(template("d.csv", {"educ": "number"}).splitlines()[-1])
+    educ = { range = [] }  # lowest and highest possible value; or "flag" if 0 and 1; or { levels = [] } if numbers ...
+    """
+    keys = {column: _key(column) for column in types}
+    known = " and declared types" if any(types.values()) else ""
+    lines = [f"{keys[column]} = {BLANKS[kind]}  # {HINTS[kind]}" for column, kind in types.items()]
+    return HEAD.format(data=json.dumps(name, ensure_ascii=False), types=known) + "\n".join(lines) + "\n"
+
+
+def _key(name: str) -> str:
+    bare = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
+    return name if bare else json.dumps(name, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _places(at: list[int]) -> str:
+    shown = ", ".join(map(str, at[:5])) + (", …" if len(at) > 5 else "")
+    return f"column {shown}" if len(at) == 1 else f"columns {shown}"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _csv(path: Path) -> list[tuple[Any, str]]:
+    with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
+        return [(name, "") for name in next(csv.reader(file))]
+
+
+def _parquet(path: Path) -> list[tuple[Any, str]]:
+    from pyarrow import parquet, types
+
+    def kind(stored: Any) -> str:
+        if types.is_boolean(stored):
+            return "flag"
+        if types.is_integer(stored) or types.is_floating(stored) or types.is_decimal(stored):
+            return "number"
+        return "text" if types.is_string(stored) or types.is_large_string(stored) or types.is_dictionary(stored) else ""
+
+    schema = parquet.read_schema(path)
+    index = {name for name in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)}
+    return [(field.name, kind(field.type)) for field in schema if field.name not in index]
+
+
+def _stata(path: Path) -> list[tuple[Any, str]]:
+    import pandas as pd
+
+    with pd.read_stata(path, iterator=True) as reader:
+        names = list(reader.variable_labels())
+        formats = getattr(reader, "_fmtlist", None) or [""] * len(names)
+    dates = ("%t", "%-t", "%d", "%-d")
+    kinds = ("text" if f.endswith("s") else "" if not f or f.startswith(dates) else "number" for f in formats)
+    return list(zip(names, kinds, strict=True))

@@ -1,0 +1,134 @@
+"""`pgbb ledger set`, `show` and `history`: a custodian's budgets. None of them opens data."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from pgbb.ledger import Dataset, Entry, Ledger, LedgerError
+
+ledger_app = typer.Typer(name="ledger", help="Budgets of data sets, and what was released.", no_args_is_help=True)
+
+File = Annotated[Path, typer.Argument(help="The ledger, such as ledger.db.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+
+
+@ledger_app.command("set")
+def set_command(
+    file: File,
+    name: Annotated[str, typer.Argument(help="The name that you give the records.")],
+    n: Annotated[int, typer.Option("--n", help="Number of records, which is public.")],
+    epsilon: Annotated[float, typer.Option("--epsilon", "-e", help="ε of all releases together.")],
+    delta: Annotated[float, typer.Option("--delta", "-d", help="δ of all releases together, well below 1/n.")],
+    group_size: Annotated[int, typer.Option(help="The most records one person may have.")] = 1,
+    change: Annotated[bool, typer.Option("--change", help="Give a declared data set another budget.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Declare a data set and its total budget; makes the ledger if there is none.
+
+    What was spent stays spent, whatever is set afterwards.
+    Example: pgbb ledger set ledger.db census --n 10000 --epsilon 2 --delta 1e-6
+    """
+    found = Ledger(file).set(name, n=n, epsilon=epsilon, delta=delta, group_size=group_size, change=change)
+    if as_json:
+        _print(found.to_dict())
+        return
+    console = Console(highlight=False)
+    console.print(_budget(found), markup=False)
+    if delta > 1 / n:
+        console.print(f"warning: δ > 1/n = {1 / n:.3g} allows publishing whole records: choose it smaller.")
+
+
+@ledger_app.command("show")
+def show_ledger(file: File, name: Annotated[str | None, typer.Argument()] = None, as_json: Json = False) -> None:
+    """Print the budget of each data set, what is taken of it, and what is left.
+
+    A fit whose process is gone counts as spent if it had begun to answer, and not at all otherwise.
+    Example: pgbb ledger show ledger.db
+    """
+    ledger = Ledger(file)
+    found = _chosen(ledger, name)
+    events, digest = ledger.seal()
+    if as_json:
+        _print({"datasets": [d.to_dict() for d in found], "events": events, "digest": digest})
+        return
+    console = Console(highlight=False)
+    heads = ["data set", "n", "ε", "δ", "taken", "left: ε", "at δ", "settled", "spent", "open"]
+    table = Table(box=None, pad_edge=False)
+    for head in heads:
+        table.add_column(head, justify="left" if head == "data set" else "right", overflow="fold")
+    for d in found:
+        states = [e.state for e in d.entries]
+        table.add_row(
+            escape(d.name), f"{d.n:,}", f"{d.budget.epsilon:g}", f"{d.budget.delta:g}", f"{d.share:.1%}",
+            f"{d.left:.3g}", f"{d.budget.record[1]:.3g}", str(states.count("settled")), str(states.count("spent")),
+            str(sum(e.open for e in d.entries)),
+        )  # fmt: skip
+    console.print(table)
+    console.print("\nleft: the largest ε of one more release by the default method, for one record")
+    for d in found:
+        for e in d.entries:
+            if e.state == "spent":
+                console.print(f"note: {d.name}, release {e.number}: spent without a release; {e.reason}", markup=False)
+            elif e.open:
+                console.print(
+                    f"note: {d.name}, release {e.number}: {e.state} since {e.reserved}, process {e.owner.pid} on "
+                    f"{e.owner.host}",
+                    markup=False,
+                )
+    console.print(f"{events} events, digest {digest[:16]}")
+
+
+@ledger_app.command("history")
+def history_command(file: File, name: Annotated[str | None, typer.Argument()] = None, as_json: Json = False) -> None:
+    """Print every release and every attempt at one, oldest first.
+
+    The hash is that of certificate.json in the release file.
+    Example: pgbb ledger history ledger.db census
+    """
+    found = _chosen(Ledger(file), name)
+    entries = sorted((e for d in found for e in d.entries), key=lambda e: e.number)
+    if as_json:
+        _print({"entries": [e.to_dict() for e in entries]})
+        return
+    budgets = {d.name: d for d in found}
+    table = Table(box=None, pad_edge=False)
+    for head in ("no.", "reserved (UTC)", "data set", "method", "ε", "δ", "taken", "state", "certificate, or why"):
+        table.add_column(head, justify="right" if head in ("no.", "ε", "δ", "taken") else "left", overflow="fold")
+    for e in entries:
+        table.add_row(
+            str(e.number), e.reserved[:19].replace("T", " "), escape(e.dataset), escape(e.method), f"{e.epsilon:g}",
+            f"{e.delta:g}", _share(budgets[e.dataset], e), e.state, e.certificate[:16] if e.certificate else e.reason,
+        )  # fmt: skip
+    console = Console(highlight=False)
+    console.print(table if entries else "no release yet")
+
+
+def _chosen(ledger: Ledger, name: str | None) -> list[Dataset]:
+    return list(ledger.datasets().values()) if name is None else [ledger.dataset(name)]
+
+
+def _share(known: Dataset, entry: Entry) -> str:
+    if not entry.counts:
+        return "–"
+    limit = known.budget.limit
+    return f"{max(entry.charge.square / limit.square, entry.charge.failure / limit.failure):.1%}"
+
+
+def _budget(found: Dataset) -> str:
+    person = "" if found.budget.group_size == 1 else f" for a person with up to {found.budget.group_size} records"
+    return (
+        f"{found.name}: n = {found.n:,}, ε = {found.budget.epsilon:g}, δ = {found.budget.delta:g}{person}; "
+        f"{found.share:.1%} is taken"
+    )
+
+
+def _print(report: dict[str, Any]) -> None:
+    try:
+        typer.echo(json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False))
+    except ValueError:
+        raise LedgerError("the ledger holds a number that is not finite. Restore it from a copy.") from None

@@ -1,0 +1,30 @@
+"""`pgbb report`: a release as one page that draws in the browser. It opens no data."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pgbb import _validate
+from pgbb.release import load, write_whole
+
+
+def report_command(
+    file: Annotated[Path, typer.Argument(help="A release file, such as schooling.pgbb.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Page to write (.html); default beside the file.")
+    ] = None,
+) -> None:
+    """Write the release as one self-contained page: estimates, certificate, and draws made in the reader's browser.
+
+    The page asks nothing of any network, so it can be mailed, archived or put on any web server.
+    Example: pgbb report schooling.pgbb --out schooling.html
+    """
+    from pgbb.report import page
+
+    target = file.with_suffix(".html") if out is None else out
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise _validate.fail("--out", str(target), "a file name that ends in .html")
+    text = page(load(file), file)
+    write_whole(target, text.encode("utf-8"))
+    typer.echo(f"page written to {target} ({len(text.encode('utf-8')):,} bytes)")

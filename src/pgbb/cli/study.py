@@ -1,0 +1,116 @@
+"""`pgbb study`: the paper's experiments, regenerated and set beside its figures."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from pgbb import _validate
+from pgbb.errors import InvalidValue
+
+study_app = typer.Typer(
+    name="study",
+    help="The paper's experiments: list, run, report.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the results.")]
+DEVICES = ("cpu", "gpu")
+
+
+@study_app.command("list")
+def list_command() -> None:
+    """The studies, with what they regenerate and how large they are."""
+    from pgbb.studies.registry import every
+
+    table = Table(box=None, pad_edge=False)
+    for head in ("study", "cells", "replicates", "in the paper", "what"):
+        table.add_column(head, justify="right" if head in ("cells", "replicates") else "left", overflow="fold")
+    for study in every():
+        what = study.title + (f"; needs {', '.join(study.data)} in PGBB_DATA" if study.data else "")
+        table.add_row(
+            study.name, str(len(study.cells())), str(study.replicates), ", ".join(study.labels) or "–", escape(what)
+        )
+    Console(highlight=False).print(table)
+
+
+@study_app.command("run")
+def run_command(
+    name: Annotated[str, typer.Argument(help="A study, as in `pgbb study list`.")],
+    replicates: Annotated[int | None, typer.Option("--replicates", "-r", help="Seeds 0 … R−1; default all.")] = None,
+    cells: Annotated[str | None, typer.Option(help="Only cells whose name this regular expression finds.")] = None,
+    quick: Annotated[bool, typer.Option(help="The short version, kept apart in OUT/quick.")] = False,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Processes.")] = 1,
+    device: Annotated[str | None, typer.Option(help="cpu or gpu; default what JAX finds.")] = None,
+    out: Out = Path("results"),
+    fresh: Annotated[bool, typer.Option(help="Replace results of other code or settings.")] = False,
+) -> None:
+    """Run what is missing of a study; an interrupted run continues where it stopped.
+
+    Example: pgbb study run linear --cells 'calibrated' --replicates 20
+    """
+    from pgbb.studies.runner import run
+
+    if device is not None:
+        _use(_validate.one_of("--device", device, DEVICES), jobs)
+    console = Console(stderr=True)
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"),
+        TimeRemainingColumn(), console=console, disable=not console.is_terminal,
+    ) as bar:  # fmt: skip
+        task = bar.add_task(name, total=None)
+
+        def show(cell: str, done: int, total: int) -> None:
+            bar.update(task, description=cell, completed=done, total=total)
+
+        try:
+            files = run(
+                name, replicates=replicates, cells=cells, quick=quick, jobs=jobs, out=out, fresh=fresh, progress=show
+            )
+        except KeyboardInterrupt:
+            typer.echo("stopped. What is written stays; run the same command to continue.", err=True)
+            sys.exit(130)
+    typer.echo(f"{len(files)} cells in {files[0].parent}")
+
+
+@study_app.command("report")
+def report_command(
+    out: Out = Path("results"),
+    quick: Annotated[bool, typer.Option(help="Report the short versions instead.")] = False,
+    page: Annotated[bool, typer.Option("--html/--no-html", help="Also write OUT/report.html, with figures.")] = True,
+) -> None:
+    """Set everything in the folder beside the printed figures, with verdicts: printed, and written to OUT/report.md."""
+    from pgbb.studies import store
+    from pgbb.studies.report import markdown, sections
+    from pgbb.studies.runner import folder
+
+    root = folder(out, quick)
+    found = sections(root)
+    if not found:
+        raise InvalidValue(f"--out = {str(out)!r} holds no results: run a study first, such as pgbb study run budget.")
+    text = markdown(found)
+    typer.echo(text)
+    written = {root / "report.md": text}
+    if page:
+        from pgbb.studies.page import page as make_page
+
+        written[root / "report.html"] = make_page(found, lambda name: store.load_all(root, name))
+    for target, content in written.items():
+        target.write_text(content, encoding="utf-8")
+        typer.echo(f"written to {target}", err=True)
+
+
+def _use(device: str, jobs: int) -> None:
+    """Bind JAX to a device before it is imported; child processes inherit it."""
+    os.environ["JAX_PLATFORMS"] = {"cpu": "cpu", "gpu": "cuda"}[device]
+    if device == "gpu" and jobs > 1:
+        raise InvalidValue(
+            f"--device gpu with --jobs {jobs} is not allowed: one process owns the GPU. Leave --jobs out."
+        )

@@ -1,0 +1,107 @@
+"""Privacy curves (Figure `fig:budget`): δ⋆(ε) of Proposition `prop:formal-dp`, varying n, S, σ and J one at a time."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pgbb.accountant import Mechanism, delta, noise_scale
+from pgbb.studies.judge import Line, goal, shown
+from pgbb.studies.study import Cells, Quick, Results, Row, Study, Table
+
+__all__ = ["PANELS", "STUDY", "curves", "run"]
+
+PANELS = {
+    "n": "(a) sample size n",
+    "S": "(b) block count S",
+    "sigma": "(c) noise scale σ",
+    "J": "(d) truncation order J",
+}
+SHRINKS = {"n": True, "S": False, "sigma": True, "J": True}
+"""Whether δ⋆ falls as the varied quantity grows."""
+
+
+def curves(panel: str, base: Mechanism, sigma: float) -> list[tuple[float, Mechanism, float, int]]:
+    """The curves of a panel around a base: (varied value, mechanism, σ, J)."""
+    if panel == "n":
+        gamma = None if base.blocks > 2 else base.gamma
+        sizes = [n for n in (base.n // 2, base.n, 2 * base.n) if n >= base.blocks]
+        return [(n, replace(base, n=n, gamma=gamma), sigma, 32) for n in sizes]
+    if panel == "S":
+        counts = [s for s in sorted({5, 10, 20, 50, base.blocks} - {1, 2, 3, 4}) if s <= base.n]
+        return [(s, replace(base, blocks=s, gamma=None), sigma, 32) for s in counts]
+    if panel == "sigma":
+        return [(factor * sigma, base, factor * sigma, 32) for factor in (0.8, 1.0, 1.25, 1.6)]
+    return [(j, base, sigma, j) for j in (1, 2, 4, 8, 32)]
+
+
+def cells() -> Cells:
+    """A cell a panel, around the mechanism of the linear regression at ε = 1."""
+    return {
+        panel: {
+            "panel": panel,
+            "mechanism": {"n": 10_000, "blocks": 20, "sampling_rate": 0.1, "steps": 10_000, "clip": 2.648},
+            "epsilon": 1.0,
+            "delta": 1e-4,
+            "points": 24,
+            "exact": True,
+            "once": True,
+        }
+        for panel in PANELS
+    }
+
+
+def quick() -> Cells:
+    """Four points a curve, and the paper's accountant only."""
+    return {name: {**settings, "points": 4, "exact": False} for name, settings in cells().items()}
+
+
+def run(settings: Mapping[str, Any], seed: int) -> list[Row]:
+    """All curves of a panel; nothing is random. The exact accountant speaks at one ε a curve."""
+    base = Mechanism(**settings["mechanism"])
+    goal_epsilon = settings["epsilon"]
+    sigma = noise_scale(base, goal_epsilon, settings["delta"], "paper")
+    rows: list[Row] = []
+    for value, mechanism, noise, order in curves(settings["panel"], base, sigma):
+        exact = delta(mechanism, noise, goal_epsilon) if settings["exact"] else math.nan
+        for e in goal_epsilon * np.linspace(0.2, 2.5, settings["points"]):
+            star = delta(mechanism, noise, float(e), "paper", J=order, conversion="mironov")
+            rows.append({"value": float(value), "epsilon": float(e), "delta": star, "exact_at_goal": exact})
+    return rows
+
+
+def tables(results: Results, _: Callable[[str], Results]) -> list[Table]:
+    """Monotone dependence, which is what the figure shows; and δ⋆ at ε = 1 for a reader without the figure."""
+    lines: list[Line] = []
+    goals: list[Line] = []
+    for panel, outcome in results.items():
+        wide = outcome.rows.pivot_table(index="epsilon", columns="value", values="delta").sort_index(axis=1)
+        steps = np.diff(wide.to_numpy(), axis=1)
+        slack = 1e-12 + 1e-9 * wide.to_numpy()[:, 1:]
+        fine = bool((steps <= slack).all() if SHRINKS[panel] else (steps >= -slack).all())
+        rule = f"δ⋆ {'falls' if SHRINKS[panel] else 'grows'} with {panel} at every ε of the grid"
+        goals.append(goal({"panel": PANELS[panel]}, "curves", float(wide.shape[1]), fine, rule))
+        middle = outcome.rows.loc[(outcome.rows["epsilon"] - outcome.settings["epsilon"]).abs().idxmin(), "epsilon"]
+        for value, rows in outcome.rows.groupby("value"):
+            where = {"panel": PANELS[panel], "value": float(value)}
+            star = float(rows.loc[rows["epsilon"] == middle, "delta"].iloc[0])
+            lines.append(shown(where, f"δ⋆ near ε = {outcome.settings['epsilon']:g}", (star, float("nan"))))
+            lines.append(shown(where, "exact δ", (float(rows["exact_at_goal"].iloc[0]), float("nan"))))
+    return [
+        Table("Monotone privacy curves (fig:budget)", goals),
+        Table("The curves at one point", lines, ("The figure prints no numbers.",)),
+    ]
+
+
+STUDY = Study(
+    name="budget",
+    labels=("fig:budget",),
+    title="privacy curves, four panels",
+    cells=cells,
+    replicates=1,
+    run=run,
+    quick=Quick(quick, 1),
+    tables=tables,
+)

@@ -1,0 +1,77 @@
+"""Choice of γ (Figure `fig:linear-reg-gamma`): γ = 1 against γ*(n, S) at S = 5 and 20, on the linear regression."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pgbb.studies.constants import CHOSEN, accountant_of, constants
+from pgbb.studies.judge import NOMINAL, Line, goal, shown, summarise
+from pgbb.studies.linear import fit_linear, grid, variants
+from pgbb.studies.study import Cells, Quick, Results, Row, Study, Table, cell_name
+
+__all__ = ["STUDY", "run"]
+
+
+def cells() -> Cells:
+    """2 S × 2 γ on the grid of the regression."""
+    return {
+        cell_name(blocks=blocks, gamma="1" if gamma else "star", noise=noise, n=n, epsilon=epsilon): {
+            "method": "paper",
+            "noise": noise,
+            "n": n,
+            "epsilon": epsilon,
+            "accountant": accountant_of("paper"),
+            "constants": {**constants("linear", "paper"), "blocks": blocks, "gamma": gamma},
+        }
+        for blocks in (5, 20)
+        for gamma in (1.0, None)
+        for noise, n, epsilon in grid()
+    }
+
+
+def quick() -> Cells:
+    """S = 5, both γ, a short training."""
+    return {
+        name.replace("n10000", "n4000"): {**settings, "n": 4_000, "constants": {**settings["constants"], "steps": 300}}
+        for name, settings in cells().items()
+        if name.startswith("S5-") and name.endswith("contaminated_normal-n10000-eps4")
+    }
+
+
+def run(settings: Mapping[str, Any], seed: int) -> list[Row]:
+    """One replicate."""
+    return fit_linear(settings, seed)
+
+
+def tables(results: Results, _: Callable[[str], Results]) -> list[Table]:
+    """Coverage and width, and what the paper says of them in words."""
+    lines: list[Line] = []
+    goals: list[Line] = []
+    for outcome in results.values():
+        s = outcome.settings
+        blocks, gamma = s["constants"]["blocks"], "1" if s["constants"]["gamma"] else "γ*"
+        for method, rows in variants(outcome):
+            where = {"S": blocks, "γ": gamma, "noise": s["noise"], "n": s["n"], "ε": s["epsilon"], "method": method}
+            found = summarise(rows)
+            lines += [shown(where, measure, value, "the figure prints no numbers") for measure, value in found.items()]
+            coverage, error = found["coverage"]
+            known = None if error != error else coverage >= NOMINAL - 2 * error
+            if gamma == "γ*":
+                goals.append(goal(where, "coverage", coverage, known, "γ* covers at least .95 − 2 SE", error))
+            elif blocks == 5 and s["epsilon"] == 4 and s["n"] == 10_000:
+                dips = coverage < NOMINAL - 2 * error if 2 * error <= NOMINAL - 0.875 else None
+                rule = "γ = 1 covers less than .95 at S = 5, ε = 4, n = 10,000; .87 to .88 in the text"
+                goals.append(goal(where, "coverage", coverage, dips, rule, error, 0.875))
+    notes = ("Standard error of coverage: over replicates, each the mean over three coefficients.", CHOSEN["clip"])
+    return [Table("γ = 1 and γ* (fig:linear-reg-gamma)", lines, notes), Table("What the text says", goals)]
+
+
+STUDY = Study(
+    name="gamma",
+    labels=("fig:linear-reg-gamma",),
+    title="choice of γ at S = 5 and 20",
+    cells=cells,
+    replicates=100,
+    run=run,
+    quick=Quick(quick, 2),
+    tables=tables,
+)

@@ -1,0 +1,184 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pgbb.calibration.algebra import clear_of, floored, inverse_root, monotone, pack, prefixes, shrink, strategy, unpack
+from pgbb.calibration.estimate import Curvature, combine, curvature_of, raised, unidentified
+
+FIVE = (0.1, 0.3, 0.5, 0.7, 0.9)
+
+
+def positive(rng, d, low=0.2):
+    """A random symmetric matrix with eigenvalues of at least `low`."""
+    root = rng.normal(size=(d, d))
+    return root @ root.T / d + low * np.eye(d)
+
+
+def noise(rng, d, sd):
+    return unpack(sd * rng.standard_normal(d * (d + 1) // 2), d)
+
+
+# Shrinkage -----------------------------------------------------------------------------------------------------------
+
+
+def test_without_noise_shrinkage_changes_nothing():
+    rng = np.random.default_rng(0)
+    raw, target = positive(rng, 4), np.eye(4)
+    value, left = shrink(raw, target, 0.0)
+    assert np.array_equal(value, raw) and not left.any()
+    value, left = shrink(raw, target, 1e-9)
+    assert value == pytest.approx(raw, abs=1e-7) and left.max() <= 2e-9
+
+
+def test_pure_noise_is_replaced_by_the_target():
+    rng = np.random.default_rng(1)
+    target = np.diag(np.linspace(1, 2, 6))
+    kept = []
+    for _ in range(200):
+        away = noise(rng, 6, 0.5)
+        value, _ = shrink(target + away, target, 0.5)
+        kept.append(np.linalg.norm(value - target) / np.linalg.norm(away))
+    assert np.mean(kept) < 0.2
+    far = positive(rng, 6) + 5 * np.ones((6, 6))  # where the deviation is real it stays
+    value, _ = shrink(far + noise(rng, 6, 0.05), target, 0.05)
+    assert np.linalg.norm(value - far) < 0.1 * np.linalg.norm(far - target)
+
+
+@pytest.mark.parametrize("deviation", [0.0, 0.1, 0.3])
+def test_a_known_mixture_is_estimated_better_than_by_the_raw_matrix_and_its_error_is_known(deviation):
+    rng = np.random.default_rng(2)
+    d, sd, target = 5, 0.3, np.diag([0.5, 0.8, 1.0, 1.5, 2.0])
+    root = np.sqrt(np.outer(np.diag(target), np.diag(target)))
+    raw_error, error, claimed = [], [], []
+    for _ in range(300):
+        truth = target + root * noise(rng, d, deviation)
+        raw = truth + noise(rng, d, sd)
+        value, left = shrink(raw, target, sd)
+        raw_error.append(np.sum((raw - truth) ** 2))
+        error.append(np.sum((value - truth) ** 2))
+        claimed.append(np.sum(left**2))
+    assert np.mean(error) < 0.9 * np.mean(raw_error)
+    assert np.mean(error) < 0.5 * np.mean(raw_error) or deviation == 0.3
+    assert np.mean(claimed) / np.mean(error) > 0.8  # the noise said to remain is the error made, or more
+    assert np.mean(claimed) < 1.1 * np.mean(raw_error)
+
+
+def test_uncertainty_of_the_target_is_passed_on():
+    rng = np.random.default_rng(3)
+    target = np.eye(4)
+    raw = target + noise(rng, 4, 0.5)
+    _, certain = shrink(raw, target, 0.5)
+    _, vague = shrink(raw, target, 0.5, 0.2)
+    assert (vague > certain).all() and (vague < certain + 0.2).all()
+
+
+# Matrices ------------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 2**32 - 1), d=st.integers(1, 8))
+def test_packing_is_an_isometry_and_inverse_roots_whiten(seed, d):
+    rng = np.random.default_rng(seed)
+    a = positive(rng, d)
+    assert unpack(pack(a), d) == pytest.approx(a)
+    assert np.linalg.norm(pack(a)) == pytest.approx(np.linalg.norm(a))
+    root = inverse_root(a)
+    assert root == pytest.approx(root.T)
+    assert root @ a @ root == pytest.approx(np.eye(d), abs=1e-8)
+
+
+def test_floors_raise_small_eigenvalues_and_leave_the_others():
+    rng = np.random.default_rng(4)
+    a = positive(rng, 5) - 0.8 * np.eye(5)
+    before = np.linalg.eigvalsh(a)
+    assert before[0] < 0.1 < before[-1]
+    assert np.linalg.eigvalsh(floored(a, 0.1)) == pytest.approx(np.maximum(before, 0.1))
+    assert floored(a, before[0] - 1) == pytest.approx(a)
+    sd = np.full(15, 0.05)
+    assert np.linalg.eigvalsh(raised(a, sd)) == pytest.approx(np.maximum(before, clear_of(5) * 0.05))
+    assert np.linalg.eigvalsh(raised(a, sd, 0.3)) == pytest.approx(np.maximum(before, 0.3 * clear_of(5) * 0.05))
+    assert np.linalg.eigvalsh(raised(-np.eye(3), np.zeros(6))).min() > 0
+
+
+def test_what_counts_as_clear_of_noise_holds_pure_noise_back():
+    rng = np.random.default_rng(5)
+    for d in (2, 10, 30):
+        largest = [np.linalg.eigvalsh(noise(rng, d, 1.0))[-1] for _ in range(200)]
+        assert np.mean(np.array(largest) > clear_of(d)) < 0.25  # the edge of the spectrum, give or take
+        assert clear_of(d) < 2 * np.mean(largest) or d == 2
+
+
+def test_directions_below_their_noise_are_marked_and_no_step_is_taken_along_them():
+    value = np.diag([2.0, 1.0, 0.1])
+    free = unidentified(value, np.full(6, 0.1))
+    assert free == pytest.approx(np.diag([0.0, 0.0, 1.0]))
+    assert not unidentified(value, np.full(6, 0.01)).any()
+    step = Curvature(value, np.full(6, 0.1), free).step(np.array([2.0, 3.0, 5.0]))
+    assert step == pytest.approx([1.0, 3.0, 0.0])
+    found = curvature_of(np.diag([2.0, 1.0, -0.5]), np.eye(3), 0.01)
+    assert np.linalg.eigvalsh(found.value)[0] >= 0.25 - 1e-12 and found.free[2, 2] == pytest.approx(1.0)
+
+
+def test_two_estimates_combine_by_precision_and_their_noise_is_known():
+    rng = np.random.default_rng(6)
+    first, second = 1 + 0.3 * rng.standard_normal(20_000), 1 + 0.1 * rng.standard_normal(20_000)
+    both, sd = combine(first, second, 0.3, 0.1, 0.0)
+    assert sd == pytest.approx((0.3**-2 + 0.1**-2) ** -0.5)
+    assert both.std() == pytest.approx(sd, rel=0.03) and both.mean() == pytest.approx(1, abs=0.01)
+    assert ((first + second) / 2).std() > 1.5 * sd  # equal weights would lose
+    for sds in ((0.0, 0.1), (0.1, 0.0), (0.0, 0.0)):  # without noise the second stands, being nearer
+        exact, left = combine(first, second, *sds, 0.0)
+        assert np.array_equal(exact, second) and left == 0.0
+
+
+# All levels at once --------------------------------------------------------------------------------------------------
+
+
+def scores(levels):
+    m = len(levels)
+    return np.array([[(1 - t) - (cell > j) for cell in range(m + 1)] for j, t in enumerate(levels)])
+
+
+@pytest.mark.parametrize("levels", [(0.5,), (0.1, 0.9), FIVE, tuple(np.linspace(0.05, 0.95, 17)), (0.01, 0.02, 0.99)])
+def test_the_strategy_answers_every_level_with_columns_of_norm_one(levels):
+    a, b = strategy(levels)
+    assert b @ a == pytest.approx(scores(levels), abs=1e-6)
+    size = np.sqrt((a**2).sum(axis=0))
+    assert size.max() <= 1 + 1e-12
+    assert np.sum(size > 0.99) >= 2  # and the outer cells use what they are allowed
+
+
+def test_five_levels_cost_less_than_one_of_them_alone_where_splitting_the_budget_costs_more():
+    _, b = strategy(FIVE)
+    together = (b**2).sum(axis=1)
+    assert together.max() <= 1.0
+    alone = np.array([max(t, 1 - t) ** 2 for t in FIVE])  # one level: sensitivity max(τ, 1 − τ)
+    split = alone.sum()  # five levels, each with the share of the budget that serves it
+    assert split == pytest.approx(2.85)
+    assert together.mean() < split / 3
+    assert (strategy((0.5,))[1] ** 2).sum() == pytest.approx(0.25, rel=1e-3)
+
+
+def test_between_any_two_answers_of_the_strategy_neighbours_differ_by_at_most_two():
+    """What the accountant assumes of a mean with columns of norm ≤ 1."""
+    a, _ = strategy(FIVE)
+    gaps = [np.linalg.norm(a[:, i] - a[:, j]) for i in range(6) for j in range(6)]
+    assert 1.0 < max(gaps) <= 2.0
+
+
+def test_prefix_sums_are_asked_for_at_the_noise_of_a_few_bins():
+    a, b = prefixes(64)
+    assert b @ a == pytest.approx(np.tril(np.ones((64, 64))), abs=1e-6)
+    assert np.sqrt((a**2).sum(axis=0)).max() <= 1 + 1e-12
+    assert (b**2).sum(axis=1).max() < 6 < 64  # asking for bins and adding up would give 64
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(values=st.lists(st.floats(-5, 5), min_size=1, max_size=20))
+def test_the_nearest_increasing_sequence_is_increasing_and_nearer_than_others(values):
+    given_ = np.array(values)
+    found = monotone(given_)
+    assert (np.diff(found) >= -1e-12).all() and found.sum() == pytest.approx(given_.sum(), abs=1e-9)
+    for other in (np.maximum.accumulate(given_), np.sort(given_), np.full(len(given_), given_.mean())):
+        assert np.sum((found - given_) ** 2) <= np.sum((other - given_) ** 2) + 1e-9
