@@ -91,26 +91,39 @@ def design_frame(sums: Any, p: int, bound: float) -> tuple[Floats, Floats, Float
     answer is bounded by the declared box, the later ones by R², some multiple of the
     typical square, so that directions in which the covariates hardly vary are
     seen at their own scale. An eigenvalue below its noise is raised to it, and such a
-    direction is magnified again in the next round. Others are not: where the
-    weights ω cut into a rare category, magnifying it would only cut more.
+    direction is magnified again in the next round. A direction that stands clear of
+    noise and yet stays below half of 1/R² is one that the weights ω cut: a rare
+    category. Magnifying it would only cut more, so it is scaled back until ω
+    leaves it alone, and then left as it is.
     """
     frame, spread = np.eye(p) / bound, _spread(sums, p)
-    unseen = np.eye(p)  # projector on directions that may be magnified
+    raised_before, done = np.eye(p), np.zeros((p, p))  # projectors
     for _ in range(sums.left("moments") - 1):
         found, left = _moment(sums, p, frame, 0)
         values, axes = np.linalg.eigh(found)
         floor = np.maximum(clear_of(p) * direction_sd(axes, left), 1e-12)
         scale = 1 / np.sqrt(np.maximum(values, floor))
-        ready = np.sum(axes * (unseen @ axes), axis=0) < 0.5
-        level = np.sqrt(spread * p) if ready.any() else np.inf  # scale of a direction that is as it should be
-        scale = np.where(ready, np.minimum(scale, level), scale)
+        level = np.sqrt(spread * p)  # leaves a direction as it is
+        rare = (_share(raised_before, axes) < 0.5) & (values > floor) & (values * level**2 < 0.5)
+        scale = np.where(rare, level * np.sqrt(values * level**2), scale)
+        scale = np.where(_share(done, axes) > 0.5, level, scale)
+        done = _projector(axes, rare | (_share(done, axes) > 0.5))
+        raised_before = _projector(axes, values < floor)
         frame = frame @ (axes * scale) @ axes.T
         reach = min(spread * p, float(np.sum(np.sum(np.abs(frame), axis=0) ** 2)))  # entries of x lie in [−1, 1]
-        frame = frame / np.sqrt(reach)
-        spread, low = reach / p, axes[:, values < floor]
-        unseen = low @ low.T
+        frame, spread = frame / np.sqrt(reach), reach / p
     found, left = _moment(sums, p, frame, 1)
     return frame, raised(found, left, 0.3), left
+
+
+def _projector(axes: Floats, chosen: Any) -> Floats:
+    kept = axes[:, chosen]
+    return kept @ kept.T
+
+
+def _share(projector: Floats, axes: Floats) -> Floats:
+    """How much of each axis lies in a subspace."""
+    return np.sum(axes * (projector @ axes), axis=0)
 
 
 def _spread(sums: Any, p: int) -> float:
