@@ -44,6 +44,11 @@ def moment(x, y, frame):
     return omega * packed(u)
 
 
+def square_moment(x, y, frame):
+    u, omega = weighted(x, frame)
+    return omega**2 * packed(u)
+
+
 def median(x, y, theta, h, frame):
     u, omega = weighted(x, frame)
     return (1 - 2 * ndtr((y - x @ theta) / h)) * omega * u
@@ -104,7 +109,7 @@ def logistic_spread(*arguments):
 
 
 def mean_range(x, y, middle, half):
-    return np.array([(y - middle) / half])
+    return np.array([(y - middle) / half, 1.0]) / math.sqrt(2)
 
 
 def mean_score(x, y, low, high):
@@ -149,6 +154,7 @@ def parameters(rng, scale=1.0, spread=1.0):
     pair = rng.normal(size=2) * scale
     return {
         "moment": (ask_for.moment, moment, (frame,), False),
+        "square_moment": (ask_for.square_moment, square_moment, (frame,), False),
         "median": (ask_for.median, median, (theta, h, frame), False),
         "window": (ask_for.window, window, (theta, h), False),
         "histogram": (ask_for.histogram, histogram, (theta, EDGES, np.array(prefixes(ask_for.BINS)[0])), False),

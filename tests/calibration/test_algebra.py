@@ -129,7 +129,9 @@ def test_two_estimates_combine_by_precision_and_their_noise_is_known():
     assert ((first + second) / 2).std() > 1.5 * sd  # equal weights would lose
     for sds in ((0.0, 0.1), (0.1, 0.0), (0.0, 0.0)):  # without noise the second stands, being nearer
         exact, left = combine(first, second, *sds, 0.0)
-        assert np.array_equal(exact, second) and left == 0.0
+        assert np.array_equal(exact, second) and left == sds[1]
+    alone, left = combine(first, second, 0.3, 0.1, 1.0)  # noise is small beside the sampling error
+    assert np.array_equal(alone, second) and left == 0.1
 
 
 # All levels at once --------------------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ def combine(first: Floats, second: Floats, sd_first: float, sd_second: float, sa
     The first is farther from the target and has a larger error of second order. Where the noise of the second
     is small beside the sampling variance, the first has nothing to add.
     """
-    if sd_first == 0 or sd_second**2 < NEGLIGIBLE * sampling:
+    if sd_first == 0 or sd_second == 0 or sd_second**2 < NEGLIGIBLE * sampling:
         return second, sd_second
     weight = sd_second**-2 / (sd_first**-2 + sd_second**-2)
     return weight * second + (1 - weight) * first, float(np.hypot(weight * sd_second, (1 - weight) * sd_first))

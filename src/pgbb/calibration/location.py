@@ -105,7 +105,7 @@ def design_frame(sums: Any, p: int, bound: float) -> tuple[Floats, Floats, Float
         scale = 1 / np.sqrt(np.maximum(values, floor))
         level = np.sqrt(spread * p)  # leaves a direction as it is
         rare = (_share(raised_before, axes) < 0.5) & (values > floor) & (values * level**2 < 0.5)
-        scale = np.where(rare, level * np.sqrt(values * level**2), scale)
+        scale = np.where(rare, level * np.sqrt(np.maximum(values, 0.0)) * level, scale)
         scale = np.where(_share(done, axes) > 0.5, level, scale)
         done = _projector(axes, rare | (_share(done, axes) > 0.5))
         raised_before = _projector(axes, values < floor)
