@@ -18,7 +18,7 @@ from pgbb import _validate
 from pgbb.accountant import ACCOUNTANTS, Mechanism, noise_scale
 from pgbb.accountant.calibrate import Accountant
 from pgbb.calibration.algebra import strategy
-from pgbb.calibration.plan import Stage, composition, stages_for
+from pgbb.calibration.plan import NEAREST, SPREAD, Stage, composition, squared_reach, stages_for
 from pgbb.models import Custom, HuberRegression, LogisticRegression, Mean, Model, Problem, QuantileRegression
 from pgbb.schema import Flag, Range, Schema
 
@@ -40,7 +40,6 @@ FAMILIES: tuple[Family, ...] = ("quantile", "huber", "logistic", "mean", "custom
 Z = 1.959963984540054  # half a 95 % interval, in standard deviations
 REACH = 0.8  # bandwidth of the curvature of a level, as in `calibration.quantile`
 SCALE_WEIGHT = 0.5  # coordinate of the Huber scale, as in `calibration.smooth`
-SPREAD = 4.0  # R² = 4p, as in `calibration.location`
 
 # Seconds, from benchmarks/planning.py on two cores, once everything is compiled; right to a factor of two there.
 ANSWER = 1.3e-3  # an answer, apart from the records
@@ -61,7 +60,7 @@ class Reference:
       terms: p, the number of coefficients, the intercept included.
       levels: quantile levels, for quantile regression.
       spread: s, standard deviation of the residuals (of the column, for a mean), in units of the response.
-      reach: largest squared length of the whitened covariates if it is known to be below 4p: an intercept counts 1,
+      reach: largest squared length of the whitened covariates if it is known to be below R²: an intercept counts 1,
         a covariate that is uniform on its range 3.
       rate: share of ones of a logistic response.
       half: half the window in which the values of a mean are not clipped; default 8s², that of clip = 8, scale = s.
@@ -92,7 +91,7 @@ class Reference:
     @property
     def radius(self) -> float:
         """R: whitened covariates are divided by it, and records beyond it are weighted down."""
-        return math.sqrt(min(SPREAD * self.terms, self.reach or math.inf))
+        return math.sqrt(self.reach or max(SPREAD[0] * self.terms, NEAREST))
 
     def problem(self) -> Problem:
         """A problem of this kind and size, over a schema made up for it: what the planner of the method reads."""
@@ -253,7 +252,7 @@ def forecast(
 
     >>> f = forecast(10_000, 1.0, 1e-4, Reference("quantile", terms=4, levels=(0.5,)))
     >>> f.passes, round(f.widths[0].sampling, 4), round(f.widths[0].privacy, 4)
-    (24, 0.0142, 0.0045)
+    (25, 0.0142, 0.0057)
     """
     _validate.one_of("accountant", accountant, ACCOUNTANTS)
     goal, failure = _validate.epsilon(epsilon), _validate.delta(delta)
@@ -261,6 +260,8 @@ def forecast(
     stages = stages_for(reference.problem())
     sigma = noise_scale(composition(stages, n), goal, failure, accountant)
     unit = sigma / math.sqrt(gradient_share(stages))
+    farthest = squared_reach(n, reference.terms, sigma / math.sqrt(stages[-1].share))
+    reference = replace(reference, reach=min(reference.reach or math.inf, farthest))
     widths = tuple(Width(tau, sampling / math.sqrt(n), slope * unit) for tau, sampling, slope in reference.errors())
     return Forecast(n, goal, failure, accountant, reference, stages, sigma, widths)
 

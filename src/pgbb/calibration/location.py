@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pgbb.calibration import statistics as ask_for
 from pgbb.calibration.algebra import clear_of, monotone, prefixes, shrink, unpack
 from pgbb.calibration.estimate import raised
+from pgbb.calibration.plan import squared_reach
 from pgbb.local import direction_sd
 
 Floats = NDArray[np.float64]
@@ -22,8 +23,6 @@ Floats = NDArray[np.float64]
 __all__ = ["PEAK", "Neighbourhood", "Residuals", "design_frame", "find", "limited"]
 
 PEAK = 0.39894228  # of the standard normal density
-NEAREST = 25.0  # R² is at least this: a category of one record in 25 is never weighted down
-SPREAD = (4.0, 25.0)  # records farther out than this many times the typical squared distance are weighted down
 
 
 @dataclass(frozen=True)
@@ -96,22 +95,23 @@ def design_frame(sums: Any, p: int, bound: float) -> tuple[Floats, Floats, Float
     category. Magnifying it would only cut more, so it is scaled back until ω
     leaves it alone, and then left as it is.
     """
-    frame, spread = np.eye(p) / bound, _spread(sums, p)
+    frame, farthest = np.eye(p) / bound, squared_reach(sums.n, p, sums.noise("final"))
     raised_before, done = np.eye(p), np.zeros((p, p))  # projectors
     for _ in range(sums.left("moments") - 1):
         found, left = _moment(sums, p, frame, 0)
         values, axes = np.linalg.eigh(found)
         floor = np.maximum(clear_of(p) * direction_sd(axes, left), 1e-12)
         scale = 1 / np.sqrt(np.maximum(values, floor))
-        level = np.sqrt(spread * p)  # leaves a direction as it is
+        level = np.sqrt(farthest)  # leaves a direction as it is
         rare = (_share(raised_before, axes) < 0.5) & (values > floor) & (values * level**2 < 0.5)
         scale = np.where(rare, level * np.sqrt(np.maximum(values, 0.0)) * level, scale)
         scale = np.where(_share(done, axes) > 0.5, level, scale)
         done = _projector(axes, rare | (_share(done, axes) > 0.5))
         raised_before = _projector(axes, values < floor)
         frame = frame @ (axes * scale) @ axes.T
-        reach = min(spread * p, float(np.sum(np.sum(np.abs(frame), axis=0) ** 2)))  # entries of x lie in [−1, 1]
-        frame, spread = frame / np.sqrt(reach), reach / p
+        box = float(np.sum(np.sum(np.abs(frame), axis=0) ** 2))  # entries of x lie in [−1, 1]
+        farthest = min(farthest, box)
+        frame = frame / np.sqrt(farthest)
     found, left = _moment(sums, p, frame, 1)
     return frame, raised(found, left, 0.3), left
 
@@ -124,16 +124,6 @@ def _projector(axes: Floats, chosen: Any) -> Floats:
 def _share(projector: Floats, axes: Floats) -> Floats:
     """How much of each axis lies in a subspace."""
     return np.sum(axes * (projector @ axes), axis=0)
-
-
-def _spread(sums: Any, p: int) -> float:
-    """R²/p, between the ends of SPREAD and at least NEAREST/p.
-
-    As far out as the noise of the last gradient stays at a quarter of sampling
-    error; public, since n and the noise are.
-    """
-    affordable = (0.25 * 0.45 / (np.sqrt(sums.n) * max(sums.noise("final"), 1e-12))) ** 2 / p
-    return float(np.clip(affordable, max(SPREAD[0], NEAREST / p), max(SPREAD[1], NEAREST / p)))
 
 
 def _moment(sums: Any, p: int, frame: Floats, power: int) -> tuple[Floats, Floats]:

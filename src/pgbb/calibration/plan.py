@@ -8,7 +8,10 @@ from pgbb.accountant import Composition, Mechanism, compose
 from pgbb.errors import InvalidValue
 from pgbb.models import Problem
 
-__all__ = ["Stage", "composition", "stages_for"]
+__all__ = ["Stage", "composition", "squared_reach", "stages_for"]
+
+NEAREST = 25.0  # R² is at least this: a category of one record in 25 is never weighted down
+SPREAD = (4.0, 25.0)  # and, beyond that, between these many times the number of terms
 
 
 @dataclass(frozen=True)
@@ -84,3 +87,13 @@ def composition(stages: Sequence[Stage], n: int) -> Composition:
         [Mechanism(n=n, blocks=1, sampling_rate=1.0, steps=s.asks, clip=1.0) for s in stages],
         scales=[math.sqrt(s.asks / s.share) for s in stages],
     )
+
+
+def squared_reach(n: int, p: int, noise: float) -> float:
+    """R²: records whose p covariates are farther out, in Mahalanobis distance, are weighted down.
+
+    As far out as the noise of the last gradient, R·noise, stays at a quarter of
+    its sampling error, about .45/√n, within bounds; all of it public.
+    """
+    affordable = (0.25 * 0.45 / (math.sqrt(n) * max(noise, 1e-12))) ** 2
+    return max(min(max(affordable, SPREAD[0] * p), SPREAD[1] * p), NEAREST)
