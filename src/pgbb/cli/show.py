@@ -215,13 +215,14 @@ def _table(rows: list[dict[str, Any]], index: str | None, level: float) -> Table
     parts = {"sampling": "sampling_sd", "privacy": "privacy_sd"} if "sampling_sd" in rows[0] else {}
     heads += list(parts)
     for head in heads:
-        table.add_column(head, justify="left" if head in (index, "coefficient") else "right", overflow="fold")
+        words = head in (index, "coefficient")
+        table.add_column(head, justify="left" if words else "right", overflow="fold", no_wrap=not words)
     previous: Any = None
     for row in rows:
         known = row.get("identified", True)
         cells = [
             escape(row["name"]) + ("" if known else " *"),
-            *(f"{row[k]:.5g}" for k in ("mean", "sd", "lower", "upper")),
+            *(f"{row[k]:.{3 if k == 'sd' else 4}g}" for k in ("mean", "sd", "lower", "upper")),
         ]
         cells += [f"{row[k]:.3g}" if known else "–" for k in parts.values()]
         if index is not None:
