@@ -105,7 +105,7 @@ def test_constants_are_those_of_the_method():
     from pgbb import forecast as module
     from pgbb.calibration import quantile, smooth
 
-    assert module.REACH == quantile.REACH
+    assert module.REACH == quantile.REACH and module.WIDEST == quantile.WIDEST
     assert module.SCALE_WEIGHT == smooth.SCALE_WEIGHT
 
 

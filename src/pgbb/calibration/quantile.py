@@ -21,7 +21,8 @@ Floats = NDArray[np.float64]
 
 __all__ = ["fit_quantile"]
 
-REACH = 0.8  # bandwidth of the curvature, in units of the distance to the quantiles τ ± min(τ, 1 − τ)/2
+WIDEST = 0.15  # neighbouring quantiles are τ ± min(τ, 1 − τ)/2, and no farther than this
+REACH = 0.8  # bandwidth of the curvature, in units of the distance to the neighbouring quantiles
 LAST = 0.25  # bandwidth of the last gradient, in units of that
 BLUR = 2.0  # the last two bandwidths are at most this many standard deviations of what they help to find
 
@@ -33,7 +34,7 @@ def fit_quantile(sums: Any, problem: Problem, levels: Floats, n: int, bound: flo
     near = find(sums, p, bound, half, radius, 7)
     frame = near.frame
     a, b = strategy(tuple(levels.tolist()))
-    reach = np.minimum(levels, 1 - levels) / 2
+    reach = np.minimum(np.minimum(levels, 1 - levels) / 2, WIDEST)
     density = near.residuals.density(levels, reach)
     h = np.clip(REACH * reach / density, 1e-4 * half, half)
     theta = np.repeat(near.theta[None], m, axis=0)
