@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pgbb import _validate
 from pgbb.errors import InvalidValue
 
-__all__ = ["VAGUE", "Local", "direction_sd", "pack", "shortest", "unpack"]
+__all__ = ["Local", "direction_sd", "pack", "shortest", "unpack"]
 
 SETTINGS = ("index", "bridge", "floor")
 TENSORS = (
@@ -33,7 +33,7 @@ TENSORS = (
     "high",
 )
 CELLS = 2**21  # numbers in the largest array of a chunk of draws; bounds memory, not results
-VAGUE = 10.0  # sd along an unidentified direction, in widths of the box
+VAGUE = 3.0  # sd along an unidentified direction, in widths of the box of the coefficient that it moves most
 FREE = 0.01  # a coefficient with more than this weight on unidentified directions is not identified
 
 Floats = NDArray[np.float64]
@@ -145,9 +145,7 @@ class Local:
         used = np.flatnonzero(mix.any(axis=0)).tolist()
         privacy = shortest(t["privacy"])
         streams = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(4 + mix.shape[1])]
-        vague = 0.0
-        if t["free"].any():
-            vague = VAGUE * float((t["high"] - t["low"]).max() * np.linalg.norm(np.linalg.inv(t["frame"]), 2))
+        vague = self.vague
         free, center = np.einsum("lj,jab->lab", mix, t["free"]), mix @ t["center"]
         out = np.empty((len(mix), m, d))
         size = max(1, CELLS // (d * max(d * len(used), privacy.shape[1], len(mix))))
@@ -168,6 +166,16 @@ class Local:
                 moved += _combined(weights, parts, steps) - moved @ free[i]
                 out[i, start : start + rows] = np.clip(center[i] + moved @ t["frame"].T, t["low"], t["high"])
         return out
+
+    @property
+    def vague(self) -> float:
+        """Standard deviation of draws along unidentified directions, in the frame; 0 where there are none."""
+        t = self.tensors
+        open_knots = t["free"].any(axis=(1, 2))
+        if not open_knots.any():
+            return 0.0
+        moved = np.sqrt(np.einsum("ab,jbc,ac->ja", t["frame"], t["free"][open_knots], t["frame"]))
+        return VAGUE / float(np.min(np.max(moved / (t["high"] - t["low"]), axis=1)))
 
     def parts(self, levels: Sequence[float] | None) -> tuple[Floats, Floats]:
         """Covariances (levels, d, d) of the sampling error and of the privacy noise, internal coordinates.

@@ -60,7 +60,7 @@ def opened(browser, release, folder, **options):
 def fitted():
     """Real releases of small fits; seeded, and therefore marked as not private."""
     rng = np.random.default_rng(0)
-    n = 4000
+    n = 20_000
     frame = pd.DataFrame({"x": rng.uniform(0, 1, n), "g": rng.integers(0, 3, n)})
     frame["y"] = np.clip(1 + frame["x"] + 0.3 * (frame["g"] == 1) + rng.normal(0, 0.5, n), -1, 4)
     frame["g"] = np.array(["north", "south", "west"])[frame["g"]]

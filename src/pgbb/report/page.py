@@ -25,7 +25,7 @@ from pgbb.accountant import Mechanism
 from pgbb.certificate import Certificate
 from pgbb.errors import PgbbError
 from pgbb.formula import Design, Dummy
-from pgbb.local import VAGUE, shortest
+from pgbb.local import shortest
 from pgbb.payload import Payload
 from pgbb.release import Release, Verification
 from pgbb.schema import Flag, Levels, Schema
@@ -145,9 +145,7 @@ def _model(release: Release) -> dict[str, Any]:
 def _payload(payload: Payload, dim: int) -> dict[str, Any]:
     t = payload.tensors
     if payload.kind == "local":
-        vague = 0.0
-        if t["free"].any():
-            vague = VAGUE * float((t["high"] - t["low"]).max() * np.linalg.norm(np.linalg.inv(t["frame"]), 2))
+        vague = payload.local.vague
         kept = {name: tensor for name, tensor in t.items() if name != "free" or vague}
         kept["privacy"] = shortest(t["privacy"])
         settings: dict[str, Any] = {"floor": payload.settings["floor"], "vague": vague}
