@@ -55,12 +55,12 @@ draw_local <- function(release, m, tau) {
   weights <- function(v) if (min(abs(x$knots - v)) < 1e-9) as.numeric(knots == which.min(abs(x$knots - v))) else
     sapply(knots, function(j) approx(logit(x$knots), knots == j, logit(v))$y)
   mix <- if (is.null(tau)) list(1) else lapply(tau, weights)
-  moved <- function(k) max(sqrt(diag(x$frame %*% x$free[k, , ] %*% t(x$frame))) / (x$high - x$low)); open <- which(apply(x$free != 0, 1, any))
+  push <- function(k) max(sqrt(diag(x$frame %*% x$free[k, , ] %*% t(x$frame))) / (x$high - x$low)); open <- which(apply(x$free != 0, 1, any))
   least <- function(a) { v <- eigen(a, TRUE)$values; floor * min(v[v > 1e-12 * max(v, 0)], max(v)) }
   lowest <- sapply(knots, function(j) least(at("curvature", j))); spread <- least(x$sampling)
   grid <- sort(tau); ends <- length(grid) + 1; out <- lapply(mix, function(w) matrix(0, m, d))
   for (r in seq_len(m)) {
-    noise <- matrix(rnorm(ncol(x$privacy) * d), ncol = d); loose <- if (length(open)) 3 / min(sapply(open, moved)) * rnorm(d) else 0 * rnorm(d)
+    noise <- matrix(rnorm(ncol(x$privacy) * d), ncol = d); loose <- if (length(open)) 3 / min(sapply(open, push)) * rnorm(d) else 0 * rnorm(d)
     bent <- lapply(knots, function(j) perturbed(at("curvature", j), x$curvature_sd[j, ], lowest[j]))
     e <- eigen(perturbed(x$sampling, x$sampling_sd, spread), TRUE)
     root <- e$vectors %*% (sqrt(pmax(e$values, 0)) * t(e$vectors))

@@ -60,7 +60,7 @@ def opened(browser, release, folder, **options):
 def fitted():
     """Real releases of small fits; seeded, and therefore marked as not private."""
     rng = np.random.default_rng(0)
-    n = 20_000
+    n = 4000
     frame = pd.DataFrame({"x": rng.uniform(0, 1, n), "g": rng.integers(0, 3, n)})
     frame["y"] = np.clip(1 + frame["x"] + 0.3 * (frame["g"] == 1) + rng.normal(0, 0.5, n), -1, 4)
     frame["g"] = np.array(["north", "south", "west"])[frame["g"]]
@@ -70,7 +70,7 @@ def fitted():
     levels = pgbb.QuantileRegression(formula, taus=[0.25, 0.5, 0.75], bandwidth=0.2)
     span = pgbb.QuantileRegression("y ~ x", interval=(0.1, 0.9), bandwidth=0.2)
     return {
-        "calibrated, levels": pgbb.fit(levels, frame, **common),
+        "calibrated, levels": pgbb.fit(levels, pd.concat([frame] * 5), **common),
         "calibrated, interval": pgbb.fit(span, frame, **common),
         "paper": pgbb.fit(levels, frame, method="paper", steps=200, **common),
         "sgld": pgbb.fit(pgbb.HuberRegression("y ~ x"), frame, method="sgld", **common),
@@ -237,7 +237,7 @@ def distances(browser, r, levels, m=20_000):
     )
 
 
-CHANGED = {"calibrated, levels": "curvature", "calibrated, interval": "curvature", "paper": "kernel3"}
+CHANGED = {"calibrated, levels": "center", "calibrated, interval": "center", "paper": "kernel3"}
 CHANGE = """(() => {
   const p = pgbb.posterior, t = p.tensors[NAME], levels = LEVELS;
   const tables = () => p.sample(500, levels, 1).map((x) => p.names.map((_, c) => pgbb.moments(column(x, c), 0.5)));
