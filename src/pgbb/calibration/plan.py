@@ -65,10 +65,10 @@ def stages_for(problem: Problem) -> tuple[Stage, ...]:
         )
     if problem.kind == "mean":
         return (
-            Stage("range", 1, 0.05, "mean of the column, roughly"),
-            Stage("spread", 1, 0.07, "its variance, and how much the clip cuts"),
+            Stage("range", 1, 0.04, "mean of the column, roughly"),
+            Stage("spread", 1, 0.05, "its variance, and how much the clip cuts"),
             Stage("refine", 1, 0.08, "mean around that"),
-            Stage("final", 1, 0.80, "mean, once more"),
+            Stage("final", 1, 0.83, "mean, once more"),
         )
     return (
         Stage("locate", 20, 0.12, "Newton steps over shrinking distances"),

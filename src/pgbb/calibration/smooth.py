@@ -186,7 +186,8 @@ def fit_mean(sums: Any, problem: Problem, n: int) -> Estimate:
     ends = window(centre, vague)
     answer, sd = sums.ask("refine", ask_for.mean_score, *ends)
     centre = float(np.clip((ends[0] + ends[1]) / 2 + (ends[1] - ends[0]) / 2 * answer[0] / present, low, high))
-    vague = 3 * (ends[1] - ends[0]) / 2 * sd / present
+    early, early_sd = ends, sd * (ends[1] - ends[0]) / 2
+    vague = 3 * early_sd / present
     ends = window(centre, vague)
     answer, sd = sums.ask("spread", ask_for.mean_spread, *ends, centre)
     inside, noise = (present + answer[0] * np.sqrt(2)) / 2, sd / np.sqrt(2)
@@ -199,13 +200,17 @@ def fit_mean(sums: Any, problem: Problem, n: int) -> Estimate:
     variance = max(trust * square + (1 - trust) * expected, 0.05 * expected)
     answer, sd = sums.ask("final", ask_for.mean_score, *ends)
     gradient = present * (centre - (ends[0] + ends[1]) / 2) - (ends[1] - ends[0]) / 2 * answer
+    noise_sd = sd * (ends[1] - ends[0]) / 2
+    if early == ends and sd > 0:  # the same equation was asked before, and the centre is its root
+        weight = early_sd**2 / (early_sd**2 + noise_sd**2)
+        gradient, noise_sd = weight * gradient, float(np.hypot(weight * noise_sd, (1 - weight) * early_sd))
     return Estimate(
         center=np.array([[centre]]),
         gradient=gradient[None],
         frame=np.eye(1),
         curvature=np.array([[[max(min(inside, present), 0.05 * present)]]]),
         curvature_sd=np.array([[noise]]),
-        privacy=np.array([[sd * (ends[1] - ends[0]) / 2]]),
+        privacy=np.array([[noise_sd]]),
         sampling=np.array([[variance]]) / n,
         sampling_sd=np.array([np.sqrt(trust) * square_sd]) / n,
         free=np.array([[[1.0 if inside < 3 * noise else 0.0]]]),
