@@ -17,6 +17,13 @@ from pgbb.release import Release
 
 __all__ = ["Settings", "plan", "run"]
 
+WEIGHTED = (
+    "Records whose covariates are far out are weighted down: where the linear model is wrong, this moves its target."
+)
+SMOOTHED = (
+    "Curvature comes from differences of gradients over a public distance: a loss with kinks is smoothed over it."
+)
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -109,10 +116,11 @@ def run(request: Request, settings: Settings) -> Release:
     }
     if local.knots is not None:
         tensors["knots"] = local.knots
+    notes = [WEIGHTED] if problem.design is not None else [SMOOTHED] if problem.kind == "custom" else []
     return Release(
         model=summary_of(problem),
         schema=request.schema.to_dict(),
-        certificate=request.certify(target, sigma, randomness.source, []),
+        certificate=request.certify(target, sigma, randomness.source, notes),
         payload=Payload(
             kind="local",
             settings={"index": levels is not None, "bridge": levels is not None, "floor": 0.25},
