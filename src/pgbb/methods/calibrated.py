@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from pgbb import _validate
-from pgbb.accountant import noise_scale
+from pgbb.accountant import Composition, noise_scale
+from pgbb.calibration.estimate import FLOOR
 from pgbb.calibration.plan import composition, stages_for
 from pgbb.methods.request import Planned, Request, prepared
 from pgbb.models import Problem
@@ -73,7 +74,8 @@ def run(request: Request, settings: Settings) -> Release:
     n = records.n
     request.advise(n)
     planned = plan(request, settings, n)
-    target, sigma = composition(stages, n), planned.sigma
+    target, sigma = planned.mechanism, planned.sigma
+    assert isinstance(target, Composition)
     randomness = Randomness.create(request.insecure_seed)
     sums = Sums(
         records,
@@ -123,7 +125,7 @@ def run(request: Request, settings: Settings) -> Release:
         certificate=request.certify(target, sigma, randomness.source, notes),
         payload=Payload(
             kind="local",
-            settings={"index": levels is not None, "bridge": levels is not None, "floor": 0.25},
+            settings={"index": levels is not None, "bridge": levels is not None, "floor": FLOOR},
             tensors={name: np.ascontiguousarray(value, dtype=np.float64) for name, value in tensors.items()},
         ),
         diagnostics={"method": "calibrated", "stages": [[s.name, s.asks, s.share] for s in stages]},

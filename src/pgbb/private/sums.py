@@ -44,8 +44,8 @@ def _partial_sums(statistic: Statistic, width: int, power: int, rows: Any, param
     """Sums over blocks of the clipped rows in whole units of 2⁻²⁰, rounded toward zero: (chunks, blocks, m).
 
     Sums of floating-point numbers are rounded differently when one record is
-    replaced, by up to 4 % of a record at n = 10⁷; whole numbers add up exactly,
-    in any order and on any device. Rounding toward zero makes no row longer.
+    replaced, the more the longer the sum; whole numbers add up exactly, in any
+    order and on any device. Rounding toward zero makes no row longer.
     """
 
     def chunk(packed: Any) -> Any:

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pgbb.fitting import fit
 from pgbb.reference import exact_quantile, multiplier_bootstrap
+from pgbb.studies.cellfit import fit_cell, score_cell
 from pgbb.studies.constants import CHOSEN, accountant_of, constants
 from pgbb.studies.judge import Line, goal, judged, shown, summarise
 from pgbb.studies.printed import lookup
 from pgbb.studies.real import census
-from pgbb.studies.simulate import PROCESS_SCHEMA, TAUS, Floats, all_draws, process_model, scored
+from pgbb.studies.simulate import PROCESS_SCHEMA, TAUS, Floats, process_model, scored
 from pgbb.studies.study import Cells, Quick, Results, Row, Study, Table, cell_name
 
 __all__ = ["NAMES", "STUDY", "application_cells", "reference_rows", "run", "spread_lines"]
@@ -86,23 +86,8 @@ def run(settings: Mapping[str, Any], seed: int) -> list[Row]:
     if settings["method"] == "reference":
         boot = [multiplier_bootstrap(x, y, t, 0.05, settings["draws"], seed)[:, 1:] * UNIT for t in TAUS]
         return reference_rows(truth, np.stack(boot, axis=1), NAMES)
-    release = fit(
-        process_model(),
-        frame,
-        schema=PROCESS_SCHEMA,
-        epsilon=settings["epsilon"],
-        delta=1 / len(frame),
-        method=settings["method"],
-        accountant=settings["accountant"],
-        insecure_seed=seed,
-        **settings["constants"],
-    )
-    iterates: tuple[str | None, ...] = ("last", "average") if settings["method"] == "paper" else (None,)
-    return [
-        {"variant": iterate or "", **row}
-        for iterate in iterates
-        for row in scored(all_draws(release, seed, iterate)[:, :, 1:] * UNIT, truth, NAMES, TAUS)
-    ]
+    release = fit_cell(process_model(), frame, PROCESS_SCHEMA, settings, seed)
+    return score_cell(release, settings["method"], seed, lambda d: d[:, :, 1:] * UNIT, truth, NAMES, TAUS)
 
 
 def printed_method(settings: Mapping[str, Any]) -> str:

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pgbb.fitting import fit
+from pgbb.studies.cellfit import fit_cell, score_cell
 from pgbb.studies.constants import CHOSEN, PRINTED_NAME, accountant_of, constants
 from pgbb.studies.judge import Line, goal, judged, summarise
 from pgbb.studies.printed import lookup
-from pgbb.studies.simulate import BETA, LINEAR_MODEL, LINEAR_SCHEMA, NOISES, all_draws, linear_frame, scored
+from pgbb.studies.simulate import BETA, LINEAR_MODEL, LINEAR_SCHEMA, NOISES, linear_frame
 from pgbb.studies.study import Cells, Outcome, Quick, Results, Row, Study, Table, cell_name
 
 __all__ = ["METHODS", "STUDY", "fit_linear", "grid", "run", "variants"]
@@ -55,23 +55,10 @@ def quick() -> Cells:
 
 def fit_linear(settings: Mapping[str, Any], seed: int) -> list[Row]:
     """Fit one replicate; the printed algorithm gives a row for its last iterate and one for the average."""
-    release = fit(
-        LINEAR_MODEL,
-        linear_frame(settings["noise"], settings["n"], seed),
-        schema=LINEAR_SCHEMA,
-        epsilon=settings["epsilon"],
-        delta=1 / settings["n"],
-        method=settings["method"],
-        accountant=settings["accountant"],
-        insecure_seed=seed,
-        **settings["constants"],
+    release = fit_cell(
+        LINEAR_MODEL, linear_frame(settings["noise"], settings["n"], seed), LINEAR_SCHEMA, settings, seed
     )
-    iterates: tuple[str | None, ...] = ("last", "average") if settings["method"] == "paper" else (None,)
-    return [
-        {"variant": iterate or "", **row}
-        for iterate in iterates
-        for row in scored(all_draws(release, seed, iterate)[:, :, :3], BETA[None], NAMES)
-    ]
+    return score_cell(release, settings["method"], seed, lambda d: d[:, :, :3], BETA[None], NAMES)
 
 
 def run(settings: Mapping[str, Any], seed: int) -> list[Row]:

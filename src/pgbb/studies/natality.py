@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pgbb.fitting import fit
 from pgbb.models import QuantileRegression
 from pgbb.reference import multiplier_bootstrap, smoothed_quantile
+from pgbb.studies.cellfit import fit_cell, score_cell
 from pgbb.studies.census import application_cells, own_name, printed_method, reference_rows, spread_lines
 from pgbb.studies.constants import CHOSEN
 from pgbb.studies.judge import Line, shown, summarise
 from pgbb.studies.printed import lookup
 from pgbb.studies.real import COVARIATES, NATALITY_SCHEMA, natality_1997
-from pgbb.studies.simulate import TAUS, Floats, all_draws, scored
+from pgbb.studies.simulate import TAUS, Floats
 from pgbb.studies.study import Cells, Quick, Results, Row, Study, Table
 
 __all__ = ["STUDY", "run"]
@@ -65,23 +65,14 @@ def run(settings: Mapping[str, Any], seed: int) -> list[Row]:
     if settings["method"] == "reference":
         boot = [multiplier_bootstrap(x, y, t, h, settings["draws"], seed)[:, 1:] * GRAMS for t in TAUS]
         return reference_rows(truth, np.stack(boot, axis=1), NAMES)
-    release = fit(
+    release = fit_cell(
         QuantileRegression("WEIGHT ~ " + " + ".join(COVARIATES), taus=list(TAUS), bandwidth=h),
         frame,
-        schema=NATALITY_SCHEMA,
-        epsilon=settings["epsilon"],
-        delta=1 / len(frame),
-        method=settings["method"],
-        accountant=settings["accountant"],
-        insecure_seed=seed,
-        **settings["constants"],
+        NATALITY_SCHEMA,
+        settings,
+        seed,
     )
-    iterates: tuple[str | None, ...] = ("last", "average") if settings["method"] == "paper" else (None,)
-    return [
-        {"variant": iterate or "", **row}
-        for iterate in iterates
-        for row in scored(all_draws(release, seed, iterate)[:, :, 1:] * GRAMS, truth, NAMES, TAUS)
-    ]
+    return score_cell(release, settings["method"], seed, lambda d: d[:, :, 1:] * GRAMS, truth, NAMES, TAUS)
 
 
 def tables(results: Results, _: Callable[[str], Results]) -> list[Table]:
