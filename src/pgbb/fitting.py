@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +18,7 @@ from pgbb.models import Model
 from pgbb.release import Release
 from pgbb.schema import Schema
 
-__all__ = ["fit"]
+__all__ = ["fit", "fit_many"]
 
 
 def fit(
@@ -80,6 +80,38 @@ def fit(
     if keep is not None:
         keep(release)
     return release
+
+
+def fit_many(
+    model: Model,
+    data: Sequence[Any],
+    *,
+    schema: Schema,
+    epsilon: float,
+    delta: float,
+    method: str = "calibrated",
+    accountant: str = "exact",
+    insecure_seeds: Sequence[int],
+    **settings: Any,
+) -> list[Release]:
+    """Fit data sets of one size under one budget each, side by side where the method can: for simulations on a GPU.
+
+    Every release is that of `fit` with the seed of its data set, up to the order in which a device adds numbers.
+    """
+    requests = [
+        Request(
+            model=model, data=one, schema=schema, epsilon=epsilon, delta=delta,
+            accountant=cast(Accountant, accountant), insecure_seed=seed,
+        )
+        for one, seed in zip(data, insecure_seeds, strict=True)
+    ]  # fmt: skip
+    chosen, constants = settings_for(method, settings)
+    chosen.check(model, prepared(model, schema))
+    module = chosen.load()
+    together = getattr(module, "run_many", None)
+    if together is None:
+        return [module.run(request, constants) for request in requests]
+    return list(together(requests, constants))
 
 
 def _charged(

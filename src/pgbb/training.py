@@ -129,10 +129,12 @@ def train(
     return Trained(generator.export(params), generator.export(average), shift, scale, transcript)
 
 
-def train_many(sessions: Sequence[Session], settings: Settings = Settings()) -> list[Trained]:
+def train_many(
+    sessions: Sequence[Session], settings: Settings = Settings(), *, public_part: PublicPart = None
+) -> list[Trained]:
     """Train several sessions of one problem and mechanism side by side: for replicates, on a GPU."""
     first = sessions[0]
-    step, optimiser = _make_step(first.problem, first.mechanism, settings, first.pseudo_blocks, False, None)
+    step, optimiser = _make_step(first.problem, first.mechanism, settings, first.pseudo_blocks, False, public_part)
     starts = [_start(s, settings, optimiser) for s in sessions]
     state = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
     for _, latest, _ in run_many(sessions, state, step):

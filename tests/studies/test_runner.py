@@ -6,7 +6,7 @@ import pytest
 
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.studies import provenance, registry, runner, store
-from pgbb.studies.study import Quick, Study, cell_name
+from pgbb.studies.study import Quick, Study, cell_name, each
 
 
 class Toy:
@@ -28,7 +28,8 @@ class Toy:
 @pytest.fixture
 def toy(monkeypatch):
     found = Toy()
-    study = Study("toy", (), "a toy", found.cells, 4, found.run, Quick(found.cells, 1), lambda results, others: [])
+    quick = Quick(found.cells, 1)
+    study = Study("toy", (), "a toy", found.cells, 4, each(found.run), quick, lambda results, others: [])
     monkeypatch.setattr(runner, "get", lambda name: study)
     monkeypatch.setattr(runner, "BATCH_SECONDS", 0.0)
     return found

@@ -1,5 +1,6 @@
 """The printed method: Algorithm 1 (one target) and Algorithm 2 (jointly over an index), with a neural generator."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ from pgbb.payload import Payload, summary_of
 from pgbb.release import Release
 from pgbb.schema import Schema
 
-__all__ = ["Settings", "plan", "run"]
+__all__ = ["Settings", "plan", "run", "run_many"]
 
 PARTIAL = (
     "Intervals are those of the printed algorithm: they carry only part of the privacy noise, and can be too narrow."
@@ -93,36 +94,67 @@ def plan(request: Request, settings: Settings, n: int) -> Planned:
 def run(request: Request, settings: Settings) -> Release:
     """Train the generator under the budget and pack it."""
     from pgbb import training  # JAX is needed from here on
-    from pgbb.private.loading import records_for
-    from pgbb.private.mechanism import Session
-    from pgbb.private.sampling import Randomness
 
-    problem = prepared(request.model, request.schema)
-    records = records_for(request.data, problem, request.schema, request.weights)
-    request.advise(records.n)
-    mechanism = settings.describe(records.n, problem.clip)
-    planned = plan(request, settings, records.n)
-    sigma = planned.sigma
-    randomness = Randomness.create(request.insecure_seed)
-    public_part, extra_blocks = None, 0
-    if settings.pseudo is not None:
-        public_part, extra_blocks = _pseudo_gradient(settings, problem, request.schema, mechanism)
-    session = Session(
-        records, problem, mechanism, sigma, randomness, pseudo_blocks=extra_blocks, reshuffle=settings.reshuffle,
-        consume=True,
-    )  # fmt: skip
-    request.begin(planned)
+    session, public_part = _open(request, settings, prepared(request.model, request.schema))
     trained = training.train(
         session,
-        training.Settings(
-            learning_rate=settings.learning_rate,
-            average_from=settings.average_from,
-            operator_norm=settings.operator_norm,
-        ),
+        _learning(settings),
         public_part=public_part,
         keep_transcript=settings.keep_transcript,
         progress=request.progress,
     )
+    return _packed(request, settings, session, trained)
+
+
+def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
+    """The same for data sets of one size, model and budget, trained side by side on the device: for replicates."""
+    if len(requests) == 1:
+        return [run(requests[0], settings)]
+    from pgbb import training
+
+    if settings.keep_transcript:
+        raise InvalidValue("keep_transcript = True is not allowed for fits side by side: fit one data set at a time.")
+    problem = prepared(requests[0].model, requests[0].schema)
+    opened = [_open(request, settings, problem) for request in requests]
+    sessions = [session for session, _ in opened]
+    trained = training.train_many(sessions, _learning(settings), public_part=opened[0][1])
+    return [_packed(r, settings, s, t) for r, s, t in zip(requests, sessions, trained, strict=True)]
+
+
+def _open(request: Request, settings: Settings, problem: Problem) -> tuple[Any, Any]:
+    """A session that has paid and is ready to answer, and the gradient of public pseudo-samples, if any."""
+    from pgbb.private.loading import records_for
+    from pgbb.private.mechanism import Session
+    from pgbb.private.sampling import Randomness
+
+    records = records_for(request.data, problem, request.schema, request.weights)
+    request.advise(records.n)
+    planned = plan(request, settings, records.n)
+    mechanism = settings.describe(records.n, problem.clip)
+    public_part, extra_blocks = None, 0
+    if settings.pseudo is not None:
+        public_part, extra_blocks = _pseudo_gradient(settings, problem, request.schema, mechanism)
+    session = Session(
+        records, problem, mechanism, planned.sigma, Randomness.create(request.insecure_seed),
+        pseudo_blocks=extra_blocks, reshuffle=settings.reshuffle, consume=True,
+    )  # fmt: skip
+    request.begin(planned)
+    return session, public_part
+
+
+def _learning(settings: Settings) -> Any:
+    from pgbb import training
+
+    return training.Settings(
+        learning_rate=settings.learning_rate,
+        average_from=settings.average_from,
+        operator_norm=settings.operator_norm,
+    )
+
+
+def _packed(request: Request, settings: Settings, session: Any, trained: Any) -> Release:
+    """The release of a trained generator."""
+    problem, mechanism = session.problem, session.mechanism
     tensors = {f"average/{k}": v for k, v in trained.average.items()} | {
         f"last/{k}": v for k, v in trained.last.items()
     }
@@ -140,12 +172,12 @@ def run(request: Request, settings: Settings) -> Release:
     return Release(
         model=summary_of(problem),
         schema=request.schema.to_dict(),
-        certificate=request.certify(mechanism, sigma, randomness.source, notes),
+        certificate=request.certify(mechanism, session.sigma, session.randomness.source, notes),
         payload=Payload(
             kind="generator",
             settings={
                 "blocks": mechanism.blocks,
-                "pseudo_blocks": extra_blocks,
+                "pseudo_blocks": session.pseudo_blocks,
                 "concentration": None if mechanism.blocks == 1 else mechanism.concentration,
                 "alpha": mechanism.alpha,
                 "index": problem.index is not None,

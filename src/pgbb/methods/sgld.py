@@ -6,6 +6,7 @@ levels is one chain a level, all under one budget.
 """
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -22,7 +23,7 @@ from pgbb.payload import Payload, summary_of
 from pgbb.release import Release
 from pgbb.schema import Schema
 
-__all__ = ["Settings", "plan", "run"]
+__all__ = ["Settings", "plan", "run", "run_many"]
 
 SMALLEST_ESS = 100.0
 """Below this many effective draws a chain's intervals are marked."""
@@ -125,37 +126,58 @@ def run(request: Request, settings: Settings) -> Release:
     multiplier σ/C for all. The effective sample size is stored, and a chain
     with fewer than 100 effective draws is noted in the certificate and warned about.
     """
+    return run_many([request], settings)[0]
+
+
+def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
+    """The same for data sets of one size, model and budget, their chains side by side on the device: for replicates."""
     import jax
     import jax.numpy as jnp
 
     from pgbb.private.loading import records_for
-    from pgbb.private.mechanism import Session
+    from pgbb.private.mechanism import Session, run_many
     from pgbb.private.sampling import Randomness
 
-    problems, levels = _problems(request.model, request.schema)
-    records = records_for(request.data, problems[0], request.schema, request.weights)
-    request.advise(records.n)
-    mechanisms = _mechanisms(problems, settings, records.n)
-    planned = plan(request, settings, records.n)
-    target, sigma = planned.mechanism, planned.sigma
-    randomness = Randomness.create(request.insecure_seed)
-    first = int(settings.burn_in * settings.steps)
-    chains, sizes = [], []
+    first = requests[0]
+    problems, levels = _problems(first.model, first.schema)
+    loaded = [records_for(r.data, problems[0], r.schema, r.weights) for r in requests]
+    for request, records in zip(requests, loaded, strict=True):
+        request.advise(records.n)
+    mechanisms = _mechanisms(problems, settings, loaded[0].n)
+    planned = plan(first, settings, loaded[0].n)
+    streams = [Randomness.create(r.insecure_seed) for r in requests]
+    kept = []
     for i, (problem, mechanism) in enumerate(zip(problems, mechanisms, strict=True)):
-        noise = sigma if len(mechanisms) == 1 else sigma * mechanism.clip
-        session = Session(records, problem, mechanism, noise, randomness, consume=i == len(problems) - 1)
+        noise = planned.sigma if len(mechanisms) == 1 else planned.sigma * mechanism.clip
+        last = i == len(problems) - 1
+        sessions = [
+            Session(records, problem, mechanism, noise, stream, consume=last)
+            for records, stream in zip(loaded, streams, strict=True)
+        ]
         if i == 0:
-            request.begin(planned)
-        key = jax.random.key(int(randomness.public.integers(2**63)))
-        state = (jnp.asarray(problem.center, jnp.float32), key)
-        draws = []
-        for done, _, out in session.run(state, _make_step(problem, mechanism, settings)):
-            draws.append(np.asarray(out))
-            if request.progress is not None:
-                request.progress(i * settings.steps + done, len(problems) * settings.steps)
-        chain = np.concatenate(draws)[first :: settings.thin]
-        chains.append(chain)
-        sizes.append(effective_sample_size(chain.astype(np.float64)))
+            for request in requests:
+                request.begin(planned)
+        keys = [jax.random.key(int(stream.public.integers(2**63))) for stream in streams]
+        start = jnp.asarray(problem.center, jnp.float32)
+        step, draws = _make_step(problem, mechanism, settings), []
+        alone = len(sessions) == 1
+        state = (start, keys[0]) if alone else (jnp.tile(start, (len(keys), 1)), jnp.stack(keys))
+        for done, _, out in sessions[0].run(state, step) if alone else run_many(sessions, state, step):
+            draws.append(np.asarray(out)[None] if alone else np.asarray(out))
+            if first.progress is not None:
+                first.progress(i * settings.steps + done, len(problems) * settings.steps)
+        kept.append(np.concatenate(draws, axis=1)[:, int(settings.burn_in * settings.steps) :: settings.thin])
+    return [
+        _packed(request, planned, stream.source, levels, [chains[j] for chains in kept])
+        for j, (request, stream) in enumerate(zip(requests, streams, strict=True))
+    ]
+
+
+def _packed(
+    request: Request, planned: Planned, source: str, levels: list[float] | None, chains: list[np.ndarray]
+) -> Release:
+    """The release of stored chains, one a level."""
+    sizes = [effective_sample_size(chain.astype(np.float64)) for chain in chains]
     smallest = float(np.min(sizes))
     notes = ["Chains of DP-SGLD: intervals target the tempered Gibbs posterior, and widen with the privacy noise."]
     if smallest < SMALLEST_ESS:
@@ -167,7 +189,7 @@ def run(request: Request, settings: Settings) -> Release:
     return Release(
         model=whole,
         schema=request.schema.to_dict(),
-        certificate=request.certify(target, sigma, randomness.source, notes),
+        certificate=request.certify(planned.mechanism, planned.sigma, source, notes),
         payload=Payload(
             kind="draws",
             settings={"index_values": levels},

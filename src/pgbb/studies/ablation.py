@@ -18,7 +18,7 @@ from pgbb.studies.simulate import (
     process_model,
     scored,
 )
-from pgbb.studies.study import Cells, Quick, Results, Row, Study, Table
+from pgbb.studies.study import Cells, Quick, Results, Row, Study, Table, each
 
 __all__ = ["STUDY", "run"]
 
@@ -104,7 +104,7 @@ STUDY = Study(
     title="from the printed algorithm to the default method, one ingredient at a time",
     cells=cells,
     replicates=50,
-    run=run,
+    run=each(run),
     quick=Quick(quick, 2),
     tables=tables,
 )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pgbb.reference import ridge_bootstrap
 from pgbb.studies.judge import Line, average, goal, shown
-from pgbb.studies.study import Cells, Quick, Results, Row, Study, Table
+from pgbb.studies.study import Cells, Quick, Results, Row, Study, Table, each
 
 __all__ = ["STUDY", "run"]
 
@@ -131,7 +131,7 @@ STUDY = Study(
     title="blocked against Bayesian bootstrap: distance, variance, coverage",
     cells=cells,
     replicates=300,
-    run=run,
+    run=each(run),
     quick=Quick(quick, 20),
     tables=tables,
 )

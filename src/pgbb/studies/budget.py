@@ -9,7 +9,7 @@ import numpy as np
 
 from pgbb.accountant import Mechanism, delta, noise_scale
 from pgbb.studies.judge import Line, goal, shown
-from pgbb.studies.study import Cells, Quick, Results, Row, Study, Table
+from pgbb.studies.study import Cells, Quick, Results, Row, Study, Table, each
 
 __all__ = ["PANELS", "STUDY", "curves", "run"]
 
@@ -101,7 +101,7 @@ STUDY = Study(
     title="privacy curves, four panels",
     cells=cells,
     replicates=1,
-    run=run,
+    run=each(run),
     quick=Quick(quick, 1),
     tables=tables,
 )

@@ -1,31 +1,33 @@
-"""One fit of a cell as its settings say, and its scores for every iterate that a release holds."""
+"""Fits of a cell as its settings say, and their scores for every iterate that a release holds."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
-from pgbb.fitting import fit
+from pgbb.fitting import fit_many
 from pgbb.models import Model
 from pgbb.release import Release
 from pgbb.schema import Schema
 from pgbb.studies.simulate import Floats, all_draws, scored
 from pgbb.studies.study import Row
 
-__all__ = ["fit_cell", "score_cell"]
+__all__ = ["fit_cells", "score_cell"]
 
 
-def fit_cell(model: Model, frame: pd.DataFrame, schema: Schema, settings: Mapping[str, Any], seed: int) -> Release:
-    """A fit at δ = 1/n with the cell's ε, method, accountant and constants."""
-    return fit(
+def fit_cells(
+    model: Model, frames: Sequence[pd.DataFrame], schema: Schema, settings: Mapping[str, Any], seeds: Sequence[int]
+) -> list[Release]:
+    """Fits of replicates at δ = 1/n with the cell's ε, method, accountant and constants, side by side."""
+    return fit_many(
         model,
-        frame,
+        frames,
         schema=schema,
         epsilon=settings["epsilon"],
-        delta=1 / len(frame),
+        delta=1 / len(frames[0]),
         method=settings["method"],
         accountant=settings["accountant"],
-        insecure_seed=seed,
+        insecure_seeds=seeds,
         **settings["constants"],
     )
 

@@ -1,6 +1,6 @@
 """Returns to schooling, 1980 and 2000 (Tables `tab:main_bias_unc`, `tab:supp-acfv`): private quantile regressions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from pgbb.reference import exact_quantile, multiplier_bootstrap
-from pgbb.studies.cellfit import fit_cell, score_cell
+from pgbb.studies.cellfit import fit_cells, score_cell
 from pgbb.studies.constants import CHOSEN, accountant_of, constants
 from pgbb.studies.judge import Line, goal, judged, shown, summarise
 from pgbb.studies.printed import lookup
@@ -78,16 +78,19 @@ def reference_rows(truth: Floats, boot: Floats, names: list[str]) -> list[Row]:
     return [{"variant": "", **row, "estimate": float(value)} for row, value in zip(rows, flat, strict=True)]
 
 
-def run(settings: Mapping[str, Any], seed: int) -> list[Row]:
-    """One run: the data are fixed, the seed is that of the method."""
+def run(settings: Mapping[str, Any], seeds: Sequence[int]) -> list[list[Row]]:
+    """Runs: the data are fixed, the seed is that of the method."""
     year = settings["year"]
     frame, x, y = _sample(year)
     truth = _truth(year)
     if settings["method"] == "reference":
-        boot = [multiplier_bootstrap(x, y, t, 0.05, settings["draws"], seed)[:, 1:] * UNIT for t in TAUS]
-        return reference_rows(truth, np.stack(boot, axis=1), NAMES)
-    release = fit_cell(process_model(), frame, PROCESS_SCHEMA, settings, seed)
-    return score_cell(release, settings["method"], seed, lambda d: d[:, :, 1:] * UNIT, truth, NAMES, TAUS)
+        boot = [multiplier_bootstrap(x, y, t, 0.05, settings["draws"], seeds[0])[:, 1:] * UNIT for t in TAUS]
+        return [reference_rows(truth, np.stack(boot, axis=1), NAMES)]
+    releases = fit_cells(process_model(), [frame] * len(seeds), PROCESS_SCHEMA, settings, seeds)
+    return [
+        score_cell(release, settings["method"], seed, lambda d: d[:, :, 1:] * UNIT, truth, NAMES, TAUS)
+        for release, seed in zip(releases, seeds, strict=True)
+    ]
 
 
 def printed_method(settings: Mapping[str, Any]) -> str:

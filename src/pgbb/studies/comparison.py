@@ -6,7 +6,7 @@ from typing import Any
 from pgbb.methods.registry import METHODS
 from pgbb.studies.judge import Line, goal
 from pgbb.studies.printed import table
-from pgbb.studies.study import Cells, Quick, Results, Row, Study, Table
+from pgbb.studies.study import Cells, Quick, Results, Row, Study, Table, each
 
 __all__ = ["STUDY", "run"]
 
@@ -58,7 +58,7 @@ STUDY = Study(
     title="what each method needs and gives",
     cells=cells,
     replicates=1,
-    run=run,
+    run=each(run),
     quick=Quick(cells, 1),
     tables=tables,
 )

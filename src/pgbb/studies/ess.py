@@ -3,11 +3,11 @@
 Chains are not thinned here: printed sizes exceed the number of thinned draws.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pgbb.fitting import fit
 from pgbb.methods.ess import effective_sample_size
+from pgbb.studies.cellfit import fit_cells
 from pgbb.studies.constants import CHOSEN, accountant_of, constants
 from pgbb.studies.families import fit_family
 from pgbb.studies.judge import Line, reproduces, summarise
@@ -54,25 +54,17 @@ def quick() -> Cells:
     }
 
 
-def run(settings: Mapping[str, Any], seed: int) -> list[Row]:
-    """One chain; in the regression one for each kind of errors, as the table does not say which it has."""
+def run(settings: Mapping[str, Any], seeds: Sequence[int]) -> list[list[Row]]:
+    """One chain a replicate; in the regression one for each kind of errors, as the table does not say which it has."""
     if settings["family"] != "linear":
-        return [_row(settings["family"], fit_family(settings, seed)[""])]
-    rows = []
+        return [[_row(settings["family"], draws[""])] for draws in fit_family(settings, seeds)]
+    found: list[list[Row]] = [[] for _ in seeds]
     for noise in NOISES:
-        release = fit(
-            LINEAR_MODEL,
-            linear_frame(noise, settings["n"], seed),
-            schema=LINEAR_SCHEMA,
-            epsilon=settings["epsilon"],
-            delta=1 / settings["n"],
-            method=settings["method"],
-            accountant=settings["accountant"],
-            insecure_seed=seed,
-            **settings["constants"],
-        )
-        rows.append(_row(noise, all_draws(release, seed)[:, :, :3]))
-    return rows
+        frames = [linear_frame(noise, settings["n"], seed) for seed in seeds]
+        releases = fit_cells(LINEAR_MODEL, frames, LINEAR_SCHEMA, settings, seeds)
+        for rows, release, seed in zip(found, releases, seeds, strict=True):
+            rows.append(_row(noise, all_draws(release, seed)[:, :, :3]))
+    return found
 
 
 def _row(data: str, draws: Floats) -> Row:

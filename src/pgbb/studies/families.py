@@ -1,12 +1,12 @@
 """Exponential families (Figure `fig:expo-family`): a Gaussian and an exponential mean, public truncation, C = 8."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from pgbb.fitting import fit
 from pgbb.methods.ess import effective_sample_size
+from pgbb.studies.cellfit import fit_cells
 from pgbb.studies.constants import CHOSEN, accountant_of, constants
 from pgbb.studies.judge import NOMINAL, Line, goal, shown, summarise
 from pgbb.studies.linear import variants
@@ -48,36 +48,34 @@ def quick() -> Cells:
     }
 
 
-def fit_family(settings: Mapping[str, Any], seed: int) -> dict[str, Floats]:
-    """Fit one replicate: draws of the mean by variant, (m, 1, 1) each; the printed algorithm has two."""
-    name, n = settings["family"], settings["n"]
-    model, frame, schema = family(name, n, seed)
+def fit_family(settings: Mapping[str, Any], seeds: Sequence[int]) -> list[dict[str, Floats]]:
+    """Fit replicates: draws of the mean by variant, (m, 1, 1) each; the printed algorithm has two."""
+    name = settings["family"]
+    model, _, schema = family(name, 1, 0)
+    frames = [family(name, settings["n"], seed)[1] for seed in seeds]
     by_rate = name == "exponential" and settings["method"] in BY_RATE
-    release = fit(
-        RATE if by_rate else model,
-        frame,
-        schema=schema,
-        epsilon=settings["epsilon"],
-        delta=1 / n,
-        method=settings["method"],
-        accountant=settings["accountant"],
-        insecure_seed=seed,
-        **settings["constants"],
-    )
+    releases = fit_cells(RATE if by_rate else model, frames, schema, settings, seeds)
     iterates = ("last", "average") if settings["method"] == "paper" else ("",)
-    found = {iterate: all_draws(release, seed, iterate or None) for iterate in iterates}
-    return {iterate: 1 / draws if by_rate else draws for iterate, draws in found.items()}
+    found = []
+    for release, seed in zip(releases, seeds, strict=True):
+        draws = {iterate: all_draws(release, seed, iterate or None) for iterate in iterates}
+        found.append({iterate: 1 / values if by_rate else values for iterate, values in draws.items()})
+    return found
 
 
-def run(settings: Mapping[str, Any], seed: int) -> list[Row]:
-    """One replicate."""
+def run(settings: Mapping[str, Any], seeds: Sequence[int]) -> list[list[Row]]:
+    """Replicates."""
     truth = np.array([[FAMILY_TRUTH[settings["family"]]]])
     chain = settings["method"] in ("sgld", "noisy_gibbs")
-    rows: list[Row] = []
-    for variant, draws in fit_family(settings, seed).items():
+
+    def rows(variant: str, draws: Floats) -> list[Row]:
         size = float(effective_sample_size(draws[:, 0]).mean()) if chain else float("nan")
-        rows += [{"variant": variant, **row, "ess": size} for row in scored(draws, truth, ["mean"])]
-    return rows
+        return [{"variant": variant, **row, "ess": size} for row in scored(draws, truth, ["mean"])]
+
+    return [
+        [row for variant, draws in found.items() for row in rows(variant, draws)]
+        for found in fit_family(settings, seeds)
+    ]
 
 
 def tables(results: Results, _: Callable[[str], Results]) -> list[Table]:

@@ -1,14 +1,13 @@
 """Choice of γ (Figure `fig:linear-reg-gamma`): γ = 1 against γ*(n, S) at S = 5 and 20, on the linear regression."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from pgbb.studies.constants import CHOSEN, accountant_of, constants
 from pgbb.studies.judge import NOMINAL, Line, goal, shown, summarise
-from pgbb.studies.linear import fit_linear, grid, variants
-from pgbb.studies.study import Cells, Quick, Results, Row, Study, Table, cell_name
+from pgbb.studies.linear import grid, run, variants
+from pgbb.studies.study import Cells, Quick, Results, Study, Table, cell_name
 
-__all__ = ["STUDY", "run"]
+__all__ = ["STUDY"]
 
 
 def cells() -> Cells:
@@ -35,11 +34,6 @@ def quick() -> Cells:
         for name, settings in cells().items()
         if name.startswith("S5-") and name.endswith("contaminated_normal-n10000-eps4")
     }
-
-
-def run(settings: Mapping[str, Any], seed: int) -> list[Row]:
-    """One replicate."""
-    return fit_linear(settings, seed)
 
 
 def tables(results: Results, _: Callable[[str], Results]) -> list[Table]:

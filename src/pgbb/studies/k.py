@@ -1,15 +1,14 @@
 """Effect of K (Table `tab:K-comparison`): one and ten Monte Carlo draws a step, on the linear regression."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from pgbb.studies.constants import CHOSEN, accountant_of, constants
 from pgbb.studies.judge import Line, judged, summarise
-from pgbb.studies.linear import fit_linear, grid, variants
+from pgbb.studies.linear import grid, run, variants
 from pgbb.studies.printed import lookup
-from pgbb.studies.study import Cells, Quick, Results, Row, Study, Table, cell_name
+from pgbb.studies.study import Cells, Quick, Results, Study, Table, cell_name
 
-__all__ = ["STUDY", "run"]
+__all__ = ["STUDY"]
 
 PRINTED_NOISE = {"contaminated_normal": "Contam. normal", "student_t": "Student-t"}
 
@@ -37,11 +36,6 @@ def quick() -> Cells:
         for name, settings in cells().items()
         if name == "K10-contaminated_normal-n10000-eps4"
     }
-
-
-def run(settings: Mapping[str, Any], seed: int) -> list[Row]:
-    """One replicate."""
-    return fit_linear(settings, seed)
 
 
 def tables(results: Results, _: Callable[[str], Results]) -> list[Table]:

@@ -1,16 +1,16 @@
 """Linear regression under heavy-tailed errors (section `sec:simul-linear`): 2 noises × 2 n × 3 ε, every method."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pgbb.studies.cellfit import fit_cell, score_cell
+from pgbb.studies.cellfit import fit_cells, score_cell
 from pgbb.studies.constants import CHOSEN, PRINTED_NAME, accountant_of, constants
 from pgbb.studies.judge import Line, goal, judged, summarise
 from pgbb.studies.printed import lookup
 from pgbb.studies.simulate import BETA, LINEAR_MODEL, LINEAR_SCHEMA, NOISES, linear_frame
 from pgbb.studies.study import Cells, Outcome, Quick, Results, Row, Study, Table, cell_name
 
-__all__ = ["METHODS", "STUDY", "fit_linear", "grid", "run", "variants"]
+__all__ = ["METHODS", "STUDY", "grid", "run", "variants"]
 
 METHODS = ("paper", "sgld", "noisy_gibbs", "dp_bootstrap", "calibrated")
 NAMES = ["x1", "x2", "x3"]
@@ -53,17 +53,14 @@ def quick() -> Cells:
     return found
 
 
-def fit_linear(settings: Mapping[str, Any], seed: int) -> list[Row]:
-    """Fit one replicate; the printed algorithm gives a row for its last iterate and one for the average."""
-    release = fit_cell(
-        LINEAR_MODEL, linear_frame(settings["noise"], settings["n"], seed), LINEAR_SCHEMA, settings, seed
-    )
-    return score_cell(release, settings["method"], seed, lambda d: d[:, :, :3], BETA[None], NAMES)
-
-
-def run(settings: Mapping[str, Any], seed: int) -> list[Row]:
-    """One replicate."""
-    return fit_linear(settings, seed)
+def run(settings: Mapping[str, Any], seeds: Sequence[int]) -> list[list[Row]]:
+    """Replicates; the printed algorithm gives rows for its last iterate and for the average."""
+    frames = [linear_frame(settings["noise"], settings["n"], seed) for seed in seeds]
+    releases = fit_cells(LINEAR_MODEL, frames, LINEAR_SCHEMA, settings, seeds)
+    return [
+        score_cell(release, settings["method"], seed, lambda d: d[:, :, :3], BETA[None], NAMES)
+        for release, seed in zip(releases, seeds, strict=True)
+    ]
 
 
 def variants(outcome: Outcome) -> list[tuple[str, Any]]:

@@ -4,7 +4,7 @@ The paper gives no unit for the bandwidth: ours is 50 grams. Fits are in kilogra
 steps of a Langevin chain are not free of units); tables in grams.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -13,7 +13,7 @@ import pandas as pd
 
 from pgbb.models import QuantileRegression
 from pgbb.reference import multiplier_bootstrap, smoothed_quantile
-from pgbb.studies.cellfit import fit_cell, score_cell
+from pgbb.studies.cellfit import fit_cells, score_cell
 from pgbb.studies.census import application_cells, own_name, printed_method, reference_rows, spread_lines
 from pgbb.studies.constants import CHOSEN
 from pgbb.studies.judge import Line, shown, summarise
@@ -57,22 +57,20 @@ def _truth(bandwidth: float) -> Floats:
     return np.stack([smoothed_quantile(x, y, t, bandwidth) for t in TAUS])[:, 1:] * GRAMS
 
 
-def run(settings: Mapping[str, Any], seed: int) -> list[Row]:
-    """One run."""
+def run(settings: Mapping[str, Any], seeds: Sequence[int]) -> list[list[Row]]:
+    """Runs: the data are fixed, the seed is that of the method."""
     h = settings["bandwidth"]
     frame, x, y = _sample()
     truth = _truth(h)
     if settings["method"] == "reference":
-        boot = [multiplier_bootstrap(x, y, t, h, settings["draws"], seed)[:, 1:] * GRAMS for t in TAUS]
-        return reference_rows(truth, np.stack(boot, axis=1), NAMES)
-    release = fit_cell(
-        QuantileRegression("WEIGHT ~ " + " + ".join(COVARIATES), taus=list(TAUS), bandwidth=h),
-        frame,
-        NATALITY_SCHEMA,
-        settings,
-        seed,
-    )
-    return score_cell(release, settings["method"], seed, lambda d: d[:, :, 1:] * GRAMS, truth, NAMES, TAUS)
+        boot = [multiplier_bootstrap(x, y, t, h, settings["draws"], seeds[0])[:, 1:] * GRAMS for t in TAUS]
+        return [reference_rows(truth, np.stack(boot, axis=1), NAMES)]
+    model = QuantileRegression("WEIGHT ~ " + " + ".join(COVARIATES), taus=list(TAUS), bandwidth=h)
+    releases = fit_cells(model, [frame] * len(seeds), NATALITY_SCHEMA, settings, seeds)
+    return [
+        score_cell(release, settings["method"], seed, lambda d: d[:, :, 1:] * GRAMS, truth, NAMES, TAUS)
+        for release, seed in zip(releases, seeds, strict=True)
+    ]
 
 
 def tables(results: Results, _: Callable[[str], Results]) -> list[Table]:

@@ -17,6 +17,7 @@ NAMES = (
     "families",
     "census",
     "natality",
+    "births",
     "comparison",
     "floor",
     "ablation",

@@ -24,6 +24,9 @@ __all__ = ["Progress", "folder", "modules_of", "run", "stale"]
 BATCH_SECONDS = 20.0
 """A cell in progress is written at least this often."""
 
+SIDE_BY_SIDE = 100
+"""Replicates that share a GPU."""
+
 CHUNK = 10
 """Replicates that a process of several takes at a time."""
 
@@ -207,16 +210,19 @@ def _whole(task: _Task) -> list[Row]:
 
 
 def _serial(task: _Task) -> Iterator[list[Row]]:
+    """One replicate after another on a CPU, many side by side on a GPU; each has its share of the time."""
     study, place = get(task.study), provenance.device()
+    step = 1 if place == "cpu" else SIDE_BY_SIDE
     waiting: list[Row] = []
     begin = time.perf_counter()
-    for seed in task.seeds:
-        start = time.perf_counter()
+    for i in range(0, len(task.seeds), step):
+        seeds, start = task.seeds[i : i + step], time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PgbbWarning)  # weak δ, unidentified coefficients: part of the design
-            rows = study.run(task.settings, seed)
-        seconds = time.perf_counter() - start
-        waiting += [{"replicate": seed, **row, "seconds": seconds, "device": place} for row in rows]
+            found = study.run(task.settings, seeds)
+        seconds = (time.perf_counter() - start) / len(seeds)
+        for seed, rows in zip(seeds, found, strict=True):
+            waiting += [{"replicate": seed, **row, "seconds": seconds, "device": place} for row in rows]
         if time.perf_counter() - begin > BATCH_SECONDS:
             yield waiting
             waiting, begin = [], time.perf_counter()

@@ -13,6 +13,7 @@ from scipy import stats
 from pgbb.models import Custom, HuberRegression, Mean, QuantileRegression
 from pgbb.release import Release
 from pgbb.schema import Flag, Range, Schema
+from pgbb.studies.real import COVARIATES
 from pgbb.studies.study import Row
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "RATE",
     "TAUS",
     "all_draws",
+    "births_frame",
     "family",
     "linear_errors",
     "linear_frame",
@@ -103,6 +105,34 @@ def process_frame(n: int, seed: int) -> tuple[pd.DataFrame, Floats]:
 def process_model(bandwidth: float = 0.1) -> QuantileRegression:
     """Five levels of the census regression, h in log points."""
     return QuantileRegression(PROCESS_FORMULA, taus=list(TAUS), bandwidth=bandwidth)
+
+
+_BIRTH = np.array([2.6, -0.2, 0.06, 0.11, 0.11, 0.12, -0.55, 0.9, -0.15, 0.01, 0.03, 0.02, 0.04, 0.03])
+_BIRTH_SPREAD = np.array([0.4, 0.025, -0.01, 0.01, 0.01, -0.02, 0.06, -0.06, 0.08, 0.01, 0.02, -0.01, -0.015, -0.02])
+
+
+def births_frame(n: int, seed: int) -> tuple[pd.DataFrame, Floats]:
+    """Simulated births in the coding of `real.COVARIATES`, and the true quantile process (5, 14) in kilograms."""
+    rng = np.random.default_rng(seed)
+    smokes = rng.random(n) < 0.1
+    care = rng.choice(4, n, p=[0.015, 0.785, 0.15, 0.05])
+    school = rng.choice(4, n, p=[0.15, 0.33, 0.25, 0.27])
+    columns = [
+        rng.random(n) < 0.15,
+        rng.random(n) < 0.6,
+        rng.random(n) < 0.51,
+        (np.clip(np.round(rng.normal(28, 6, n)), 18, 45) - 18) / 27,
+        ~smokes,
+        np.where(smokes, 1 + rng.poisson(9, n), 0).clip(0, 98) / 98,
+        np.clip(np.round(rng.normal(30, 13, n)), 0, 98) / 98,
+        *[care == k for k in (0, 2, 3)],
+        *[school == k for k in (1, 2, 3)],
+    ]
+    x = np.column_stack([np.ones(n), *columns])
+    errors = rng.standard_t(5, n)
+    frame = pd.DataFrame(x[:, 1:], columns=list(COVARIATES))
+    frame["WEIGHT"] = x @ _BIRTH + (x @ _BIRTH_SPREAD) * errors
+    return frame, _BIRTH + np.outer(stats.t.ppf(TAUS, 5), _BIRTH_SPREAD)
 
 
 def all_draws(release: Release, seed: int, iterate: str | None = None, draws: int = 2000) -> Floats:

@@ -1,6 +1,6 @@
 """What a study is: cells with settings, a function that runs a replicate, and one that judges the results."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,11 +8,12 @@ import pandas as pd
 
 from pgbb.studies.judge import Line
 
-__all__ = ["Cells", "Outcome", "Quick", "Results", "Row", "Settings", "Study", "Table", "cell_name"]
+__all__ = ["Cells", "Outcome", "Quick", "Results", "Row", "Run", "Settings", "Study", "Table", "cell_name", "each"]
 
 Settings = dict[str, Any]
 Row = dict[str, Any]
 Cells = dict[str, Settings]
+Run = Callable[[Mapping[str, Any], Sequence[int]], list[list[Row]]]
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ class Study:
       title: one line for a person.
       cells: names and settings; settings are plain JSON. A cell with the setting "once" has one replicate.
       replicates: of the full version; seeds are 0 … replicates − 1, for data and for noise.
-      run: a replicate of a cell: (settings, seed) -> rows. It must not depend on anything else.
+      run: replicates of a cell: (settings, seeds) -> the rows of each. One at a time on a CPU, several side by side
+        on a GPU; a replicate depends on its settings and seed alone.
       quick: the short version.
       tables: results, and a way to the results of another study, -> tables with verdicts.
       data: files it needs in the folder named by PGBB_DATA.
@@ -71,10 +73,15 @@ class Study:
     title: str
     cells: Callable[[], Cells]
     replicates: int
-    run: Callable[[Mapping[str, Any], int], list[Row]]
+    run: Run
     quick: Quick
     tables: Callable[[Results, Callable[[str], Results]], list[Table]]
     data: tuple[str, ...] = ()
+
+
+def each(one: Callable[[Mapping[str, Any], int], list[Row]]) -> Run:
+    """The `run` of a study whose replicates gain nothing side by side: one after another."""
+    return lambda settings, seeds: [one(settings, seed) for seed in seeds]
 
 
 def cell_name(**parts: Any) -> str:
