@@ -17,8 +17,9 @@ def test_a_study_runs_and_is_reported(tmp_path):
     done = run("run", "comparison", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "comparison" / "methods.parquet").is_file()
-    done = run("report", "--out", str(tmp_path))
+    done = run("report", "--out", str(tmp_path), "--summary", str(tmp_path / "short.md"))
     assert done.returncode == 0, done.stderr
+    assert "| comparison | `tab:method-comparison` |" in (tmp_path / "short.md").read_text(encoding="utf-8")
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert text.strip() in done.stdout and "tab:method-comparison" in text and "No results: budget" in text
     assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")

@@ -5,8 +5,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pgbb.errors import InvalidValue, PgbbError
-from pgbb.studies import provenance, registry, runner, store
-from pgbb.studies.study import Quick, Study, cell_name, each
+from pgbb.studies import provenance, registry, report, runner, store
+from pgbb.studies.judge import goal
+from pgbb.studies.study import Quick, Study, Table, cell_name, each
 
 
 class Toy:
@@ -164,3 +165,46 @@ def test_every_study_counts_what_the_paper_has():
     assert size["ess"] == 2 * 18 and size["families"] == 5 * 12 and size["budget"] == 4
     assert registry.get("linear").replicates == 100 and registry.get("blocking").replicates == 300
     assert replace(registry.get("census")).data == ("census80.parquet", "census00.parquet")
+
+
+def test_on_a_gpu_replicates_run_side_by_side_and_one_by_one_elsewhere(toy, tmp_path, monkeypatch):
+    sizes = []
+
+    def run(settings, seeds):
+        sizes.append(len(seeds))
+        return [toy.run(settings, seed) for seed in seeds]
+
+    study = replace(runner.get("toy"), run=run)
+    monkeypatch.setattr(runner, "get", lambda name: study)
+    monkeypatch.setattr(runner, "SIDE_BY_SIDE", 3)
+    runner.run("toy", out=tmp_path / "cpu", cells="a")
+    assert sizes == [1, 1, 1, 1]
+    monkeypatch.setattr(provenance, "device", lambda: "gpu: any")
+    runner.run("toy", out=tmp_path / "gpu", cells="a")
+    assert sizes[4:] == [3, 1]
+    one, many = (store.load(tmp_path / where / "toy" / "a.parquet").rows for where in ("cpu", "gpu"))
+    assert many["device"].unique().tolist() == ["gpu: any"]
+    assert one[["replicate", "value"]].equals(many[["replicate", "value"]])
+
+
+@pytest.mark.parametrize("method", ["paper", "sgld"])
+def test_fits_side_by_side_are_those_one_by_one(method):
+    study = registry.get("linear")
+    settings = next(s for s in study.quick.cells().values() if s["method"] == method)
+    settings = {**settings, "n": 500, "constants": {**settings["constants"], "steps": 60}}
+    together = study.run(settings, [3, 4])
+    alone = [study.run(settings, [seed])[0] for seed in (3, 4)]
+    for ours, theirs in zip(together, alone, strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            assert a["mean"] == pytest.approx(b["mean"], abs=1e-3) and a["coefficient"] == b["coefficient"]
+    assert together[0][0]["mean"] != pytest.approx(together[1][0]["mean"], abs=1e-3)
+
+
+def test_what_misses_is_listed_with_its_reason(toy, monkeypatch):
+    line = goal({"method": "paper", "n": 5}, "mae", 0.2, False, "less than .1")
+    study = runner.get("toy")
+    section = report.Section(study, {}, [Table("t", [line, replace(line, verdict="met")])], {}, {})
+    monkeypatch.setitem(report.REASONS, "toy", (("paper (mae|width)", "too few records."),))
+    assert report.misses(section) == ["- 1 figures: too few records.", "  - mae 0.2 (method paper, n 5)"]
+    monkeypatch.setitem(report.REASONS, "toy", (("sgld", "another reason."),))
+    assert report.misses(section)[0] == "- 1 figures: reason not found."

@@ -85,10 +85,14 @@ def report_command(
     out: Out = Path("results"),
     quick: Annotated[bool, typer.Option(help="Report the short versions instead.")] = False,
     page: Annotated[bool, typer.Option("--html/--no-html", help="Also write OUT/report.html, with figures.")] = True,
+    short: Annotated[Path | None, typer.Option("--summary", help="Also write a page of verdicts here.")] = None,
 ) -> None:
-    """Set everything in the folder beside the printed figures, with verdicts: printed, and written to OUT/report.md."""
+    """Set everything in the folder beside the printed figures, with verdicts: printed, and written to OUT/report.md.
+
+    Example: pgbb study report --summary docs/reproduction.md
+    """
     from pgbb.studies import store
-    from pgbb.studies.report import markdown, sections
+    from pgbb.studies.report import markdown, sections, summary
     from pgbb.studies.runner import folder
 
     root = folder(out, quick)
@@ -98,6 +102,8 @@ def report_command(
     text = markdown(found)
     typer.echo(text)
     written = {root / "report.md": text}
+    if short is not None:
+        written[short] = summary(found)
     if page:
         from pgbb.studies.page import page as make_page
 
