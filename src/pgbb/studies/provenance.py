@@ -8,6 +8,7 @@ their code has changed, and only then.
 import ast
 import hashlib
 import importlib.metadata
+import os
 import platform
 import subprocess
 from collections.abc import Iterable, Iterator
@@ -20,8 +21,8 @@ import pgbb
 __all__ = ["commit", "device", "fingerprint", "imported", "versions"]
 
 ROOT = Path(pgbb.__file__).resolve().parent
-APART = ("pgbb.studies.judge", "pgbb.studies.printed", "pgbb.studies.study")
-"""They describe and judge results, and cannot change them."""
+APART = ("pgbb.studies.judge", "pgbb.studies.printed", "pgbb.studies.study", "pgbb.ledger", "pgbb._inline")
+"""They describe, judge, pay for or show results, and cannot change them."""
 
 
 def _path(module: str) -> Path | None:
@@ -111,7 +112,13 @@ def versions() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def commit() -> str | None:
-    """The commit of the checkout that pgbb runs from, with "+" where files have changed since; None outside of git."""
+    """The commit of the checkout that pgbb runs from, with "+" where files have changed since; None outside of git.
+
+    A machine that has a copy of the files without their history can be told by PGBB_COMMIT.
+    """
+    told = os.environ.get("PGBB_COMMIT")
+    if told:
+        return told
 
     def ask(*words: str) -> str | None:
         try:
