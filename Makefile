@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: test demo lint format bench clean
+.PHONY: install test demo lint format bench docs docs-serve screenshots clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -12,6 +12,10 @@ $(BIN)/python:
 $(VENV)/.installed-%: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[$*]'
 	@touch $@
+
+install: $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable .
+	@echo "installed: $(CURDIR)/$(BIN)/pgbb"
 
 test: lint
 	$(BIN)/python -m pytest
@@ -27,9 +31,20 @@ demo: $(VENV)/.installed-demo
 bench: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/accountant.py
 
+# Runs every block of the tutorial and the how-to pages, then follows the built tutorial in an empty folder.
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	$(BIN)/python docs/tools/follow.py site/tutorial/census.html
+
+docs-serve: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
+
+screenshots: docs
+	$(BIN)/python docs/tools/screenshots.py site/tutorial/schooling.html
+
 format: $(VENV)/.installed-test
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis site

@@ -52,7 +52,9 @@ def main(rows: int = 3_600_000, others: int = 60) -> None:
         pd.read_csv(path, usecols=list(_NBER))
         pandas = time.perf_counter() - start
         print(f"{rows:,} rows, {others + len(_NBER)} columns, {size:,.0f} MiB; {len(frame):,} births in the sample")
-        print(f"loaded and coded in {ours:.1f} s, {pandas / ours:.1f} times as fast as pandas.read_csv reads the columns")
+        print(
+            f"loaded and coded in {ours:.1f} s, {pandas / ours:.1f} times as fast as pandas.read_csv reads the columns"
+        )
         print(f"peak memory of the process {max(peak, before):,.0f} MiB")
 
 

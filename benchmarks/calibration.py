@@ -5,6 +5,7 @@
     python benchmarks/calibration.py process [RUNS]           a known quantile process on a census-like design
     python benchmarks/calibration.py births [RUNS]            a known process on a natality-like design
     python benchmarks/calibration.py logistic [REPLICATES]    d = 8 and 20, small n, a near-collinear design
+    python benchmarks/calibration.py hostile [RUNS]           data made to break it
     PGBB_DATA=… python benchmarks/calibration.py census [RUNS]
     PGBB_DATA=… python benchmarks/calibration.py natality [RUNS]
 
@@ -34,6 +35,7 @@ from pgbb.studies.simulate import (
     PROCESS_FORMULA,
     PROCESS_SCHEMA,
     TAUS,
+    all_draws,
     linear_frame,
     process_frame,
 )
@@ -242,6 +244,138 @@ def logistic(replicates: int = 200) -> None:
         )
 
 
+HOSTILE_SCHEMA = pgbb.Schema(
+    x1=pgbb.Range(-1, 1), x2=pgbb.Range(-1, 1), x3=pgbb.Range(-1, 1), far=pgbb.Range(0, 50), y=pgbb.Range(-20, 20),
+    z=pgbb.Flag(), w=pgbb.Range(-20, 20),
+)  # fmt: skip
+Hostile = Callable[[np.random.Generator, int], tuple[pd.DataFrame, np.ndarray]]
+"""(generator, n) → a frame and the true coefficients, (levels, coefficients)."""
+
+
+def _uniform(rng: np.random.Generator, n: int) -> pd.DataFrame:
+    return pd.DataFrame(rng.uniform(-1, 1, (n, 3)), columns=["x1", "x2", "x3"])
+
+
+def _binary(*truth: float) -> Hostile:
+    def draw(rng: np.random.Generator, n: int) -> tuple[pd.DataFrame, np.ndarray]:
+        frame = _uniform(rng, n)
+        chance = 1 / (1 + np.exp(-(truth[0] + frame.to_numpy() @ truth[1:])))
+        return frame.assign(z=(rng.random(n) < chance).astype(int)), np.array([truth])
+
+    return draw
+
+
+def _located(errors: Callable[[np.random.Generator, int], np.ndarray], centre: Callable[[np.ndarray], Any]) -> Hostile:
+    """y = 1 + x1 − x2 + errors; `centre` of errors is what the intercept (at each level) adds, by 4·10⁶ draws."""
+    levels = np.atleast_1d(centre(errors(np.random.default_rng(0), 4_000_000)))
+
+    def draw(rng: np.random.Generator, n: int) -> tuple[pd.DataFrame, np.ndarray]:
+        frame = _uniform(rng, n)
+        frame["y"] = 1 + frame["x1"] - frame["x2"] + errors(rng, n)
+        return frame, np.array([[1 + c, 1.0, -1.0, 0.0] for c in levels])
+
+    return draw
+
+
+def _two_humps(apart: float) -> Callable[[np.random.Generator, int], np.ndarray]:
+    return lambda rng, n: np.where(rng.random(n) < 0.5, apart, -apart) + 0.5 * rng.standard_normal(n)
+
+
+def _heaped(rng: np.random.Generator, n: int) -> tuple[pd.DataFrame, np.ndarray]:
+    """Errors of a log-normal answer rounded to one part in twenty; quantiles of y move by less than the rounding."""
+    frame = _uniform(rng, n)
+    level = np.exp(3 + 0.5 * (frame["x1"] - frame["x2"]) + 0.5 * rng.standard_normal(n))
+    frame["y"] = np.log(np.maximum(np.round(level), 1))
+    return frame, np.array([[3 + 0.5 * stats.norm.ppf(t), 0.5, -0.5, 0.0] for t in (0.25, 0.5, 0.75)])
+
+
+def _huber_centre(errors: np.ndarray) -> float:
+    """The root (location, scale) of Huber's two equations."""
+    c, kappa, centre, scale = 1.345, 0.71, float(np.median(errors)), float(np.std(errors))
+    for _ in range(200):
+        psi = np.clip((errors - centre) / scale, -c, c)
+        centre += scale * float(psi.mean())
+        scale *= float(np.sqrt(np.mean(psi**2) / kappa))
+    return centre
+
+
+def _column(errors: Callable[[np.random.Generator, int], np.ndarray], mean: float) -> Hostile:
+    return lambda rng, n: (pd.DataFrame({"y": errors(rng, n)}), np.array([[mean]]))
+
+
+def _bent(rng: np.random.Generator, n: int) -> tuple[pd.DataFrame, np.ndarray]:
+    """A concave median in a skewed covariate: the truth is the best linear approximation without weights."""
+    frame = pd.DataFrame({"far": np.minimum(np.exp(0.9 * rng.standard_normal(n)), 50)})
+    frame["y"] = 2 * np.sqrt(frame["far"]) + 0.5 * rng.standard_normal(n)
+    return frame, BENT
+
+
+BENT = np.array([[0.882, 0.642], [1.212, 0.683], [1.544, 0.710]])  # quantile regressions of 2·10⁶ such records
+
+
+def hostile(runs: int = 60, *only: str) -> None:
+    """Coverage of coefficients that are not marked, and how many are.
+
+    "noted": the certificate says how many records are weighted down, beyond noise.
+    """
+    logistic_model = pgbb.LogisticRegression("z ~ x1 + x2 + x3")
+    quantile = pgbb.QuantileRegression("y ~ x1 + x2 + x3", taus=[0.25, 0.5, 0.75])
+    huber = pgbb.HuberRegression("y ~ x1 + x2 + x3", scale=(0.05, 5.0))
+    quarters = lambda e: np.quantile(e, [0.25, 0.5, 0.75])  # noqa: E731
+    skew = lambda rng, n: rng.exponential(1.0, n)  # noqa: E731
+    skewer = lambda rng, n: np.exp(rng.standard_normal(n))  # noqa: E731
+    normal = lambda rng, n: 1.5 + rng.standard_normal(n)  # noqa: E731
+    cells: list[tuple[str, Any, Hostile, int, tuple[float, ...]]] = [
+        ("rare outcome, 1 %", logistic_model, _binary(-4.8, 0.8, -0.5, 0.3), 5_000, (0.3, 1.0)),
+        ("rare outcome, 1 %", logistic_model, _binary(-4.8, 0.8, -0.5, 0.3), 20_000, (0.3, 1.0, 4.0)),
+        ("strong effects", logistic_model, _binary(0.0, 4.0, -3.0, 5.0), 5_000, (0.3, 1.0)),
+        ("strong effects", logistic_model, _binary(0.0, 4.0, -3.0, 5.0), 20_000, (0.3, 1.0, 4.0)),
+        ("two humps, ±1", quantile, _located(_two_humps(1.0), quarters), 20_000, (1.0, 4.0)),
+        ("two humps, ±1.5", quantile, _located(_two_humps(1.5), quarters), 20_000, (1.0, 4.0)),
+        ("two humps, ±2", quantile, _located(_two_humps(2.0), quarters), 20_000, (1.0, 4.0)),
+        ("skewed quantiles", quantile, _located(skewer, quarters), 20_000, (1.0, 4.0)),
+        ("heaped response", quantile, _heaped, 20_000, (1.0, 4.0)),
+        ("Huber, exponential", huber, _located(skew, _huber_centre), 10_000, (1.0, 4.0)),
+        ("Huber, log-normal", huber, _located(skewer, _huber_centre), 10_000, (1.0, 4.0)),
+        ("scale said half", pgbb.Mean("y", scale=0.5), _column(normal, 1.5), 2_000, (1.0, 4.0)),
+        ("scale said a quarter", pgbb.Mean("y", scale=0.25), _column(normal, 1.5), 2_000, (1.0, 4.0)),
+        ("scale said double", pgbb.Mean("y", scale=2.0), _column(normal, 1.5), 2_000, (1.0, 4.0)),
+        ("skewed mean", pgbb.Mean("y", scale=0.5), _column(skew, 1.0), 2_000, (1.0, 4.0)),
+        ("skewed mean", pgbb.Mean("y", scale=0.5), _column(skew, 1.0), 20_000, (1.0, 4.0)),
+        ("far out and bent", pgbb.QuantileRegression("y ~ far", taus=[0.25, 0.5, 0.75]), _bent, 20_000, (1.0, 4.0)),
+    ]  # fmt: skip
+    print(f"{'':42}{'coverage':>9}{'least':>7}{'MAE':>9}{'width':>9}{'marked':>8}{'noted':>7}")
+    for name, model, draw, n, budgets in cells:
+        if only and not any(name.startswith(o) for o in only):
+            continue
+        for epsilon in budgets:
+            found, marks, notes = [], [], []
+            for r in range(runs):
+                frame, truth = draw(np.random.default_rng(r), n)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", pgbb.PgbbWarning)
+                    release = pgbb.fit(
+                        model, frame, schema=HOSTILE_SCHEMA, epsilon=epsilon, delta=1 / n, insecure_seed=r
+                    )
+                    taus = release.grid() or [None]
+                    tables = [release.summary(tau=t, draws=10) for t in taus]
+                marks.append([~t["identified"].to_numpy(bool)[: truth.shape[1]] for t in tables])
+                notes.append(any("(±" in note for note in release.certificate.notes))
+                found.append(score(all_draws(release, r)[:, :, : truth.shape[1]], truth))
+            mae, coverage, width = (np.array([f[i] for f in found], float) for i in range(3))
+            hidden = np.array(marks)
+            shown, error, length = (np.where(hidden, np.nan, v) for v in (coverage, mae, width))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # where all are marked
+                each = np.nanmean(shown, axis=0)
+                print(
+                    f"{name:22} n = {n:6,} ε = {epsilon:<5g}{np.nanmean(shown):9.3f}{np.nanmin(each):7.2f}"
+                    f"{np.nanmean(error):9.4f}{np.nanmean(length):9.4f}"
+                    f"{hidden.mean():8.3f}{np.mean(notes):7.2f}",
+                    flush=True,
+                )
+
+
 def census(runs: int = 20) -> None:
     from pgbb.reference import exact_quantile, multiplier_bootstrap
 
@@ -346,6 +480,7 @@ if __name__ == "__main__":
         "process": process,
         "logistic": logistic,
         "births": births,
+        "hostile": hostile,
         "census": census,
         "natality": natality,
     }

@@ -98,12 +98,13 @@ def loop() -> None:
 
 
 def step() -> None:
+    from pgbb.private.noise import Stream
     from pgbb.private.sampling import draw_batches
     from pgbb.training import train
 
     n, p, draws, rate, steps = 1_940_000, 14, 5, 0.01, 400
     x, _ = _data(n, p)
-    positions, sizes = draw_batches(n, rate, draws * 20, np.random.default_rng(0))
+    positions, sizes = draw_batches(n, rate, draws * 20, Stream.create("batches", 0))
     rows = [q[:s] for q, s in zip(positions, sizes, strict=True)]
     copies = []
     for _ in range(5):

@@ -6,14 +6,27 @@ validate and convert in one line.
 
 import math
 import operator
+import unicodedata
 from typing import Any, SupportsFloat, cast
 
 from pgbb.errors import InvalidValue
 
+_LONGEST = 500  # letters of a value in a message
+_LARGEST = 2**63  # what arrays count with, and floats hold without overflow
+
 
 def fail(name: str, value: object, allowed: str, remedy: str = "") -> InvalidValue:
     """The error for `value` given as `name`; the caller raises it."""
-    return InvalidValue(f"{name} = {value!r} is not allowed: {name} must be {allowed}. {remedy}".strip())
+    return InvalidValue(f"{name} = {_shown(value)} is not allowed: {name} must be {allowed}. {remedy}".strip())
+
+
+def _shown(value: object) -> str:
+    """The value as Python writes it, cut where nobody would read on."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # more digits than Python writes, or nested too deep
+        text = f"this {type(value).__name__}"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def integer(name: str, value: Any, *, low: int, high: int | None = None, remedy: str = "") -> int:
@@ -30,6 +43,8 @@ def integer(name: str, value: Any, *, low: int, high: int | None = None, remedy:
         raise fail(name, value, allowed, hint) from None
     if number < low or (high is not None and number > high):
         raise fail(name, value, allowed, remedy)
+    if number >= _LARGEST:
+        raise fail(name, value, f"{allowed} and below 2⁶³", remedy)
     return number
 
 
@@ -70,6 +85,15 @@ def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
     if value not in choices:
         raise fail(name, value, "one of " + ", ".join(repr(c) for c in choices))
     return cast(str, value)
+
+
+def visible(text: str) -> bool:
+    """Whether text shows as what it is: no control, bidirectional or surrogate characters but tab and line feed."""
+    return text.isprintable() or not any(
+        unicodedata.category(c) in ("Cc", "Cs") or "\u202a" <= c <= "\u202e" or "\u2066" <= c <= "\u2069"
+        for c in text
+        if c not in "\t\n"
+    )
 
 
 def sigma(value: Any) -> float:

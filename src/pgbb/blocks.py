@@ -17,7 +17,8 @@ def block_of_position(n: int, blocks: int) -> NDArray[np.int32]:
 
 def block_sizes(n: int, blocks: int) -> NDArray[np.float64]:
     """Number of positions in each block; they differ by at most one."""
-    return np.bincount(block_of_position(n, blocks), minlength=blocks).astype(float)
+    first = -(-np.arange(blocks + 1, dtype=np.int64) * n // blocks)  # ⌈sn/S⌉, where block s begins
+    return np.diff(first).astype(float)
 
 
 def draw_weights(

@@ -112,10 +112,16 @@ class Certificate:
         _validate.one_of("adjacency", self.adjacency, (ADJACENCY,))
         store("group_size", _validate.integer("group_size", self.group_size, low=1, high=self.n))
         store("versions", {str(k): str(v) for k, v in dict(self.versions).items()})
+        words = [*self.versions, *self.versions.values()]
         notes: Any = self.notes
         if isinstance(notes, str):
             raise _validate.fail("notes", notes, "a sequence of sentences", "Put it in a tuple: (note,).")
         store("notes", tuple(str(note) for note in notes))
+        if not all(_validate.visible(text) and "\n" not in text for text in (*words, *self.notes)):
+            raise InvalidValue(
+                "a note or version with line breaks or control characters is not allowed: each is a sentence on one "
+                "line, so that none can pass for a line of the report."
+            )
 
     @classmethod
     def of_run(

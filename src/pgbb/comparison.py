@@ -4,6 +4,7 @@ Each method runs through `pgbb.fit` as it would alone; nothing here sees
 records, except for the non-private reference that a caller may ask for.
 """
 
+import html
 import math
 import time
 import warnings
@@ -15,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from pgbb import _validate
+from pgbb._inline import Bar, intervals
 from pgbb.accountant import Composition, Mechanism, compose, epsilon
 from pgbb.accountant.calibrate import Accountant
 from pgbb.certificate import Certificate
@@ -197,6 +199,20 @@ class Comparison:
             "skipped": self.skipped,
             "rows": self.rows(),
         }
+
+    def _repr_html_(self) -> str:
+        index, groups = self.index_name, dict[str, list[Bar]]()
+        rows = self.rows()
+        for row in rows:
+            group = row["coefficient"] if index is None else f"{row['coefficient']}, {index} {row[index]:g}"
+            bar = Bar(row["method"], row["estimate"], row["lower"], row["upper"], row["identified"])
+            groups.setdefault(group, []).append(bar)
+        picture = intervals(list(groups.items()), f"estimates and {self.level:g} intervals by method")
+        cost = self.cost
+        claim = f"all together ε = {cost.epsilon:g}, δ = {cost.delta:g}" + ("" if self.private else "; NOT PRIVATE")
+        title = html.escape(f"{self.outcomes[0].release.title}; {claim}")
+        table = pd.DataFrame(rows).to_html(index=False, border=0, float_format=lambda v: f"{v:.4g}")
+        return f"<div><p>{title}</p>{picture}{table}</div>"
 
     def __repr__(self) -> str:
         return pd.DataFrame(self.rows()).to_string(index=False, float_format=lambda v: f"{v:.4g}")

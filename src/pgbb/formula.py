@@ -27,6 +27,9 @@ Array = NDArray[np.float64]
 _DATA_DEPENDENT = {"center", "scale", "standardize", "poly", "bs", "cr", "cs", "cc", "ns", "te", "hashed", "lag"}
 _MAX_POWER = 20
 _MAX_CORNERS = 4096
+_MAX_LENGTH = 20_000  # letters of a formula
+_MAX_TERMS = 5_000  # a formula of a few letters, (a+b+c)**99, could mean more than any machine holds
+_MAX_LEVELS = 6  # Levels columns in one interaction
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,7 @@ class Design:
             raise InvalidValue(
                 f"schema is a {type(schema).__name__}, it must be a pgbb.Schema. Declare the columns there."
             )
-        left, right = _parse(formula)
+        left, right = _parse(formula, schema)
         response = _response(left, schema)
         products = [_product(term, schema) for term in right]
         for product in products:
@@ -189,7 +192,7 @@ def _list(names: Iterable[str]) -> str:
 # Parsing -------------------------------------------------------------------------------------------------------------
 
 
-def _parse(formula: str) -> tuple[list[Any], list[Any]]:
+def _parse(formula: str, schema: Schema) -> tuple[list[Any], list[Any]]:
     """formulaic's terms left and right of `~`, those on the right by degree, as R, patsy and formulaic order them."""
     # Imported here: formulaic brings pandas, which readers of a release should not wait for.
     from formulaic.parser import DefaultFormulaParser
@@ -197,9 +200,20 @@ def _parse(formula: str) -> tuple[list[Any], list[Any]]:
     shape = "response ~ term + term"
     if not isinstance(formula, str) or not formula.strip():
         raise _validate.fail("formula", formula, f"text of the form '{shape}'")
+    if len(formula) > _MAX_LENGTH:
+        raise InvalidValue(f"formula of {len(formula):,} letters is not allowed: it may have up to {_MAX_LENGTH:,}.")
     try:
-        parsed = DefaultFormulaParser().get_terms(formula)
+        _refuse_code(formula, schema)
+        parser = DefaultFormulaParser()
+        if (size := _size(parser.get_ast(formula))) > _MAX_TERMS:
+            raise InvalidValue(
+                f"formula = {formula!r} is not allowed: written out it has {size:g} products of columns, more than the "
+                f"{_MAX_TERMS:,} that are possible. Write the terms that are meant, or lower a power."
+            )
+        parsed = parser.get_terms(formula)
         left, right = getattr(parsed, "lhs", None), getattr(parsed, "rhs", None)
+    except InvalidValue:
+        raise
     except Exception as error:  # the parser raises errors of several families, and nothing here is private
         why = str(error).split("\n")[0].rstrip(".")
         if "`.` operator" in why:
@@ -209,7 +223,7 @@ def _parse(formula: str) -> tuple[list[Any], list[Any]]:
             "a:b or a*b, and powers I(a**2)."
         ) from None
     ends = formula.rstrip().endswith("~")  # formulaic would read an intercept, which is written 1
-    if ends or left is None or right is None or isinstance(left, tuple) or isinstance(right, tuple):
+    if ends or not isinstance(left, Iterable) or not isinstance(right, Iterable) or _nested(left) or _nested(right):
         raise InvalidValue(
             f"formula = {formula!r} is not allowed: it must have one response, one '~' and one list of terms. "
             f"Write '{shape}'."
@@ -219,13 +233,53 @@ def _parse(formula: str) -> tuple[list[Any], list[Any]]:
     return list(left), [list(right)[i] for i in order]
 
 
+def _nested(side: Any) -> bool:
+    return isinstance(side, tuple) or not all(hasattr(term, "factors") for term in side)
+
+
+def _refuse_code(formula: str, schema: Schema) -> None:
+    """Let nothing but I(...) and C(...) reach formulaic's parser, which *evaluates* parts of calls left of the `~`.
+
+    A formula may come from a stranger's release.
+    """
+    from formulaic.parser.algos.tokenize import tokenize
+    from formulaic.parser.types import Token
+
+    tokens = list(tokenize(formula))
+    operators = [i for i, token in enumerate(tokens) if token.kind is Token.Kind.OPERATOR and "~" in token.token]
+    first = min(operators, default=0)
+    for i, token in enumerate(tokens):
+        if token.kind is Token.Kind.PYTHON:
+            if i < first:
+                raise _no_response(token.token)
+            _call(token.token, schema)
+
+
+def _size(node: Any) -> float:
+    """How many products formulaic would write out, at most; it would begin without asking."""
+    symbol = getattr(getattr(node, "operator", None), "symbol", None)
+    if symbol is None:
+        return 1.0
+    if symbol in ("**", "^"):
+        power = int(str(node.args[1]))
+        return math.inf if power > _MAX_POWER else _size(node.args[0]) ** max(power, 1)
+    sizes = [_size(argument) for argument in node.args]
+    if symbol in ("*", ":"):
+        return math.prod(size + (symbol == "*") for size in sizes)
+    return sum(sizes)
+
+
+def _no_response(text: str) -> InvalidValue:
+    return InvalidValue(
+        f"response {text!r} is not allowed: it must be one declared column. "
+        "Compute a transformed response, such as a logarithm, as a column of its own and declare its Range."
+    )
+
+
 def _response(terms: list[Any], schema: Schema) -> str:
     text = " + ".join(map(str, terms))
     if len(terms) != 1 or len(terms[0].factors) != 1 or terms[0].factors[0].eval_method.name != "LOOKUP":
-        raise InvalidValue(
-            f"response {text!r} is not allowed: it must be one declared column. "
-            "Compute a transformed response, such as a logarithm, as a column of its own and declare its Range."
-        )
+        raise _no_response(text)
     name = str(terms[0].factors[0].expr)
     if isinstance(_declared(name, schema), Levels):
         raise InvalidValue(
@@ -282,9 +336,9 @@ def _call(text: str, schema: Schema) -> tuple[str, tuple[Power, ...]] | str:
     """The part that I(...) or C(...) means; everything else is refused, by reading the syntax tree, never by eval."""
     try:
         node = ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError):
-        node = ast.Constant(None)
-    name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+        name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested too deep
+        node, name = ast.Constant(None), ""
     if name.split(".")[-1].lower() in _DATA_DEPENDENT:
         raise InvalidValue(
             f"term {text!r} is not allowed: {name}() computes something from the confidential data (a mean, a scale, "
@@ -359,6 +413,13 @@ def _terms(products: list[_Product], schema: Schema) -> tuple[Term, ...]:
     for product in products:
         key = _merge((p for part in product.parts if not isinstance(part, str) for p in part[1]), schema)
         levels = product.levels()
+        many = math.prod(len(c.levels) for name in levels if isinstance(c := schema[name], Levels))
+        if len(levels) > _MAX_LEVELS or len(terms) + many > _MAX_TERMS:
+            raise InvalidValue(
+                f"term {product.label()!r} is not allowed: it has {len(levels)} Levels columns and {many:,} "
+                f"combinations, where at most {_MAX_LEVELS} columns and {_MAX_TERMS:,} coefficients in all are "
+                "possible. Interact fewer columns, or declare coarser levels."
+            )
         subsets = [frozenset(s) for size in range(len(levels) + 1) for s in itertools.combinations(levels, size)]
         fresh = [s for s in subsets if (key, s) not in spanned]
         if not fresh:

@@ -321,7 +321,7 @@ class Ledger:
 
     def dataset(self, name: str) -> Dataset:
         """One data set."""
-        found = self.datasets()
+        name, found = _name(name), self.datasets()
         if name not in found:
             there = ", ".join(repr(known) for known in found) or "none yet"
             raise LedgerError(
@@ -341,6 +341,7 @@ class Ledger:
         self, dataset: str, mechanism: Any, sigma: float, *, method: str, epsilon: float, delta: float
     ) -> Entry:
         """Set aside what a release will cost; on disk when this returns. Raises `BudgetExceeded` if it does not fit."""
+        method, epsilon, delta = _text(method), _validate.epsilon(epsilon), _validate.delta(delta)
         charge = self.dataset(dataset).budget.charge(mechanism, sigma)  # slow for some mechanisms: before the lock
         with self._transaction() as book:
             book.sweep()
@@ -405,9 +406,10 @@ class Ledger:
             os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
             pass
-        except OSError as error:
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else "no file has such a name"
             raise LedgerError(
-                f"{self.path} cannot be made: {error.strerror}. Choose a folder that exists and can be written."
+                f"{self.path} cannot be made: {why}. Choose a folder that exists and can be written."
             ) from None
 
     @contextmanager
@@ -419,7 +421,7 @@ class Ledger:
         """
         try:
             found = self.path.stat()
-        except OSError:
+        except (OSError, ValueError):  # the latter: a path with a null character
             raise LedgerError(
                 f"{self.path}: there is no such ledger. Check the path, or make one: "
                 f"pgbb ledger set {self.path} NAME --n N --epsilon E --delta D."
@@ -564,7 +566,7 @@ class _Book:
             elif kind == "spend" and entry.state == "answering":
                 entry = replace(entry, state="spent", closed=time, reason=_text(event["reason"]))
             else:
-                raise ValueError
+                raise InvalidValue(f"entry {entry.number} is {entry.state}, after which {kind!r} is not allowed.")
         self.entries[entry.number] = entry
 
 
@@ -579,7 +581,8 @@ def _entry(number: int, event: Mapping[str, Any]) -> Entry:
         mechanism=dict(event["mechanism"]),
         sigma=_validate.sigma(event["sigma"]),
         charge=Charge(
-            _validate.number("square", event["square"], low=0), _validate.number("failure", event["failure"], low=0)
+            _validate.number("square", event["square"], low=0, high=1e100),
+            _validate.number("failure", event["failure"], low=0, high=1),
         ),
         owner=Owner(
             _text(owner["host"]),
@@ -600,7 +603,7 @@ def _refuse(constant: str) -> float:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError
+        raise InvalidValue(f"a {type(value).__name__} is not allowed here: a ledger holds text.")
     return value
 
 

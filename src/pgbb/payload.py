@@ -67,6 +67,9 @@ class ModelSummary:
         if not names or not all(isinstance(n, str) for n in names) or len(set(names)) < len(names):
             raise _validate.fail("names", self.names, "a non-empty sequence of distinct strings")
         store("names", names)
+        for text in (*names, self.formula, self.index_name, self.response):
+            if isinstance(text, str) and not _validate.visible(text):
+                raise _validate.fail("text of the model", text, "without control characters")
         d = len(names)
         transform, offset = _finite("transform", self.transform, (d, d)), _finite("offset", self.offset, (d,))
         store("transform", tuple(tuple(row) for row in transform.tolist()))
@@ -92,7 +95,11 @@ class ModelSummary:
 
     def to_original(self, internal: ArrayLike) -> Floats:
         """θ in the units of the data; the last axis of `internal` has length d."""
-        return np.asarray(internal, dtype=np.float64) @ np.array(self.transform).T + np.array(self.offset)
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = np.asarray(internal, dtype=np.float64) @ np.array(self.transform).T + np.array(self.offset)
+        if not np.isfinite(found).all():
+            raise InvalidValue("the numbers in this release are too large to draw from: draws would be infinite.")
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""

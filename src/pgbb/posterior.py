@@ -18,6 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from pgbb import _validate
+from pgbb._inline import Bar, intervals
 from pgbb.errors import InvalidValue, PgbbError, PgbbWarning
 from pgbb.payload import ModelSummary, Payload, forward
 
@@ -568,7 +569,23 @@ class Posterior:
 
     def _repr_html_(self) -> str:
         lines = "".join(f"<p>{html.escape(line)}</p>" for line in self._header())
-        return f"<div>{lines}{'' if self.payload.kind == 'transcript' else self.to_html()}</div>"
+        if self.payload.kind == "transcript":
+            return f"<div>{lines}<p>a transcript: re-analyse it to draw</p></div>"
+        with warnings.catch_warnings():  # what is not identified is a column of the table, and hollow in the picture
+            warnings.simplefilter("ignore", PgbbWarning)
+            return f"<div>{lines}{self._picture()}{self.to_html()}</div>"
+
+    def _picture(self, level: float = 0.95) -> str:
+        """The intervals of the table, by coefficient, as SVG."""
+        table = self._display(level)
+        several = table.index.nlevels > 1
+        groups: dict[str, list[Bar]] = {}
+        for key, row in zip(table.index, table.to_dict("records"), strict=True):
+            at, name = (f"{key[0]:g}", key[1]) if several else ("", key)
+            bar = Bar(at, row["mean"], row["lower"], row["upper"], bool(row.get("identified", True)))
+            groups.setdefault(str(name), []).append(bar)
+        over = f" by {self.model.index_name}" if several else ""
+        return intervals(list(groups.items()), f"posterior means and {level:g} intervals{over}")
 
     def _header(self) -> list[str]:
         return [self.title]

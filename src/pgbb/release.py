@@ -6,6 +6,7 @@ needs no JAX. Statistics live in posterior.py, the claim in certificate.py.
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import io
 import json
@@ -42,7 +43,7 @@ MANIFEST, SIGNATURE, TENSORS = "manifest.json", "signature.json", "payload.safet
 REQUIRED = ("model.json", "schema.json", "certificate.json", "payload.json", TENSORS)
 OPTIONAL = ("diagnostics.json",)
 LARGEST = 2**30  # bytes of a file's members together, once unpacked
-LARGEST_JSON = 2**26
+LARGEST_JSON = 2**24  # parsed, it takes some thirty times as much memory
 REFETCH = "Fetch or write the file again."
 
 
@@ -175,6 +176,11 @@ class Release(Posterior):
                 "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in members.items()},
             }
         )
+        plain = sum(len(data) for name, data in members.items() if name != TENSORS)
+        if plain + len(manifest) > LARGEST_JSON or plain + len(members[TENSORS]) > LARGEST:
+            raise ReleaseError(
+                f"the release is larger than a file may be ({LARGEST_JSON:,} bytes without its tensors)."
+            )
         contents = {MANIFEST: manifest, **members}
         if signer is not None:
             public = signer.public_key().public_bytes_raw()
@@ -293,13 +299,19 @@ def _read(archive: zipfile.ZipFile, source: Path) -> dict[str, bytes]:
     """The members, after manifest, version, names, sizes and hashes have been checked, in this order."""
     infos = archive.infolist()
     names = [info.filename for info in infos]
-    if sum(info.file_size for info in infos) > LARGEST or any(
-        info.file_size > LARGEST_JSON for info in infos if info.filename != TENSORS
-    ):
-        raise ReleaseError(f"{source}: the members unpack to more than the {LARGEST:,} bytes allowed. Do not open it.")
+    plain = sum(info.file_size for info in infos if info.filename != TENSORS)
+    if sum(info.file_size for info in infos) > LARGEST or plain > LARGEST_JSON:
+        raise ReleaseError(
+            f"{source}: the members unpack to more than the {LARGEST:,} bytes allowed, or more than {LARGEST_JSON:,} "
+            "without the tensors. Do not open it."
+        )
+    if any(info.compress_type not in (zipfile.ZIP_STORED, _method(info.filename)) for info in infos):
+        raise ReleaseError(
+            f"{source}: a member is packed in another way than pgbb does it, and could unpack to anything. {REFETCH}"
+        )
     if MANIFEST not in names or len(set(names)) < len(names):
         raise ReleaseError(f"{source}: manifest.json is missing, or a member is there twice. {REFETCH}")
-    manifest_bytes = archive.read(MANIFEST)
+    manifest_bytes = _member(archive, archive.getinfo(MANIFEST))
     manifest = _parse(source, MANIFEST, manifest_bytes)
     version = manifest.get("format_version")
     if manifest.get("format") != FORMAT or isinstance(version, bool) or not isinstance(version, int) or version < 1:
@@ -321,7 +333,7 @@ def _read(archive: zipfile.ZipFile, source: Path) -> dict[str, bytes]:
     contents = {MANIFEST: manifest_bytes}
     for info in infos:
         if info.filename != MANIFEST:
-            contents[info.filename] = archive.read(info)
+            contents[info.filename] = _member(archive, info)
     for name, data in contents.items():
         if name not in (MANIFEST, SIGNATURE) and hashes.get(name) != hashlib.sha256(data).hexdigest():
             raise ReleaseError(
@@ -331,17 +343,56 @@ def _read(archive: zipfile.ZipFile, source: Path) -> dict[str, bytes]:
     return contents
 
 
+def _method(name: str) -> int:
+    """Tensors are stored as they are, so that a small file holds small tensors."""
+    return zipfile.ZIP_STORED if name == TENSORS else zipfile.ZIP_DEFLATED
+
+
+def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    """Unpack no more than the size that was declared; `archive.read` would unpack first and cut then."""
+    with archive.open(info) as file:
+        return file.read(info.file_size)
+
+
 def _parse(source: Path, name: str, data: bytes) -> dict[str, Any]:
     def refuse(constant: str) -> float:
         raise ValueError(constant)
 
+    def finite(digits: str) -> float:
+        value = float(digits)  # 1e999 is JSON, and infinite
+        return value if math.isfinite(value) else refuse(digits)
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """Two readers might take different ones of two values."""
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError("a key is there twice")
+        return dict(pairs)
+
     try:
-        plain = json.loads(data.decode("utf-8"), parse_constant=refuse)
+        text = data.decode("utf-8")
+        plain = json.loads(text, parse_constant=refuse, parse_float=finite, object_pairs_hook=once)
+        _refuse_controls(plain)
     except (ValueError, RecursionError):
         plain = None
     if not isinstance(plain, dict):
-        raise ReleaseError(f"{source}: {name} is not a JSON object. {REFETCH}")
+        raise ReleaseError(
+            f"{source}: {name} is not a JSON object of finite numbers and plain text, each key once. {REFETCH}"
+        )
     return plain
+
+
+def _refuse_controls(plain: Any) -> None:
+    """No text in a release may steer the terminal that shows it."""
+    if isinstance(plain, str):
+        if not _validate.visible(plain):
+            raise ValueError("a control character")
+    elif isinstance(plain, dict):
+        for key, value in plain.items():
+            _refuse_controls(key)
+            _refuse_controls(value)
+    elif isinstance(plain, list):
+        for value in plain:
+            _refuse_controls(value)
 
 
 def _json(plain: Any) -> bytes:
@@ -366,7 +417,7 @@ def _zip(contents: Mapping[str, bytes]) -> bytes:
             info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
             info.create_system = 3
             info.external_attr = 0o644 << 16
-            info.compress_type = zipfile.ZIP_STORED if name == TENSORS else zipfile.ZIP_DEFLATED
+            info.compress_type = _method(name)
             archive.writestr(info, data)
     return buffer.getvalue()
 
@@ -387,7 +438,8 @@ def write_whole(path: str | Path, data: bytes) -> Path:
             f"{target} cannot be written: {error.strerror}. Choose a folder that exists and can be written."
         ) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # such as a parent that is a file: the error above says so
+            temporary.unlink(missing_ok=True)
     return target
 
 

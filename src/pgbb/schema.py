@@ -87,6 +87,8 @@ class Levels:
         plain: list[str | int] = []
         for level in levels:
             if isinstance(level, str):
+                if not _validate.visible(level):
+                    raise _validate.fail("levels", levels, f"{allowed}, without control characters")
                 plain.append(level)
                 continue
             if isinstance(level, bool):
@@ -127,8 +129,8 @@ class Schema(Mapping[str, Column]):
 
     def __init__(self, /, **columns: Column) -> None:
         for name, column in columns.items():
-            if not name or name != name.strip():
-                raise _validate.fail("column name", name, "text without spaces at its ends")
+            if not name or name != name.strip() or not _validate.visible(name):
+                raise _validate.fail("column name", name, "text without spaces at its ends and control characters")
             if not isinstance(column, Range | Flag | Levels):
                 raise _validate.fail(f"column {name!r}", column, "Range(low, high), Flag() or Levels(base, other, ...)")
         self._columns = dict(columns)
@@ -198,14 +200,14 @@ class Schema(Mapping[str, Column]):
         path = Path(path)
         try:
             text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:  # the latter: not UTF-8, or a path with a null character
             why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
             raise InvalidValue(
                 f"schema file {str(path)!r} cannot be read: {why}. Give the path of a TOML file with a [columns] table."
             ) from None
         try:
             data = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidValue(
                 f"schema file {str(path)!r} is not valid TOML: {error}. Give each column a line under [columns]. {_HOW}"
             ) from None

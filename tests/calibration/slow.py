@@ -44,6 +44,11 @@ def moment(x, y, frame):
     return omega * packed(u)
 
 
+def moment_and_cut(x, y, frame, part):
+    u, omega = weighted(x, frame)
+    return np.append(omega * packed(u), part * (omega < 1)) / math.sqrt(1 + part**2)
+
+
 def square_moment(x, y, frame):
     u, omega = weighted(x, frame)
     return omega**2 * packed(u)
@@ -75,6 +80,12 @@ def cell_curvature(x, y, theta, h, overlap, frame):
     u, omega = weighted(x, frame)
     kernel = [math.exp(-(((y - x @ t) / w) ** 2) / 2) / overlap for t, w in zip(theta, h, strict=True)]
     return np.concatenate([k * omega * packed(u) for k in kernel])
+
+
+def densities(x, y, theta, h, overlap):
+    return np.array(
+        [math.exp(-(((y - x @ t) / w) ** 2) / 2) / overlap for row in h for t, w in zip(theta, row, strict=True)]
+    )
 
 
 def huber_score(x, y, theta, frame, weight, c, kappa, bound):
@@ -154,12 +165,14 @@ def parameters(rng, scale=1.0, spread=1.0):
     pair = rng.normal(size=2) * scale
     return {
         "moment": (ask_for.moment, moment, (frame,), False),
+        "moment_and_cut": (ask_for.moment_and_cut, moment_and_cut, (frame, 1 / 3), False),
         "square_moment": (ask_for.square_moment, square_moment, (frame,), False),
         "median": (ask_for.median, median, (theta, h, frame), False),
         "window": (ask_for.window, window, (theta, h), False),
         "histogram": (ask_for.histogram, histogram, (theta, EDGES, np.array(prefixes(ask_for.BINS)[0])), False),
         "cells": (ask_for.cells, cells, (many, widths, a, frame), False),
         "cell_curvature": (ask_for.cell_curvature, cell_curvature, (many, widths, OVERLAP, frame), False),
+        "densities": (ask_for.densities, densities, (many, np.stack([widths, widths / 3]), 2 * OVERLAP), False),
         "huber_score": (ask_for.huber_score, huber_score, score, False),
         "huber_curvature": (ask_for.huber_curvature, huber_curvature, huber, False),
         "huber_spread": (ask_for.huber_spread, huber_spread, score, False),

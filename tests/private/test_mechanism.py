@@ -74,13 +74,14 @@ def slow_gradient(name, model, problem, records, i, theta, index):
     return g * min(1.0, problem.clip / norm) if norm > 0 else g
 
 
+@pytest.mark.parametrize("by_lot", [False, True])
 @pytest.mark.parametrize("name", MODELS)
-def test_without_noise_an_answer_is_the_weighted_sum_of_a_plain_loop(name):
+def test_without_noise_an_answer_is_the_weighted_sum_of_a_plain_loop(name, by_lot):
     model, data = MODELS[name], frame()
     problem = model.prepare(SCHEMA)
     records = records_for(data, problem, SCHEMA)
     m = Mechanism(n=N, blocks=5, sampling_rate=1.0, steps=3, draws_per_step=2, clip=problem.clip)
-    session = Session(records, problem, m, 0.0, Randomness.create(1))
+    session = Session(records, problem, m, 0.0, Randomness.create(1), by_lot=by_lot)
     order = Randomness.create(1).secret.permutation(N)
     theta = problem.center + 0.3 * problem.radius * np.linspace(-0.5, 0.9, problem.dim)
 
@@ -153,6 +154,30 @@ def test_sampling_makes_the_answer_q_times_the_full_sum_on_average():
         mean[q] = np.concatenate([np.asarray(o) for o in outs])[:, 0].mean(axis=0)
     assert mean[0.3] == pytest.approx(0.3 * mean[1.0], abs=0.02 * problem.clip)
     assert mean[0.3] != pytest.approx(0.4 * mean[1.0], abs=0.02 * problem.clip)
+
+
+def counts_of(q, keys=None, n=200):
+    """How many records join each of 3,000 pairs of answers, when each draws its own lot."""
+    problem = MODELS["gaussian mean"].prepare(SCHEMA)
+    records = records_for(pd.DataFrame({"y": np.full(n, 4.0)}), problem, SCHEMA)  # every gradient is −C
+    m = Mechanism(n=n, blocks=1, sampling_rate=q, steps=3000, draws_per_step=2, clip=problem.clip)
+    randomness = Randomness.create(6)
+    if keys is not None:
+        randomness.batches.words = keys
+    session = Session(records, problem, m, 0.0, randomness, by_lot=True)
+    point = jnp.full((2, 1), -4.0, jnp.float32)
+    outs = [np.asarray(o) for _, _, o in session.run(jnp.zeros(()), asking(point))]
+    return np.concatenate(outs)[:, :, 0] * -n / problem.clip
+
+
+def test_lots_are_drawn_by_each_record_alone_and_anew_for_every_answer():
+    found = counts_of(0.3)
+    assert found == pytest.approx(np.round(found), abs=1e-2)
+    assert found.mean() == pytest.approx(60, abs=0.4) and found.var() == pytest.approx(42, rel=0.08)
+    assert abs(np.corrcoef(found.T)[0, 1]) < 0.06 and abs(np.corrcoef(found[1:, 0], found[:-1, 0])[0, 1]) < 0.06
+    same = counts_of(0.3, lambda count: np.full(count, 7, np.uint64))  # the twin: one key for all answers
+    assert same.var() < 1e-6
+    assert counts_of(0.31).mean() != pytest.approx(60, abs=0.4)
 
 
 def test_bad_cells_contribute_nothing_and_keep_their_place():

@@ -145,7 +145,10 @@ def gaussian_square(mechanism: Target, sigma: float) -> float | None:
     parts = mechanism.parts(sigma) if isinstance(mechanism, Composition) else [(mechanism, sigma)]
     if any(m.blocks != 1 or m.sampling_rate != 1 for m, _ in parts):
         return None
-    return math.fsum(m.answers * (2 * m.signal(s)) ** 2 for m, s in parts) * (1 + 1e-12)
+    signals = [(m.answers, 2 * m.signal(s)) for m, s in parts]
+    if any(signal > 1e100 for _, signal in signals):  # its square need not be a number
+        return math.inf
+    return math.fsum(answers * signal**2 for answers, signal in signals) * (1 + 1e-12)
 
 
 @dataclass(frozen=True)

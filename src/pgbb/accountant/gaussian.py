@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
 from pgbb import _validate
-from pgbb.errors import PgbbWarning
+from pgbb.errors import NotCertifiable, PgbbWarning
 
 __all__ = ["gaussian_noise_scale", "gdp_delta", "gdp_epsilon", "gdp_mu"]
 
@@ -51,6 +51,11 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     low, high = 1e-12, 1.0
     while gdp_delta(high, epsilon) <= delta:
         high *= 2
+    if not gdp_delta(low, epsilon) < delta < gdp_delta(high, epsilon):
+        raise NotCertifiable(
+            f"epsilon = {epsilon:g}, delta = {delta:g} is beyond what can be computed with. Choose an epsilon between "
+            "1e-6 and 1e6."
+        )
     return float(brentq(lambda mu: gdp_delta(mu, epsilon) - delta, low, high, xtol=1e-15, rtol=1e-13)) * (1 - 1e-12)
 
 

@@ -8,11 +8,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb.calibration.ingredients import uses
 from pgbb.local import pack, unpack
 
 Floats = NDArray[np.float64]
 
-__all__ = ["clear_of", "floored", "inverse_root", "monotone", "pack", "prefixes", "shrink", "strategy", "unpack"]
+__all__ = ["clear_of", "floored", "monotone", "pack", "prefixes", "shrink", "strategy", "unpack"]
 
 
 def floored(a: Floats, floor: float) -> Floats:
@@ -33,8 +34,8 @@ def shrink(raw: Floats, target: Floats, sd: float, target_sd: Floats | float = 0
     the target, are pulled more than strong ones. At least one coordinate's worth
     of noise remains: the target has a scalar that was estimated.
     """
-    if sd == 0:
-        return raw.copy(), np.zeros(len(pack(raw)))
+    if sd == 0 or not uses("shrinkage"):
+        return raw.copy(), np.full(len(pack(raw)), sd)
     root = np.sqrt(np.diag(target))
     i, j = np.triu_indices(len(raw))
     unit = root[i] * root[j]
@@ -76,13 +77,6 @@ def monotone(values: Floats) -> Floats:
             means[-1] = (means[-1] * sizes[-1] + last * size) / (sizes[-1] + size)
             sizes[-1] += size
     return np.repeat(means, sizes)
-
-
-def inverse_root(a: Floats) -> Floats:
-    """A^(−1/2) of a positive matrix, the symmetric one."""
-    values, vectors = np.linalg.eigh(a)
-    root: Floats = (vectors / np.sqrt(values)) @ vectors.T
-    return root
 
 
 @lru_cache(maxsize=64)

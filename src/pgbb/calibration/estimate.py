@@ -12,6 +12,7 @@ Floats = NDArray[np.float64]
 
 __all__ = [
     "Curvature",
+    "Cut",
     "Estimate",
     "bordered",
     "combine",
@@ -25,6 +26,19 @@ __all__ = [
 NEGLIGIBLE = 0.02  # privacy variance beside sampling variance
 FLOOR = 0.25
 """Curvature is never taken below this share of its target's smallest eigenvalue."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """P(ω < 1), the share of records that are weighted down, as answered, and the standard deviation of its noise."""
+
+    share: float
+    sd: float
+
+    @property
+    def clear(self) -> bool:
+        """Whether there are any, beyond noise."""
+        return self.share > max(3 * self.sd, 1e-3)
 
 
 @dataclass(frozen=True)
@@ -42,6 +56,7 @@ class Estimate:
     sampling_sd: Floats  # (d(d+1)/2,)
     free: Floats  # (m, d, d)
     knots: Floats | None = None
+    cut: Cut | None = None
 
 
 @dataclass(frozen=True)
@@ -57,6 +72,11 @@ class Curvature:
         """H⁻¹."""
         inverse: Floats = np.linalg.inv(self.value).astype(np.float64)
         return inverse
+
+    def plus(self, change: Floats) -> "Curvature":
+        """The curvature elsewhere, where it is expected to differ by `change`; kept positive."""
+        least = FLOOR * max(float(np.linalg.eigvalsh(self.value)[0]), 1e-12)
+        return Curvature(floored(self.value + change, least), self.sd, self.free)
 
     def step(self, gradient: Floats) -> Floats:
         """H⁻¹ gradient, in the frame, with nothing along unidentified directions."""
@@ -115,19 +135,27 @@ def unsettled(
     return min(short, short**2 / long) > sd_second**2 * spread + float(np.sum(sampling * inverse))
 
 
-def bordered(raw: Floats, shape: Floats, noise: float, least: float) -> Floats:
-    """Target of a matrix for (β, extra): a multiple of `shape` for β, and the extra parameters apart."""
+def bordered(raw: Floats, shape: Floats, noise: float, least: float, mean: Floats | None = None) -> Floats:
+    """Target of a matrix for (β, extra): a multiple of `shape` for β, and the extra parameters apart.
+
+    Where the mean of the design is given, they are tied to β by a multiple of it: errors that are independent
+    of the design but skewed tie a scale to the intercept alone.
+    """
     p = len(shape)
     target = np.zeros_like(raw)
     unit = pack(shape)
     target[:p, :p] = max(float(pack(raw[:p, :p]) @ unit) / float(unit @ unit), least, 1e-6) * shape
     for j in range(p, len(raw)):
         target[j, j] = max(float(raw[j, j]), 3 * noise, 1e-6)
+        if mean is not None:
+            tie = float(raw[:p, j] @ mean / (mean @ mean)) * mean
+            most = 0.9 * np.sqrt(target[j, j] / max(float(tie @ np.linalg.solve(target[:p, :p], tie)), 1e-300))
+            target[:p, j] = target[j, :p] = min(most, 1.0) * tie
     return target
 
 
-def toward(raw: Floats, shape: Floats, sd: float) -> tuple[Floats, Floats]:
+def toward(raw: Floats, shape: Floats, sd: float, mean: Floats | None = None) -> tuple[Floats, Floats]:
     """A covariance shrunk to a multiple of `shape` (and what lies beside it) and kept positive; and the noise left."""
-    target = bordered(raw, shape, 0.0, 0.0)
+    target = bordered(raw, shape, 0.0, 0.0, mean)
     value, left = shrink(raw, target, sd)
     return floored(value, FLOOR * max(float(np.linalg.eigvalsh(target)[0]), 0.0)), left

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from pgbb.calibration import statistics as ask_for
 from pgbb.calibration.algebra import clear_of, monotone, prefixes, shrink, unpack
-from pgbb.calibration.estimate import raised
+from pgbb.calibration.estimate import Cut, raised
+from pgbb.calibration.ingredients import uses
 from pgbb.calibration.plan import squared_reach
 from pgbb.local import direction_sd
 
@@ -23,6 +24,7 @@ Floats = NDArray[np.float64]
 __all__ = ["PEAK", "Neighbourhood", "Residuals", "design_frame", "find", "limited"]
 
 PEAK = 0.39894228  # of the standard normal density
+CUT = 1 / 3  # part of the last answer on moments that asks how many records ω weights down; its noise grows by 5 %
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class Neighbourhood:
     solid: Floats  # the moment with eigenvalues raised to its noise
     theta: Floats
     residuals: Residuals
+    cut: Cut
 
 
 def limited(step: Floats, metric: Floats, most: Any, noise: Any) -> Floats:
@@ -83,8 +86,8 @@ def limited(step: Floats, metric: Floats, most: Any, noise: Any) -> Floats:
     return step * (factor / np.maximum(factor * np.sqrt(square) / most, 1.0))[..., None]
 
 
-def design_frame(sums: Any, p: int, bound: float) -> tuple[Floats, Floats, Floats]:
-    """Coordinates u = xF in which E xxᵀ is about I/R² and most ‖u‖ ≤ 1; E ωuuᵀ there, and its noise.
+def design_frame(sums: Any, p: int, bound: float) -> tuple[Floats, Floats, Floats, Cut]:
+    """Coordinates u = xF in which E xxᵀ is about I/R² and most ‖u‖ ≤ 1; E ωuuᵀ there, its noise, and what ω cuts.
 
     Whitening by rounds, as in CoinPress (Biswas, Dong, Kamath, Ullman 2020): the first
     answer is bounded by the declared box, the later ones by R², some multiple of the
@@ -97,8 +100,8 @@ def design_frame(sums: Any, p: int, bound: float) -> tuple[Floats, Floats, Float
     """
     frame, farthest = np.eye(p) / bound, squared_reach(sums.n, p, sums.noise("final"))
     raised_before, done = np.eye(p), np.zeros((p, p))  # projectors
-    for _ in range(sums.left("moments") - 1):
-        found, left = _moment(sums, p, frame, 0)
+    for _ in range(sums.left("moments") - 1 if uses("whitening") else 0):
+        found, left = _moment(p, *sums.ask("moments", ask_for.moment, frame, power=0))
         values, axes = np.linalg.eigh(found)
         floor = np.maximum(clear_of(p) * direction_sd(axes, left), 1e-12)
         scale = 1 / np.sqrt(np.maximum(values, floor))
@@ -112,8 +115,10 @@ def design_frame(sums: Any, p: int, bound: float) -> tuple[Floats, Floats, Float
         box = float(np.sum(np.sum(np.abs(frame), axis=0) ** 2))  # entries of x lie in [−1, 1]
         farthest = min(farthest, box)
         frame = frame / np.sqrt(farthest)
-    found, left = _moment(sums, p, frame, 1)
-    return frame, raised(found, left, 0.3), left
+    answer, sd = sums.ask("moments", ask_for.moment_and_cut, frame, CUT)
+    unit = np.sqrt(1 + CUT**2)
+    found, left = _moment(p, answer[:-1] * unit, sd * unit)
+    return frame, raised(found, left, 0.3), left, Cut(float(answer[-1]) * unit / CUT, sd * unit / CUT)
 
 
 def _projector(axes: Floats, chosen: Any) -> Floats:
@@ -126,9 +131,8 @@ def _share(projector: Floats, axes: Floats) -> Floats:
     return np.sum(axes * (projector @ axes), axis=0)
 
 
-def _moment(sums: Any, p: int, frame: Floats, power: int) -> tuple[Floats, Floats]:
+def _moment(p: int, answer: Floats, sd: float) -> tuple[Floats, Floats]:
     """E ωuuᵀ, shrunk to its diagonal, and the noise left in it."""
-    answer, sd = sums.ask("moments", ask_for.moment, frame, power=power)
     raw = unpack(answer, p)
     raw[np.diag_indices(p)] = np.maximum(np.diag(raw), max(sd, 1e-9))
     return shrink(raw, np.diag(np.diag(raw)), sd)
@@ -136,7 +140,7 @@ def _moment(sums: Any, p: int, frame: Floats, power: int) -> tuple[Floats, Float
 
 def find(sums: Any, p: int, bound: float, half: float, radius: Floats, steps: int) -> Neighbourhood:
     """Ask the stages "moments", "median" (2·steps answers) and "residuals"."""
-    frame, moment, moment_sd = design_frame(sums, p, bound)
+    frame, moment, moment_sd, cut = design_frame(sums, p, bound)
     solid = raised(moment, moment_sd)
     theta, h = np.zeros(p), half / 2
     for _ in range(steps):
@@ -157,4 +161,4 @@ def find(sums: Any, p: int, bound: float, half: float, radius: Floats, steps: in
     total = max(float(below[-1]), noise, 1e-9)
     share = np.diff(monotone(np.clip(below / total, 0.0, 1.0)), prepend=0.0)
     share[-1] += 1 - share.sum()
-    return Neighbourhood(frame, moment, moment_sd, solid, theta, Residuals(edges, share, noise / total))
+    return Neighbourhood(frame, moment, moment_sd, solid, theta, Residuals(edges, share, noise / total), cut)

@@ -40,9 +40,10 @@ def stages_for(problem: Problem) -> tuple[Stage, ...]:
             Stage("residuals", 1, 0.02, "histogram of its residuals"),
             Stage("levels", 2, 0.06, "all levels, roughly"),
             Stage("curvature", 1, 0.12, "curvature at each level"),
+            Stage("density", 1, 0.02, "densities over two distances: what smoothing does to the curvature"),
             Stage("refine", 1, 0.13, "gradients of all levels"),
             Stage("spread", 1, 0.03, "second moments of the weighted design"),
-            Stage("final", 1, 0.58 - share, "gradients of all levels, once more"),
+            Stage("final", 1, 0.56 - share, "gradients of all levels, once more"),
         )
     if problem.kind == "huber":
         return (

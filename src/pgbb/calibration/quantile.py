@@ -24,6 +24,8 @@ __all__ = ["fit_quantile"]
 WIDEST = 0.15  # neighbouring quantiles are τ ± min(τ, 1 − τ)/2, and no farther than this
 REACH = 0.8  # bandwidth of the curvature, in units of the distance to the neighbouring quantiles
 LAST = 0.25  # bandwidth of the last gradient, in units of that
+NEARER = 3.0  # densities are compared over the bandwidth of the curvature and one shorter by this factor
+SMOOTHNESS = 0.1  # how far densities over the two are from each other, relative, unless they say so clearly
 BLUR = 2.0  # the last two bandwidths are at most this many standard deviations of what they help to find
 
 
@@ -53,24 +55,31 @@ def fit_quantile(sums: Any, problem: Problem, levels: Floats, n: int, bound: flo
         return np.clip(at - limited(steps, near.solid, farthest, noise) @ frame.T, -radius, radius)
 
     spread = float(np.trace(np.linalg.inv(near.solid)))
-    for _ in range(sums.left("levels")):
-        g, sd = gradient("levels", theta, h)
-        steps = np.linalg.solve(near.solid, g.T).T / density[:, None]
-        theta = moved(theta, steps, loudness * (sd / density) ** 2 * spread)
-
-    overlap = _overlap(levels, REACH * reach)
-    answer, sd = sums.ask("curvature", ask_for.cell_curvature, theta, h, overlap, frame)
-    unit = PEAK / h * overlap
-    raw = unpack(answer.reshape(m, -1), p) * unit[:, None, None]
-    curvatures = _curvatures(raw, sd * unit, near.moment, near.moment_sd, density)
-
-    def newton(g: Floats) -> Floats:
-        return np.stack([c.step(g[j]) for j, c in enumerate(curvatures)])
 
     def narrow(stage: str, most: Floats) -> Floats:
         """A bandwidth whose bias, of second order in it, vanishes beside noise and sampling error."""
         error = np.sqrt(levels * (1 - levels) / n + loudness * spread / p * sums.noise(stage) ** 2)
         return np.clip(BLUR * error / density, 1e-4 * half, most)
+
+    for width in (h, narrow("levels", h)):
+        g, sd = gradient("levels", theta, width)
+        steps = np.linalg.solve(near.solid, g.T).T / density[:, None]
+        theta = moved(theta, steps, loudness * (sd / density) ** 2 * spread)
+
+    ratio, ratio_sd = _sharpness(sums, theta, levels, h, REACH * reach)
+    overlap = _overlap(levels, REACH * reach)
+    answer, sd = sums.ask("curvature", ask_for.cell_curvature, theta, h, overlap, frame)
+    unit = PEAK / h * overlap * ratio
+    raw = unpack(answer.reshape(m, -1), p) * unit[:, None, None]
+    curvatures = [
+        _vague(c, float(s))
+        for c, s in zip(
+            _curvatures(raw, sd * unit, near.moment, near.moment_sd, ratio * density), ratio_sd / ratio, strict=True
+        )
+    ]
+
+    def newton(g: Floats) -> Floats:
+        return np.stack([c.step(g[j]) for j, c in enumerate(curvatures)])
 
     g, sd_first = gradient("refine", theta, narrow("refine", h / 2))
     expected = loudness * sd_first**2 * [np.sum((near.solid @ c.inverse) * c.inverse) for c in curvatures]
@@ -99,7 +108,36 @@ def fit_quantile(sums: Any, problem: Problem, levels: Floats, n: int, bound: flo
         sampling_sd=left / n,
         free=np.stack([np.eye(p) if d else c.free for c, d in zip(curvatures, doubt, strict=True)]),
         knots=levels,
+        cut=near.cut,
     )
+
+
+def _sharpness(sums: Any, theta: Floats, levels: Floats, h: Floats, width: Floats) -> tuple[Floats, Floats]:
+    """Each level's density over its density smoothed by h, and the standard deviation of that ratio.
+
+    A kernel of bandwidth h sees f + h²f''/2, so densities over h and h/3 tell the second term apart. Over a
+    peak the ratio is above one, in a gap between two humps below. Shrunk to one unless it stands clear of its noise.
+    """
+    both = np.concatenate([h, h / NEARER])
+    overlap = _overlap(np.tile(levels, 2), np.concatenate([width, width / NEARER]))
+    answer, sd = sums.ask("density", ask_for.densities, theta, both.reshape(2, -1), overlap)
+    wide, near = np.maximum((answer * PEAK / both * overlap).reshape(2, -1), 1e-12)
+    noise = sd * PEAK / h * overlap
+    weight = 1 / (NEARER**2 - 1)
+    sharp = (1 + weight) * near - weight * wide
+    wide = np.maximum(wide, 3 * noise)
+    sampling = NEARER * near / (2 * np.sqrt(np.pi) * sums.n * h)
+    variance = (1 + weight) ** 2 * ((NEARER * noise) ** 2 + sampling) / wide**2
+    away = sharp / wide - 1
+    prior = np.where(away**2 > 9 * variance, away**2, SMOOTHNESS**2)
+    keep = prior / (prior + variance)
+    return np.maximum(1 + keep * away, 0.02), np.sqrt(keep * variance)
+
+
+def _vague(found: Curvature, relative: float) -> Curvature:
+    """The curvature with an unknown factor of this relative standard deviation; lost where that hides its sign."""
+    free = np.eye(len(found.value)) if relative > 1 / 3 else found.free
+    return Curvature(found.value, np.hypot(found.sd, relative * pack(found.value)), free)
 
 
 def _overlap(levels: Floats, width: Floats) -> float:

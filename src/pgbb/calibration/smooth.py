@@ -5,11 +5,23 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
 
 from pgbb.calibration import statistics as ask_for
 from pgbb.calibration.algebra import floored, pack, shrink, unpack
-from pgbb.calibration.estimate import Curvature, Estimate, bordered, combine, curvature_of, raised, toward, unsettled
+from pgbb.calibration.estimate import (
+    Curvature,
+    Cut,
+    Estimate,
+    bordered,
+    combine,
+    curvature_of,
+    raised,
+    toward,
+    unsettled,
+)
 from pgbb.calibration.location import design_frame, find, limited
+from pgbb.calibration.relief import Relief, crooked, relief_of
 from pgbb.models import Problem
 
 Floats = NDArray[np.float64]
@@ -29,6 +41,9 @@ def fit_huber(sums: Any, problem: Problem, n: int, bound: float, half: float) ->
     frame = np.zeros((p + 1, p + 1))
     frame[:p, :p], frame[p, p] = near.frame, SCALE_WEIGHT
     theta = np.append(near.theta, np.clip(_scale(near.residuals, c, kappa), low[-1], high[-1]))
+    mean = None  # of ωu, which the moment holds where a term is constant
+    if problem.design is not None and problem.design.has_intercept:
+        mean = near.moment @ np.linalg.inv(near.frame)[:, 0]
     top = max(float(np.hypot(c, SCALE_WEIGHT * (c**2 - kappa) / 2)), SCALE_WEIGHT * kappa / 2)
 
     def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
@@ -38,7 +53,7 @@ def fit_huber(sums: Any, problem: Problem, n: int, bound: float, half: float) ->
     def spread(at: Floats, bend: Curvature) -> tuple[Floats, Floats]:
         answer, sd = sums.ask("spread", ask_for.huber_spread, at, near.frame, SCALE_WEIGHT, c, kappa, top, power=2)
         raw = unpack(answer, p + 1) * top**2
-        return toward(raw, near.moment, sd * top**2)
+        return toward(raw, near.moment, sd * top**2, mean)
 
     def curvature(at: Floats, before: Curvature | None) -> Curvature:
         answer, sd = sums.ask("curvature", ask_for.huber_curvature, at, near.frame, SCALE_WEIGHT, c)
@@ -46,7 +61,7 @@ def fit_huber(sums: Any, problem: Problem, n: int, bound: float, half: float) ->
         raw, noise = unpack(answer, p + 1) * unit, sd * unit
         if before is not None:
             return _again(raw, before, noise)
-        target = bordered(raw, near.moment, noise, 0.1 / at[-1])
+        target = bordered(raw, near.moment, noise, 0.1 / at[-1], mean)
         return curvature_of(raw, target, noise, _relative(target, near.moment, near.moment_sd))
 
     def settle(at: Floats) -> Floats:  # the scale moves at most by a factor of two a round
@@ -54,7 +69,7 @@ def fit_huber(sums: Any, problem: Problem, n: int, bound: float, half: float) ->
         at[-1] = np.clip(at[-1], theta[-1] / 2, theta[-1] * 2)
         return at
 
-    return _finish(n, theta, frame, curvature, gradient, spread, settle)
+    return _finish(n, theta, frame, curvature, gradient, spread, settle, cut=near.cut)
 
 
 def _scale(residuals: Any, c: float, kappa: float) -> float:
@@ -93,22 +108,39 @@ def _finish(
     gradient: Callable[[str, Floats], tuple[Floats, float]],
     spread: Callable[[Floats, Curvature], tuple[Floats, Floats]],
     settle: Callable[[Floats], Floats],
+    relief: Relief | None = None,
+    cut: Cut | None = None,
 ) -> Estimate:
-    """Two rounds of curvature and gradient, and the second moments of the score between them."""
+    """Two rounds of curvature and gradient, and the second moments of the score between them.
+
+    Where it is known how curvature changes, steps follow it, and the curvature at their end is what is released.
+    """
+
+    def newton(bend: Curvature, at: Floats, g: Floats) -> Floats:
+        straight = step = bend.step(g)
+        if relief is not None:
+            most = 2 * np.sqrt(straight @ bend.value @ straight)
+            for _ in range(6):
+                step = limited(bend.plus(relief.change(at, settle(at - frame @ step))).step(g), bend.value, most, 0.0)
+        return step
+
     bend = curvature(theta, None)
     g, sd_first = gradient("refine", theta)
-    step = bend.step(g)
+    step = newton(bend, theta, g)
     worth = limited(step, bend.value, np.inf, sd_first**2 * float(np.trace(bend.inverse)))
     point, first = settle(theta - frame @ worth), settle(theta - frame @ step)
     bend = curvature(point, bend)
     sampling, left = spread(point, bend)
     g, sd_second = gradient("final", point)
-    second = settle(point - frame @ bend.step(g))
+    second = settle(point - frame @ newton(bend, point, g))
     best, sd = combine(first, second, sd_first, sd_second, float(np.trace(sampling)) / len(sampling) / n)
     inverse = np.linalg.inv(frame)
     doubt = unsettled(
         inverse @ (first - theta), inverse @ (second - point), bend.value, sampling / n, sd_first, sd_second
     )
+    if relief is not None:
+        bend = bend.plus(relief.at(best) - relief.at(point))
+        doubt = doubt or crooked(relief, best, frame, bend, sampling / n, sd)
     return Estimate(
         center=point[None],
         gradient=(bend.value @ (inverse @ (point - best)))[None],
@@ -119,21 +151,23 @@ def _finish(
         sampling=sampling / n,
         sampling_sd=left / n,
         free=(np.eye(len(theta)) if doubt else bend.free)[None],
+        cut=cut,
     )
 
 
 def fit_logistic(sums: Any, problem: Problem, n: int, bound: float) -> Estimate:
     """Ask all stages of a logistic regression."""
     p = problem.dim
-    frame, moment, moment_sd = design_frame(sums, p, bound)
+    frame, moment, moment_sd, cut = design_frame(sums, p, bound)
     solid = raised(moment, moment_sd)
+    relief = relief_of(solid, moment_sd, frame, problem.design is not None and problem.design.has_intercept)
     radius = problem.radius
     theta = np.zeros(p)
     for _ in range(8):
         g, sd = sums.ask("locate", ask_for.logistic_score, theta, frame)
         answer, bend_sd = sums.ask("locate", ask_for.logistic_curvature, theta, frame)
         raw = unpack(answer, p) / 4
-        bend, left = shrink(raw, bordered(raw, moment, 0.0, bend_sd / 4), bend_sd / 4)
+        bend, left = shrink(raw, bordered(raw, relief.at(theta), 0.0, 0.1), bend_sd / 4)
         inverse = np.linalg.inv(raised(bend, left, 0.5))
         step = limited(inverse @ g, solid, 2.0, sd**2 * float(np.sum((solid @ inverse) * inverse)))
         theta = np.clip(theta - frame @ step, -radius, radius)
@@ -142,8 +176,9 @@ def fit_logistic(sums: Any, problem: Problem, n: int, bound: float) -> Estimate:
         answer, sd = sums.ask("curvature", ask_for.logistic_curvature, at, frame)
         raw, noise = unpack(answer, p) / 4, sd / 4
         if before is not None:
-            return _again(raw, before, noise)
-        target = bordered(raw, moment, 0.0, 1e-3)
+            return _again(raw, before.plus(relief.at(at) - relief.at(theta)), noise)
+        shape = relief.at(at)
+        target = bordered(raw, shape, 0.0, 0.1)
         return curvature_of(raw, target, noise, _relative(target, moment, moment_sd))
 
     def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
@@ -158,7 +193,7 @@ def fit_logistic(sums: Any, problem: Problem, n: int, bound: float) -> Estimate:
     def settle(at: Floats) -> Floats:
         return np.clip(at, -radius, radius)
 
-    return _finish(n, theta, frame, curvature, gradient, spread, settle)
+    return _finish(n, theta, frame, curvature, gradient, spread, settle, relief, cut)
 
 
 def fit_mean(sums: Any, problem: Problem, n: int) -> Estimate:
@@ -167,6 +202,7 @@ def fit_mean(sums: Any, problem: Problem, n: int) -> Estimate:
     The clipped score vanishes where the mean of y clipped to centre ± reach
     equals the centre, reach being C·s² (Gaussian) or C·m² (exponential): that
     equation, of slope P(no clip), is solved, in the range that the schema declares.
+    Where the clip is seen to cut more than the family allows, the whole range is used instead.
     """
     low, high = problem.center[0] - problem.radius[0], problem.center[0] + problem.radius[0]
     bottom, top = float(problem.settings["low"]), float(problem.settings["high"])
@@ -193,11 +229,20 @@ def fit_mean(sums: Any, problem: Problem, n: int) -> Estimate:
     inside, noise = (present + answer[0] * np.sqrt(2)) / 2, sd / np.sqrt(2)
     if ends == (bottom, top):  # nothing can be clipped
         inside, noise = present, 0.0
+    reach = min(ends[1] - centre, centre - ends[0])
+    allowed = present * 2 * ndtr(-reach / known) if gaussian else 0.0  # symmetric, so that it moves no mean
+    bites = present - inside > 3 * noise + allowed
     far = max(ends[1] - centre, centre - ends[0]) ** 2
     square, square_sd = far * (present + answer[1] * np.sqrt(2)) / 2, far * sd / np.sqrt(2)
     expected = present * (known**2 if gaussian else (centre + vague / 3) ** 2)
-    trust = (PRIOR * expected) ** 2 / ((PRIOR * expected) ** 2 + square_sd**2)
+    doubt = max((PRIOR * expected) ** 2, (square - expected) ** 2 - square_sd**2)
+    trust = doubt / (doubt + square_sd**2)
     variance = max(trust * square + (1 - trust) * expected, 0.05 * expected)
+    if bites:  # ask for the mean itself; what is inside tells how far a normal law would reach
+        variance = max(
+            variance, present * (reach / float(ndtri((1 + np.clip(inside / present, 0.05, 0.999)) / 2))) ** 2
+        )
+        ends, inside, noise = (bottom, top), present, 0.0
     answer, sd = sums.ask("final", ask_for.mean_score, *ends)
     gradient = present * (centre - (ends[0] + ends[1]) / 2) - (ends[1] - ends[0]) / 2 * answer
     noise_sd = sd * (ends[1] - ends[0]) / 2

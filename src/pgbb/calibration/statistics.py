@@ -22,6 +22,7 @@ __all__ = [
     "BINS",
     "cell_curvature",
     "cells",
+    "densities",
     "differences",
     "gradient",
     "histogram",
@@ -36,6 +37,7 @@ __all__ = [
     "mean_spread",
     "median",
     "moment",
+    "moment_and_cut",
     "outer_gradient",
     "square_moment",
     "window",
@@ -66,6 +68,12 @@ def _weighted(x: Any, frame: Any) -> Any:
 def moment(x: Any, y: Any, frame: Any) -> Any:
     """ωuuᵀ."""
     return _packed(_bounded(x, frame)[0])
+
+
+def moment_and_cut(x: Any, y: Any, frame: Any, part: Any) -> Any:
+    """(ωuuᵀ, k·1{ω < 1})/√(1 + k²): second moments, and whether the record is weighted down."""
+    bounded, root = _bounded(x, frame)
+    return jnp.concatenate([_packed(bounded), part * (root < 1)], axis=1) / jnp.sqrt(1 + part**2)
 
 
 def square_moment(x: Any, y: Any, frame: Any) -> Any:
@@ -104,6 +112,12 @@ def cell_curvature(x: Any, y: Any, theta: Any, h: Any, overlap: Any, frame: Any)
     """exp(−r_j²/2h_j²)/overlap · ωuuᵀ for every level j, side by side."""
     kernel = jnp.exp(-0.5 * ((y[:, None] - x @ theta.T) / h) ** 2) / overlap
     return (kernel[:, :, None] * _packed(_bounded(x, frame)[0])[:, None, :]).reshape(x.shape[0], -1)
+
+
+def densities(x: Any, y: Any, theta: Any, h: Any, overlap: Any) -> Any:
+    """exp(−r_j²/2h²)/overlap for every level j and each of its bandwidths h_·j, side by side."""
+    residual = (y[:, None] - x @ theta.T)[:, None, :]
+    return (jnp.exp(-0.5 * (residual / h) ** 2) / overlap).reshape(x.shape[0], -1)
 
 
 def _huber(x: Any, y: Any, theta: Any, c: Any) -> tuple[Any, Any]:

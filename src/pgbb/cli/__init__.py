@@ -1,14 +1,17 @@
 """The command line. One module per command; this one only gathers them and speaks errors.
 
-Exit codes: 0 done, 1 a check failed, 2 a mistake in the call.
+Exit codes, which scripts may rely on: 0 done; 1 a check failed (`verify`, `check`, `audit`); 2 a mistake in the call
+or its files, or a budget that does not allow it; 70 a defect of pgbb; 130 interrupted. docs/json.md explains them.
 """
 
 import sys
+import traceback
 import warnings
 
 import typer
 from rich.console import Console
 
+from pgbb.cli.audit import audit_command
 from pgbb.cli.check import check_command
 from pgbb.cli.compare import compare_command
 from pgbb.cli.demo import demo_command
@@ -24,7 +27,10 @@ from pgbb.errors import PgbbError, PgbbWarning
 
 app = typer.Typer(
     name="pgbb",
-    help="Private posteriors: fit once under a declared (ε, δ), then draw for ever.",
+    help="""Private posteriors: fit once under a declared (ε, δ), then draw for ever.
+
+    Example: pgbb demo --out demo-output
+    """,
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -41,12 +47,13 @@ app.command("export")(export_command)
 app.command("plot")(plot_command)
 app.command("report")(report_command)
 app.command("verify")(verify_command)
+app.command("audit")(audit_command)
 app.add_typer(ledger_app)
 app.add_typer(study_app)
 
 
 def main() -> None:
-    """Entry point: run a command, and turn pgbb's own errors into one paragraph and exit code 2."""
+    """Entry point: run a command, and turn a mistake into one paragraph and exit code 2."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
 
     def show(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
@@ -55,7 +62,23 @@ def main() -> None:
 
     warnings.showwarning = show
     try:
-        app()
+        app(prog_name="pgbb")
     except PgbbError as error:
-        console.print(f"error: {error}", markup=False)
-        sys.exit(2)
+        _stop(console, str(error))
+    except OSError as error:  # a full disk, a folder without permission
+        _stop(console, f"{error.filename or 'a file'} cannot be read or written: {error.strerror}.")
+    except MemoryError:
+        _stop(console, "the memory does not suffice: ask for fewer draws or levels, or for a smaller model.")
+    except Exception:
+        traceback.print_exc()
+        console.print(
+            "This is a defect of pgbb, not a mistake of yours. Report it with the lines above, once you have made sure "
+            "that they quote no record.",
+            markup=False,
+        )
+        sys.exit(70)
+
+
+def _stop(console: Console, message: str) -> None:
+    console.print(f"error: {message}", markup=False)
+    sys.exit(2)

@@ -1,6 +1,5 @@
 """`pgbb check`: what is missing or out of range in a data file. It reads the records, so its output is private."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,6 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from pgbb.cli.output import Json, print_json
 from pgbb.schema import Schema
 
 NOTICE = (
@@ -19,7 +19,7 @@ NOTICE = (
 def check_command(
     data: Annotated[Path, typer.Argument(help="Records: a .csv, .parquet or .dta file.", show_default=False)],
     schema: Annotated[Path, typer.Option("--schema", "-s", help="TOML file that declares the columns.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Print what is missing, unreadable or outside its declaration, column by column. The output is PRIVATE.
 
@@ -32,7 +32,7 @@ def check_command(
 
     rows = examine(data, Schema.from_toml(schema))
     if as_json:
-        typer.echo(json.dumps({"private": True, "notice": NOTICE, "columns": rows}, indent=2, ensure_ascii=False))
+        print_json({"private": True, "notice": NOTICE, "columns": rows})
     else:
         _show(rows, Console(highlight=False, markup=False))
     if any(row["problem"] for row in rows):

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from pgbb import _validate
 from pgbb.cli import options as o
+from pgbb.cli.output import Json, print_json
 from pgbb.comparison import Comparison, compare
 from pgbb.errors import InvalidValue
 from pgbb.methods.registry import METHODS
@@ -56,7 +57,7 @@ def compare_command(
     save: Annotated[Path | None, typer.Option(help="Folder for the release files, METHOD.pgbb.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Also draw the intervals here: .png, .pdf or .svg.")] = None,
     force: Annotated[bool, typer.Option(help="Replace release files that exist.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    as_json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
 ) -> None:
     """Run several methods, each under (ε, δ), and print their intervals side by side.
@@ -102,8 +103,7 @@ def compare_command(
 
         files.append(plots.save(plots.method_intervals(found), plot))
     if as_json:
-        report = {**found.to_dict(), "files": [str(f) for f in files]}
-        typer.echo(json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False))
+        print_json({**found.to_dict(), "files": [str(f) for f in files]})
         return
     _show(found, Console(highlight=False))
     for file in files:

@@ -8,6 +8,7 @@ import typer
 
 from pgbb import _validate
 from pgbb.cli import options as o
+from pgbb.cli.output import Json
 from pgbb.errors import InvalidValue
 from pgbb.release import Release, private_key
 from pgbb.schema import Schema
@@ -57,6 +58,7 @@ def fit_command(
     ] = False,
     force: Annotated[bool, typer.Option(help="Replace the output file if it exists.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar, no table.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Fit a private posterior and write it to one file.
 
@@ -68,7 +70,7 @@ def fit_command(
     declared = Schema.from_toml(schema)
     signing = None if key is None else private_key(key)
 
-    from pgbb.cli.show import show_command
+    from pgbb.cli.show import show_release
     from pgbb.fitting import fit
 
     def keep(release: Release) -> None:
@@ -78,8 +80,8 @@ def fit_command(
     written: list[Path] = []
     options: dict[str, Any] = {"blocks": blocks, "sampling_rate": sampling_rate, "gamma": gamma, "weights": weights}
     try:
-        with o.progress_bar("training", quiet=quiet) as progress:
-            fit(
+        with o.progress_bar("training", quiet=quiet or as_json) as progress:
+            release = fit(
                 model, data, schema=declared, epsilon=epsilon, delta=delta, method=method, steps=steps,
                 draws_per_step=draws_per_step, learning_rate=learning_rate, accountant=accountant,
                 group_size=group_size, insecure_seed=insecure_seed, progress=progress, ledger=ledger, dataset=dataset,
@@ -93,6 +95,8 @@ def fit_command(
         )
         typer.echo(f"stopped. {out if written else 'No file'} was written. {text}", err=True)
         sys.exit(130)
-    if not quiet:
-        show_command(out)
+    if as_json:
+        show_release(release, as_json=True, file=str(out))
+    elif not quiet:
+        show_release(release)
         typer.echo(f"\nwritten to {out}")

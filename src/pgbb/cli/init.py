@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from pgbb.cli.output import Json, written
 from pgbb.errors import InvalidValue, PgbbError
 
 Types = dict[str, str]  # column -> "number", "flag", "text" or "", which is unknown
@@ -46,6 +47,7 @@ def init_command(
     out: Annotated[Path, typer.Option("--out", "-o", help="Template to write (.toml); never replaces a file.")] = Path(
         "schema.toml"
     ),
+    as_json: Json = False,
 ) -> None:
     """Write a schema template with a line for each column, to be filled in from public knowledge.
 
@@ -64,7 +66,8 @@ def init_command(
     types = header(data)
     write_whole(out, template(data.name, types).encode("utf-8"))
     blanks = sum(kind != "flag" for kind in types.values())
-    typer.echo(f"{len(types)} columns, {blanks} blanks to fill: {out}")
+    text = f"{len(types)} columns, {blanks} blanks to fill: {out}"
+    written(out, text, as_json=as_json, columns=list(types), blanks=blanks)
 
 
 def header(path: Path) -> Types:

@@ -1,6 +1,5 @@
 """`pgbb ledger set`, `show` and `history`: a custodian's budgets. None of them opens data."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,12 +8,19 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from pgbb.cli.output import Json, print_json
 from pgbb.ledger import Dataset, Entry, Ledger, LedgerError
 
-ledger_app = typer.Typer(name="ledger", help="Budgets of data sets, and what was released.", no_args_is_help=True)
+ledger_app = typer.Typer(
+    name="ledger",
+    help="""Budgets of data sets, and what was released.
+
+    Example: pgbb ledger show ledger.db
+    """,
+    no_args_is_help=True,
+)
 
 File = Annotated[Path, typer.Argument(help="The ledger, such as ledger.db.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 
 
 @ledger_app.command("set")
@@ -129,6 +135,6 @@ def _budget(found: Dataset) -> str:
 
 def _print(report: dict[str, Any]) -> None:
     try:
-        typer.echo(json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False))
+        print_json(report)
     except ValueError:
         raise LedgerError("the ledger holds a number that is not finite. Restore it from a copy.") from None

@@ -1,5 +1,6 @@
 """What `pgbb fit` and `pgbb compare` have in common: the options that say which data, which model and which budget."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,7 +89,8 @@ def _bar(quiet: bool) -> Progress:
     console = Console(stderr=True)
     return Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"),
-        TimeRemainingColumn(), console=console, disable=quiet or not console.is_terminal, transient=True,
+        TextColumn("left"), TimeRemainingColumn(), console=console, transient=True,
+        disable=quiet or not sys.stderr.isatty(),  # FORCE_COLOR makes any console a terminal, but not this
     )  # fmt: skip
 
 

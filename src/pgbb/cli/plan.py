@@ -1,6 +1,5 @@
 """`pgbb plan`: noise and cost of a fit, from public settings alone. It never opens data."""
 
-import json
 import math
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -13,6 +12,7 @@ from pgbb import _validate
 from pgbb.accountant import Mechanism
 from pgbb.accountant.calibrate import Accountant
 from pgbb.cli.options import LEVELS, numbers
+from pgbb.cli.output import Json, print_json
 from pgbb.errors import InvalidValue
 from pgbb.forecast import FAMILIES, Candidate, Family, Forecast, Reference, forecast, search
 from pgbb.planning import Plan, plan
@@ -62,7 +62,7 @@ def plan_command(
     dim: Annotated[int | None, typer.Option(help="paper: dimension of the parameter, for the noise floor.")] = None,
     plot: Annotated[Path | None, typer.Option(help="paper: draw the four panels of the budget figure here.")] = None,
     accountant: Annotated[str, typer.Option(help="Calibrates σ: exact, paper or worst-case.")] = "exact",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Print the noise that meets (ε, δ) and what comes of it: interval widths, or what theory expects. Opens no data.
 
@@ -107,7 +107,7 @@ def _calibrated(
     candidates = search(result, chosen["time_limit"]) if wanted else ()
     if as_json:
         data = result.to_dict() | ({"candidates": [c.to_dict() for c in candidates]} if wanted else {})
-        typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+        print_json(data)
         return
     _show_forecast(result, console)
     if wanted:
@@ -121,7 +121,7 @@ def _paper(
     mechanism = Mechanism(n=budget[0], **chosen)
     result = plan(mechanism, *budget[1:], accountant=accountant, dim=dim)
     if as_json:
-        typer.echo(json.dumps(result.to_dict(), indent=2, ensure_ascii=False))
+        print_json(result.to_dict())
     else:
         _show(result, console)
     if plot is not None:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from pgbb import _validate
+from pgbb.cli.output import Json, written
 from pgbb.release import load
 
 
@@ -16,6 +17,7 @@ def plot_command(
     coefficients: Annotated[
         list[str] | None, typer.Option("--coef", help="Only this coefficient; may be given several times.")
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Draw each coefficient over the quantile levels with its band, or coefficients with intervals.
 
@@ -26,4 +28,5 @@ def plot_command(
     _validate.number("level", level, above=0, below=1, remedy="0.95 is usual.")
     release = load(file)
     draw = coefficient_intervals if release.model.index is None else quantile_process
-    typer.echo(f"figure written to {save(draw(release, level, coefficients), out)}")
+    target = save(draw(release, level, coefficients), out)
+    written(target, f"figure written to {target}", as_json=as_json)

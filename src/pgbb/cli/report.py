@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from pgbb import _validate
+from pgbb.cli.output import Json, written
 from pgbb.release import load, write_whole
 
 
@@ -14,6 +15,7 @@ def report_command(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Page to write (.html); default beside the file.")
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Write the release as one self-contained page: estimates, certificate, and draws made in the reader's browser.
 
@@ -25,6 +27,6 @@ def report_command(
     target = file.with_suffix(".html") if out is None else out
     if target.suffix.lower() not in (".html", ".htm"):
         raise _validate.fail("--out", str(target), "a file name that ends in .html")
-    text = page(load(file), file)
-    write_whole(target, text.encode("utf-8"))
-    typer.echo(f"page written to {target} ({len(text.encode('utf-8')):,} bytes)")
+    text = page(load(file), file).encode("utf-8")
+    write_whole(target, text)
+    written(target, f"page written to {target} ({len(text):,} bytes)", as_json=as_json)

@@ -13,12 +13,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from pgbb import _validate
+from pgbb.cli.output import Json, print_json, written
 from pgbb.errors import PgbbWarning
 from pgbb.release import Release, load, write_whole
 
 File = Annotated[Path, typer.Argument(help="A release file, such as schooling.pgbb.")]
 Tau = Annotated[str | None, typer.Option("--tau", "--index", help="Levels of the index, such as .1,.5,.9.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 
 
 def show_command(
@@ -32,7 +32,13 @@ def show_command(
     Where the release knows it, also the parts of sd that sampling and privacy noise make.
     Example: pgbb show schooling.pgbb --tau .5
     """
-    release = load(file)
+    show_release(load(file), tau, level, as_json=as_json)
+
+
+def show_release(
+    release: Release, tau: str | None = None, level: float = 0.95, *, as_json: bool = False, **more: Any
+) -> None:
+    """Print a release; `more` joins the JSON object."""
     _validate.number("level", level, above=0, below=1, remedy="0.95 is usual.")
     levels = _parse_levels(tau)
     if levels is None and release.model.index is not None:
@@ -53,8 +59,9 @@ def show_command(
             "level": level,
             "summary": rows,
             "diagnostics": diagnostics,
+            **more,
         }
-        typer.echo(json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False))
+        print_json(report)
         return
     console = Console(highlight=False)
     _print_header(console, release)
@@ -73,6 +80,7 @@ def sample_command(
     tau: Tau = None,
     out: Annotated[Path | None, typer.Option(help="A .csv, .parquet or .json file; without it CSV is printed.")] = None,
     seed: Annotated[int | None, typer.Option(help="For reproducible draws; no bearing on privacy.")] = None,
+    as_json: Json = False,
 ) -> None:
     """Draw from the posterior, as often as you like: draws cost no privacy.
 
@@ -84,11 +92,13 @@ def sample_command(
     release = load(file)
     levels = _parse_levels(tau)
     frame = _flat(release.sample(m, tau=levels, seed=seed))
-    if out is None:
+    if out is not None:
+        write_whole(out, FORMATS[out.suffix.lower()](frame, release, levels))
+        written(out, f"{len(frame):,} draws written to {out}", as_json=as_json, draws=len(frame))
+    elif as_json:
+        print_json(_plain(frame, release, levels))
+    else:
         typer.echo(frame.to_csv(index=False), nl=False)
-        return
-    write_whole(out, FORMATS[out.suffix.lower()](frame, release, levels))
-    typer.echo(f"{len(frame):,} draws written to {out}")
 
 
 def export_command(
@@ -98,6 +108,7 @@ def export_command(
     tau: Tau = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; default beside the release.")] = None,
     seed: Annotated[int | None, typer.Option(help="For reproducible draws; no bearing on privacy.")] = None,
+    as_json: Json = False,
 ) -> None:
     """Write draws for other software, as `pgbb sample --out` does; of an interval of levels, at five unless you say.
 
@@ -111,7 +122,7 @@ def export_command(
     release = load(file)
     if tau is None and release.model.index is not None and release.payload.kind != "transcript":
         tau = ",".join(map(repr, release.grid(5)))
-    sample_command(file, m, tau, target, seed)
+    sample_command(file, m, tau, target, seed, as_json)
 
 
 def _flat(frame: Any) -> Any:
@@ -132,10 +143,10 @@ def _as_parquet(frame: Any, release: Release, levels: list[float] | None) -> byt
     return buffer.getvalue()
 
 
-def _as_json(frame: Any, release: Release, levels: list[float] | None) -> bytes:
+def _plain(frame: Any, release: Release, levels: list[float] | None) -> dict[str, Any]:
     if levels is None and release.model.index is not None:
         levels = list(release.grid())
-    plain = {
+    return {
         "model": release.model.to_dict(),
         "certificate": release.certificate.to_dict(),
         "private": release.certificate.private,
@@ -144,7 +155,10 @@ def _as_json(frame: Any, release: Release, levels: list[float] | None) -> bytes:
         "names": list(release.model.names),
         "draws": {name: column.tolist() for name, column in frame.items()},
     }
-    return json.dumps(plain, ensure_ascii=False, allow_nan=False).encode("utf-8")
+
+
+def _as_json(frame: Any, release: Release, levels: list[float] | None) -> bytes:
+    return json.dumps(_plain(frame, release, levels), ensure_ascii=False, allow_nan=False).encode("utf-8")
 
 
 FORMATS: dict[str, Callable[[Any, Release, list[float] | None], bytes]] = {
@@ -165,7 +179,7 @@ def verify_command(
     """
     result = load(file).verify(signer)
     if as_json:
-        typer.echo(json.dumps(result.to_dict(), indent=2, ensure_ascii=False, allow_nan=False))
+        print_json(result.to_dict())
     else:
         console = Console(highlight=False)
         for line in result.lines:

@@ -16,7 +16,7 @@ from pgbb.errors import InvalidValue
 
 study_app = typer.Typer(
     name="study",
-    help="The paper's experiments: list, run, report.",
+    help="The paper's experiments: list, run, report.\n\n    Example: pgbb study run budget",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -27,7 +27,10 @@ DEVICES = ("cpu", "gpu")
 
 @study_app.command("list")
 def list_command() -> None:
-    """The studies, with what they regenerate and how large they are."""
+    """The studies, with what they regenerate and how large they are.
+
+    Example: pgbb study list
+    """
     from pgbb.studies.registry import every
 
     table = Table(box=None, pad_edge=False)

@@ -9,7 +9,8 @@ from scipy.special import expit, logit
 
 from pgbb import _validate
 from pgbb.accountant import Composition, noise_scale
-from pgbb.calibration.estimate import FLOOR
+from pgbb.calibration.estimate import FLOOR, Cut
+from pgbb.calibration.ingredients import left_out, uses
 from pgbb.calibration.plan import composition, stages_for
 from pgbb.methods.request import Planned, Request, prepared
 from pgbb.models import Problem
@@ -50,6 +51,13 @@ def levels_of(problem: Problem, knots: int) -> NDArray[np.float64] | None:
     levels = expit(np.linspace(logit(low), logit(high), knots))
     levels[[0, -1]] = low, high
     return levels
+
+
+def _cut(cut: Cut) -> str:
+    """How many records are weighted down, as far as noise lets it be seen; post-processing of an answer."""
+    if cut.clear:
+        return f"Here {cut.share:.1%} of the records are (± {2 * cut.sd:.1%})."
+    return f"Here at most {min(max(cut.share, 0.0) + 2 * cut.sd, 1.0):.1%} of the records are."
 
 
 def plan(request: Request, settings: Settings, n: int) -> Planned:
@@ -118,7 +126,11 @@ def run(request: Request, settings: Settings) -> Release:
     }
     if local.knots is not None:
         tensors["knots"] = local.knots
-    notes = [WEIGHTED] if problem.design is not None else [SMOOTHED] if problem.kind == "custom" else []
+    if not uses("redrawing"):
+        tensors |= {name: np.zeros_like(tensors[name]) for name in ("curvature_sd", "sampling_sd")}
+    missing = {"without": left_out()} if left_out() else {}
+    weighted = f"{WEIGHTED} {_cut(local.cut)}" if local.cut is not None else WEIGHTED
+    notes = [weighted] if problem.design is not None else [SMOOTHED] if problem.kind == "custom" else []
     return Release(
         model=summary_of(problem),
         schema=request.schema.to_dict(),
@@ -128,5 +140,5 @@ def run(request: Request, settings: Settings) -> Release:
             settings={"index": levels is not None, "bridge": levels is not None, "floor": FLOOR},
             tensors={name: np.ascontiguousarray(value, dtype=np.float64) for name, value in tensors.items()},
         ),
-        diagnostics={"method": "calibrated", "stages": [[s.name, s.asks, s.share] for s in stages]},
+        diagnostics={"method": "calibrated", "stages": [[s.name, s.asks, s.share] for s in stages], **missing},
     )

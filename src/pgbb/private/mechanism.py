@@ -7,9 +7,10 @@ The `Mechanism` that the accountant certifies is the object that this code
 runs: blocks, concentration, rate, steps, draws and clip are read from it.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,16 +22,21 @@ from pgbb.accountant import Mechanism
 from pgbb.blocks import block_sizes, draw_weights
 from pgbb.errors import PgbbError
 from pgbb.models import Problem
-from pgbb.private.sampling import Randomness, buffer_size, draw_batches
+from pgbb.private.noise import rounded_normals
+from pgbb.private.sampling import MULTIPLE, Randomness, buffer_size, draw_batches
 
 if TYPE_CHECKING:
     from pgbb.private.records import Records  # needs pandas, which a machine that only trains may lack
 
-__all__ = ["Data", "Session", "Step", "answer", "place", "run_many"]
+__all__ = ["Data", "Session", "Step", "answer", "place", "run_many", "weighted", "whole_sum"]
 
-_SAFETY = 1 - 1e-6  # records are clipped to C(1 − 1e-6), a margin for the rounding of one record's norm
+_SAFETY = 1e-6  # gradients of d numbers are clipped to C(1 − 1e-6 − d·2⁻²²), a margin for the rounding of one norm
 _CLIPS = (1e-12, 1e12)  # outside, squares and noise would leave single precision
 _CHUNK_CELLS = 2**21  # batch positions drawn ahead at once
+_BITS, _FEWEST = 24, 8  # bits of a whole number: what single precision holds; fewer where the noise is huge
+_SPLIT = 12  # bits of the low half of a whole number
+_LOW = 2**_SPLIT - 1
+_ROWS = 2**24  # most rows of a batch, so that low halves add up in 32 bits
 
 
 @dataclass(frozen=True)
@@ -67,36 +73,77 @@ def _copy(rows: Any) -> Any:
     return out
 
 
-def answer(problem: Problem, data: Data, rows: Any, weight: Any, theta: Any, index: Any) -> Any:
-    """Σ over `rows` of weight · clipped gradient at θ, without noise; shape (d,).
+def weighted(problem: Problem, packed: Any, inverse: Any, theta: Any, index: Any) -> Any:
+    """Weight times gradient at θ of packed records, the gradient in units of C: the first d columns of (rows, ·).
 
-    Each record's gradient is made finite, multiplied by its survey weight and
-    clipped to norm C(1 − 1e-6), whatever the model's own bound says. For a model
-    with scores the gradient is (score·x, extra), and its norm follows from the
-    stored ‖x‖²; θ is padded with zeros so that the packed rows need no slicing.
+    Each gradient is made finite, multiplied by its survey weight and clipped to
+    norm 1, whatever the model's own bound says. For a model with scores the gradient is
+    (score·x, extra), and its norm follows from the stored ‖x‖². A row that is
+    too long all the same, or no number, becomes zero: the bound rests on
+    products and sums alone, not on a root or a quotient. All is done element by
+    element, not by products of matrices, whose rounding may depend on the place
+    of a row and on the device: a row of the result depends on its record alone.
     """
-    packed = data.rows.at[rows].get(mode="promise_in_bounds")
-    p = packed.shape[1] - 3
-    y, survey, square_x = packed[:, p], packed[:, p + 1], packed[:, p + 2]
-    limit = problem.clip * _SAFETY
+    p, d = packed.shape[1] - 3, problem.dim
+    x, y, survey, square_x = packed[:, :p], packed[:, p], packed[:, p + 1], packed[:, p + 2]
+    keep, bound = 1 - _SAFETY - d * 2.0**-22, 1 - (2 * d + 16) * 2.0**-24
+    limit = problem.clip * keep
     if problem.gradient is not None:
-        full = problem.gradient(theta, packed[:, :p], index) * survey[:, None]
-        full = jnp.where(jnp.all(jnp.isfinite(full), axis=1, keepdims=True), full, 0.0)
-        excess = jnp.sqrt(jnp.sum((full / limit) ** 2, axis=1))  # norm over the limit: no square can underflow unseen
-        return (weight / jnp.maximum(excess, 1.0)) @ jnp.where(jnp.isfinite(excess)[:, None], full, 0.0)
+        unit = problem.gradient(theta, x, index) * survey[:, None] / limit
+        unit = unit * (keep / jnp.maximum(jnp.sqrt(_dot(unit, unit)), 1.0))[:, None]
+        return jnp.where((_dot(unit, unit) <= bound)[:, None], unit, 0.0) / inverse[:, None]
     assert problem.score is not None
-    linear = packed @ jnp.concatenate([theta[:p], jnp.zeros(3, theta.dtype)])
-    score, extra = problem.score(jnp, theta, linear, y, index)
-    square = (score / limit) ** 2 * square_x
-    if extra is not None:
-        square = square + (extra / limit) ** 2
-    excess = jnp.sqrt(square) * survey  # norm over the limit: no square can underflow unseen
-    finite = jnp.isfinite(excess)
-    factor = jnp.where(finite, weight * survey / jnp.maximum(excess, 1.0), 0.0)
-    total = (jnp.where(finite, score, 0.0) * factor) @ packed
-    if extra is None:
-        return total[:p]
-    return jnp.append(total[:p], factor @ jnp.where(finite, extra, 0.0))
+    score, extra = problem.score(jnp, theta, _dot(x, theta[None, :p]), y, index)
+    score, extra = score / limit * survey, 0.0 if extra is None else extra / limit * survey
+    factor = keep / jnp.maximum(jnp.sqrt(score**2 * square_x + extra**2), 1.0)
+    score, extra = score * factor, extra * factor
+    short = score**2 * square_x + extra**2 <= bound
+    score, extra = jnp.where(short, score, 0.0) / inverse, jnp.where(short, extra, 0.0) / inverse
+    product = packed * score[:, None]
+    return product if d == p else jnp.where(jnp.arange(p + 3) == p, extra[:, None], product)
+
+
+def _dot(a: Any, b: Any) -> Any:
+    """Inner products of rows, in a fixed order; written out where short, which compiles to faster code."""
+    if a.shape[1] > 32:
+        return jnp.sum(a * b, axis=1)
+    return sum(a[:, j] * b[:, j] for j in range(a.shape[1]))
+
+
+def answer(problem: Problem, data: Data, rows: Any, weight: Any, theta: Any, index: Any) -> Any:
+    """Σ over `rows` of weight · clipped gradient at θ, without noise, in single precision; shape (d,).
+
+    For records that are public: what a `Session` answers is a sum of whole numbers.
+    """
+    values = weighted(problem, data.rows[rows], 1 / weight, theta, index)
+    return problem.clip * jnp.sum(values[:, : problem.dim], axis=0)
+
+
+def whole_sum(values: Any) -> tuple[Any, Any]:
+    """The sum over rows of values truncated to whole numbers, as high·2¹² + low with 0 ≤ low < 2¹², modulo 2⁴⁴.
+
+    Values are at most 2²⁴, others count as zero, so that 64 of them add up in 32
+    bits, and the low halves of 2¹⁸ such sums again. The high halves may wrap
+    around: what is returned is still a function of the sum alone. Sums of whole
+    numbers are the same in any order. The number of rows is a multiple of 64.
+    """
+    finite = jnp.where(jnp.abs(values) <= 2.0**_BITS, values, 0.0)  # false for what is not a number
+    whole = _folded(jnp.trunc(finite).astype(jnp.int32), values.shape[0] // MULTIPLE)
+    halves = _folded(jnp.concatenate([whole & _LOW, whole >> _SPLIT], axis=1), 1)[0]
+    low, high = jnp.split(halves, 2)
+    return high + (low >> _SPLIT), low & _LOW
+
+
+def _folded(whole: Any, rows: int) -> Any:
+    """Rows added up until so many are left; on a CPU by adding halves: compilers are slow at narrow columns there."""
+    if jax.default_backend() != "cpu":
+        return jnp.sum(whole.reshape(-1, rows, whole.shape[1]), axis=0)
+    while whole.shape[0] > rows:
+        if whole.shape[0] % 2:
+            whole = jnp.pad(whole, ((0, 1), (0, 0)))
+        half = whole.shape[0] // 2
+        whole = whole[:half] + whole[half:]
+    return whole
 
 
 class Step(NamedTuple):
@@ -112,26 +159,41 @@ class Step(NamedTuple):
     update: Callable[[Any, dict[str, Any], Any, Any], tuple[Any, Any]]
 
 
-def _loop(
-    state: Any, data: Data, sizes: Any, inputs: dict[str, Any], problem: Problem, mechanism: Mechanism, step: Step
-) -> Any:
-    blocks, n, k = mechanism.blocks, mechanism.n, mechanism.draws_per_step
-    first = jnp.cumsum(sizes).astype(jnp.int32)  # position at which the next block begins
+def _noisy_sum(problem: Problem, packed: Any, inverse: Any, noise: Any, theta: Any, index: Any) -> Any:
+    """One answer in units of the grid; noise (2, d) holds high and low halves, and is added before any rounding."""
+    high, low = (half[: problem.dim] for half in whole_sum(weighted(problem, packed, inverse, theta, index)))
+    high, low = high + noise[0], low + noise[1]
+    return (high + (low >> _SPLIT)).astype(jnp.float32) * 2.0**_SPLIT + (low & _LOW).astype(jnp.float32)
 
-    def one(position: Any, row: Any, count: Any, u: Any, point: Any, index: Any) -> Any:
-        fits = blocks * n < 2**31  # in a 32-bit product
-        block = position * blocks // n if fits else jnp.searchsorted(first, position, side="right")
-        weight = jnp.where(jnp.arange(position.shape[0]) < count, (u / sizes)[block], 0.0)
-        return answer(problem, data, row, weight, point, index)
+
+def _loop(
+    state: Any, data: Data, grid: Any, inputs: dict[str, Any], problem: Problem, mechanism: Mechanism, step: Step
+) -> Any:
+    k, n = mechanism.draws_per_step, mechanism.n
+    position = jnp.arange(data.rows.shape[0], dtype=jnp.int32)
+    first = jnp.asarray(np.cumsum(block_sizes(n, mechanism.blocks)), jnp.int32)  # where the next block begins
+    block = jnp.minimum(jnp.searchsorted(first, position, side="right"), mechanism.blocks - 1)
+
+    def gathered(batch: Any, noise: Any, point: Any, index: Any) -> Any:
+        packed = data.rows.at[batch["rows"]].get(mode="promise_in_bounds")
+        return _noisy_sum(problem, packed, batch["inverse"], noise, point, index) * grid
+
+    def drawn_by_lot(batch: Any, noise: Any, point: Any, index: Any) -> Any:
+        joins = position < n
+        if mechanism.sampling_rate < 1:
+            key = jax.random.wrap_key_data(batch["key"], impl="threefry2x32")
+            joins &= jax.random.bits(key, position.shape, jnp.uint32) < math.floor(mechanism.sampling_rate * 2**32)
+        inverse = jnp.where(joins, batch["inverse"][block], jnp.inf)
+        return _noisy_sum(problem, data.rows, inverse, noise, point, index) * grid
 
     def body(state: Any, drawn: dict[str, Any]) -> Any:
         draw = {name: drawn[name] for name in ("u", "index", "t")}
         points, memo = step.query(state, draw)
         if points.shape != (k, problem.dim):
             raise PgbbError(f"a query of shape {points.shape} is not allowed: it must be {(k, problem.dim)}.")
-        rows = drawn.get("row", drawn["position"])
-        sums = jax.vmap(one)(drawn["position"], rows, drawn["count"], drawn["u"][:, :blocks], points, drawn["index"])
-        return step.update(state, draw, memo, sums + drawn["noise"])
+        one = drawn_by_lot if "key" in drawn["batch"] else gathered
+        answers = jax.vmap(one)(drawn["batch"], drawn["noise"], points, drawn["index"])
+        return step.update(state, draw, memo, answers)
 
     return jax.lax.scan(body, state, inputs)
 
@@ -142,9 +204,20 @@ _run_one = partial(jax.jit, static_argnames=_STATIC, donate_argnums=(0,))(_loop)
 
 @partial(jax.jit, static_argnames=_STATIC, donate_argnums=(0,))
 def _run_many(
-    state: Any, data: Data, sizes: Any, inputs: Any, problem: Problem, mechanism: Mechanism, step: Step
+    state: Any, data: Data, grid: Any, inputs: Any, problem: Problem, mechanism: Mechanism, step: Step
 ) -> Any:
-    return jax.vmap(lambda s, d, i: _loop(s, d, sizes, i, problem, mechanism, step))(state, data, inputs)
+    return jax.vmap(lambda s, d, g, i: _loop(s, d, g, i, problem, mechanism, step))(state, data, grid, inputs)
+
+
+def _bits(noise: float) -> int:
+    """Bits of the grid C·2^−bits/n_S: 24, or fewer so that noise of `noise`·C/n_S stays inside 44 bits; public."""
+    bits = _BITS if noise == 0 else min(_BITS, 38 - math.ceil(math.log2(noise)))
+    if bits < _FEWEST:
+        raise PgbbError(
+            f"the noise is {noise:.2g} times what one record can contribute: nothing would be left of the answers. "
+            "Take a larger epsilon, fewer steps or a smaller sampling rate."
+        )
+    return bits
 
 
 class Session:
@@ -153,6 +226,11 @@ class Session:
     Holds the records out of sight; with `consume` it takes their memory over
     instead of a copy. What is public about it: `problem`,
     `mechanism`, `sigma`, `pseudo_blocks`, `reshuffle` and `randomness.public`.
+
+    On a CPU, the members of a batch are drawn on the host and their rows gathered.
+    On other devices, where a pass over all records costs less than a list of
+    positions, each draws its own lot (`by_lot`): word i of a keystream that is
+    keyed afresh for every answer decides whether record i joins.
     """
 
     def __init__(
@@ -166,6 +244,7 @@ class Session:
         pseudo_blocks: int = 0,
         reshuffle: bool = False,
         consume: bool = False,
+        by_lot: bool | None = None,
     ) -> None:
         if records.n != mechanism.n:
             raise PgbbError(f"the mechanism is described for n = {mechanism.n} records, but {records.n} were loaded.")
@@ -178,33 +257,76 @@ class Session:
             )
         self.problem, self.mechanism, self.sigma = problem, mechanism, sigma
         self.randomness, self.pseudo_blocks, self.reshuffle = randomness, pseudo_blocks, reshuffle
+        self.by_lot = jax.default_backend() != "cpu" and not reshuffle if by_lot is None else by_lot
+        rate = 1.0 if self.by_lot else mechanism.sampling_rate
+        if (rows := buffer_size(mechanism.n, rate)) > _ROWS:
+            raise PgbbError(
+                f"batches of up to {rows:,} records are too large: their exact sum is proved to fit up to {_ROWS:,}. "
+                'Take a smaller sampling rate, or method="calibrated".'
+            )
+        self._bits = _bits(sigma * mechanism.block_size / problem.clip)
+        self.grid = problem.clip / mechanism.block_size * 2.0**-self._bits
         self._data = place(records, problem.shift, randomness.secret, consume=consume)
+        if self.by_lot and mechanism.n % MULTIPLE:
+            padded = jnp.pad(self._data.rows, ((0, -mechanism.n % MULTIPLE), (0, 0)))
+            self._data = replace(self._data, rows=padded)
         self._spent = False
 
     def run(self, state: Any, step: Step, *, chunk: int | None = None) -> Iterator[tuple[int, Any, Any]]:
         """Run all T steps; yields (steps done, state, stacked outputs of the chunk). A session runs once."""
         return _drive([self], state, step, chunk, many=False)
 
-    def _draw(self, count: int, start: int) -> dict[str, np.ndarray]:
+    def _draw(self, count: int, start: int) -> dict[str, Any]:
         """Everything random in `count` steps, drawn ahead: u and index are public, batches and noise secret."""
         m, rng = self.mechanism, self.randomness
         k, d, total = m.draws_per_step, self.problem.dim, count * m.draws_per_step
         u = draw_weights(m.blocks, m.concentration, self.pseudo_blocks, m.alpha, total, rng.public)
         index = self.problem.index.draw(total, rng.public) if self.problem.index else np.zeros(total)
-        position, size = draw_batches(m.n, m.sampling_rate, total, rng.secret)
-        noise = self.sigma * rng.secret.standard_normal((total, d)) if self.sigma > 0 else np.zeros((total, d))
-        inputs = {
-            "u": u.reshape(count, k, -1).astype(np.float32),
-            "index": index.reshape(count, k).astype(np.float32),
-            "position": position.reshape(count, k, -1),
-            "count": size.reshape(count, k),
-            "noise": noise.reshape(count, k, d).astype(np.float32),
-            "t": np.arange(start, start + count, dtype=np.int32),
+        whole = np.floor(u[:, : m.blocks] * (m.block_size / block_sizes(m.n, m.blocks) * 2.0**self._bits))
+        noise = rounded_normals(rng.noise, self.sigma, self.grid, (total, d))
+        drawn = {
+            "u": u.astype(np.float32),
+            "index": index.astype(np.float32),
+            "batch": self._lots(whole) if self.by_lot else self._members(whole),
+            "noise": np.stack([noise >> _SPLIT, noise & _LOW], axis=1).astype(np.int32),
         }
+        shaped: dict[str, Any] = jax.tree.map(lambda v: v.reshape(count, k, *v.shape[1:]), drawn)
+        return shaped | {"t": np.arange(start, start + count, dtype=np.int32)}
+
+    def _lots(self, whole: Any) -> dict[str, np.ndarray]:
+        """A key for every answer, from the stream of batches, and the inverse weights of the blocks."""
+        return {
+            "key": self.randomness.batches.words(len(whole)).view(np.uint32).reshape(-1, 2),
+            "inverse": _inverse(whole),
+        }
+
+    def _members(self, whole: Any) -> dict[str, np.ndarray]:
+        """The members of every batch, and their inverse weights."""
+        m, rng = self.mechanism, self.randomness
+        position, size = draw_batches(m.n, m.sampling_rate, len(whole), rng.batches)
+        rows = position
         if self.reshuffle:
             rows = np.stack([rng.secret.permutation(m.n)[p] for p in position]).astype(np.int32)
-            inputs["row"] = rows.reshape(count, k, -1)
-        return inputs
+        return {"rows": rows, "inverse": inverse_weights(m, whole, position, size)}
+
+
+def _inverse(whole: Any) -> Any:
+    """1/W in single precision, infinite for W = 0.
+
+    Divided by instead of multiplied with: compilers compute a quotient once, but repeat a product for every column.
+    """
+    with np.errstate(divide="ignore"):
+        return (1 / whole).astype(np.float32)
+
+
+def inverse_weights(mechanism: Mechanism, whole: Any, position: Any, size: Any) -> Any:
+    """1/W for each position of each batch, W the whole weight of its block; infinite for padding."""
+    first = np.cumsum(block_sizes(mechanism.n, mechanism.blocks))  # position at which the next block begins
+    out = np.full(position.shape, np.inf, np.float32)
+    for row, values, members, count in zip(out, _inverse(whole), position, size, strict=True):
+        ends = np.searchsorted(members[:count], first)
+        row[:count] = np.repeat(values, np.diff(ends, prepend=0))
+    return out
 
 
 def run_many(
@@ -223,13 +345,13 @@ def _drive(sessions: list[Session], state: Any, step: Step, chunk: int | None, *
         if session.mechanism != m or session.problem is not problem:
             raise PgbbError("sessions run side by side must share one problem and one mechanism.")
         session._spent = True
-    sizes = jnp.asarray(block_sizes(m.n, m.blocks), jnp.float32)
-    cells = buffer_size(m.n, m.sampling_rate) * m.draws_per_step * len(sessions)
+    cells = (m.blocks if first.by_lot else buffer_size(m.n, m.sampling_rate)) * m.draws_per_step * len(sessions)
     chunk = chunk or max(1, min(500, _CHUNK_CELLS // cells))
     data = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[s._data for s in sessions]) if many else first._data
+    grid = jnp.asarray([s.grid for s in sessions] if many else first.grid, jnp.float32)
     starts = list(range(0, m.steps, chunk))
 
-    def draw(start: int) -> list[dict[str, np.ndarray]]:
+    def draw(start: int) -> list[dict[str, Any]]:
         return [s._draw(min(chunk, m.steps - start), start) for s in sessions]
 
     with ThreadPoolExecutor(max_workers=1) as drawing:  # the next chunk is drawn while this one runs
@@ -239,10 +361,10 @@ def _drive(sessions: list[Session], state: Any, step: Step, chunk: int | None, *
             if i + 1 < len(starts):
                 ahead = drawing.submit(draw, starts[i + 1])
             if many:
-                inputs = {name: jnp.asarray(np.stack([d[name] for d in drawn])) for name in drawn[0]}
-                state, out = _run_many(state, data, sizes, inputs, problem, m, step)
+                inputs = jax.tree.map(lambda *parts: jnp.asarray(np.stack(parts)), *drawn)
+                state, out = _run_many(state, data, grid, inputs, problem, m, step)
             else:
-                inputs = {name: jnp.asarray(value) for name, value in drawn[0].items()}
-                state, out = _run_one(state, data, sizes, inputs, problem, m, step)
+                inputs = jax.tree.map(jnp.asarray, drawn[0])
+                state, out = _run_one(state, data, grid, inputs, problem, m, step)
             jax.block_until_ready(state)  # type: ignore[no-untyped-call]
             yield min(start + chunk, m.steps), state, out

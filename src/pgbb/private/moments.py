@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pgbb import _validate
 from pgbb.accountant import Composition, Mechanism
 from pgbb.errors import PgbbError
+from pgbb.private.noise import rounded_normals
 from pgbb.private.sampling import Randomness
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ Ints = NDArray[np.int64]
 
 __all__ = ["Moment", "entries", "noisy_sums"]
 
-_SAFETY = 1 - 1e-6  # records are clipped to C(1 − 1e-6): the rounding of a norm or of a long sum stays inside C
+_SAFETY = 1 - 1e-6  # records are clipped to C(1 − 1e-6): the rounding of a norm stays inside C
+_BITS = 26  # records are rounded toward zero to multiples of C·2⁻²⁶; 2³⁶ of them add up in 64 bits
 _CELLS = 2**17  # numbers held at once: a megabyte, which caches hold
 
 
@@ -109,12 +111,12 @@ class Moment:
         return out
 
 
-def _bounded_sum(records: "Records", moment: Moment, clip: float, shift: float) -> Floats:
-    """Σ of weight · t over all records, each vector made finite and no longer than C(1 − 1e-6), in double precision.
+def _bounded_sum(records: "Records", moment: Moment, clip: float, shift: float) -> Ints:
+    """Σ of weight · t over all records in units of C·2⁻²⁶, each made finite and no longer than C(1 − 1e-6), exactly.
 
     An invalid record has weight 0. Weights outside [0, 1] are clamped: the bound holds whatever the records hold.
     """
-    total = np.zeros(moment.size)
+    total = np.zeros(moment.size, np.int64)
     rows = max(1, _CELLS // moment.size)
     for start in range(0, records.n, rows):
         part = slice(start, start + rows)
@@ -125,7 +127,8 @@ def _bounded_sum(records: "Records", moment: Moment, clip: float, shift: float) 
             excess = np.sqrt(np.sum((vectors / (clip * _SAFETY)) ** 2, axis=1))
         usable = np.isfinite(excess)
         vectors[~usable] = 0.0
-        total += (1 / np.maximum(np.where(usable, excess, 1.0), 1.0)) @ vectors
+        vectors *= (2.0**_BITS / clip / np.maximum(np.where(usable, excess, 1.0), 1.0))[:, None]
+        total += vectors.astype(np.int64).sum(axis=0)  # the conversion rounds toward zero
     return total
 
 
@@ -167,9 +170,9 @@ def noisy_sums(
             raise PgbbError(f"{moment.kind!r} is described for p = {moment.p}, but the design has {records.p}.")
     sums = []
     for moment, (m, scale) in zip(moments, parts, strict=True):
-        noise = m.n * scale
-        total = _bounded_sum(records, moment, min(moment.clip, m.clip), shift)
-        if noise > 0:
-            total = total + noise * randomness.secret.standard_normal(moment.size)
-        sums.append((total, noise))
+        noise, clip = m.n * scale, min(moment.clip, m.clip)
+        grid = clip * 2.0**-_BITS
+        total = _bounded_sum(records, moment, clip, shift)
+        whole = total + rounded_normals(randomness.noise, noise, grid, total.shape)
+        sums.append((whole.astype(np.float64) * grid, noise))
     return sums

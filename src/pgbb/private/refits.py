@@ -27,6 +27,7 @@ from pgbb import _newton
 from pgbb.accountant import Resampling
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.models import Problem
+from pgbb.private.noise import rounded_normals, uniform_integers
 from pgbb.private.sampling import Randomness
 
 if TYPE_CHECKING:
@@ -35,12 +36,14 @@ if TYPE_CHECKING:
 __all__ = ["mean_sensitivity", "noisy_means", "noisy_refits", "refit_sensitivity"]
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Progress = Callable[[int, int], None]
 
 TOLERANCE = 1e-3
 """Largest norm of a refit's remaining gradient, in units of C/n; Δ is certified with this share on top."""
 
 _UNIT = float(np.finfo(np.float64).eps)
+_BITS = 30  # minimisers are rounded to 2⁻³⁰ of their sensitivity, means to 2⁻³⁰ of one record's share
 _KINDS = ("quantile", "huber", "logistic")
 
 
@@ -48,13 +51,14 @@ def refit_sensitivity(problem: Problem, n: int, penalty: float, clip: float | No
     """Δ = 2C/(λn), with what unfinished optimisation and rounding may add; public.
 
     Rounding of a computed gradient is at most eps·(nC + steepness·reach·‖x‖): sums
-    of n terms, and scores at residuals rounded to eps·reach.
+    of n terms, and scores at residuals rounded to eps·reach. Rounding of two
+    minimisers to a grid of at most Δ·2⁻³⁰ moves them apart by at most √d·Δ·2⁻³⁰.
     """
     size = problem.clip if clip is None else clip
     radius = _norm_bound(problem)
     theta = size / penalty + 2 * _lowest_scale(problem)  # a bound on ‖θ‖ at the minimum
     reach = len(problem.names) * (_largest_response(problem) + radius * theta)
-    rounding = 4 * _UNIT * n * (n + _steepness(problem) * reach * radius / size)
+    rounding = 4 * _UNIT * n * (n + _steepness(problem) * reach * radius / size) + math.sqrt(problem.dim) * 2.0**-_BITS
     if rounding > 0.1:
         raise InvalidValue(
             f"penalty = {penalty:g} with n = {n} leaves too few digits: in double precision the refits would be off by "
@@ -107,12 +111,12 @@ def noisy_refits(
     out = np.empty((len(problems), count, len(problems[0].names)))
     for i, problem in enumerate(problems):
         index = problem.index.levels[0] if problem.index is not None else None
+        grid = 2 * problem.clip / (penalty * target.n) * 2.0**-_BITS
         for b in range(count):
             weights = _counts(records.n, randomness) * survey
             held = weights > 0
             task = _Task(problem, index, x[held], y[held], weights[held] / records.n, penalty, records.n)
-            noise = sigma * problem.clip / largest * randomness.secret.standard_normal(problem.dim)
-            out[i, b] = _fit(task) + noise
+            out[i, b] = _noisy(_fit(task), grid, sigma * problem.clip / largest, randomness)
             if progress is not None:
                 progress(i * count + b + 1, target.replicates)
     return out
@@ -132,13 +136,23 @@ def noisy_means(
     y = records.y.astype(np.float64)
     usable = records.valid & np.isfinite(y)
     centred = np.where(usable, np.clip(np.where(usable, y, middle), low, high) - middle, 0.0)
-    means = [middle + float(_counts(records.n, randomness) @ centred) / records.n for _ in range(target.replicates)]
-    return (np.array(means) + sigma * randomness.secret.standard_normal(target.replicates))[:, None]
+    unit = (high - low) * 2.0**-_BITS
+    whole = (centred / unit).astype(np.int64)  # toward zero; a sum of n draws stays below 2⁶³
+    sums = np.array([_counts(records.n, randomness) @ whole for _ in range(target.replicates)])
+    grid = unit / records.n
+    noisy = sums + rounded_normals(randomness.noise, sigma, grid, sums.shape)
+    return middle + (noisy.astype(np.float64) * grid)[:, None]
 
 
-def _counts(n: int, randomness: Randomness) -> Floats:
+def _counts(n: int, randomness: Randomness) -> Ints:
     """How often each record occurs among n draws with replacement."""
-    return np.bincount(randomness.secret.integers(n, size=n), minlength=n).astype(np.float64)
+    return np.bincount(uniform_integers(randomness.batches, n, n), minlength=n)
+
+
+def _noisy(value: Floats, grid: float, sigma: float, randomness: Randomness) -> Floats:
+    """A vector rounded to the grid, with noise rounded to the same."""
+    whole = np.rint(value / grid).astype(np.int64)
+    return (whole + rounded_normals(randomness.noise, sigma, grid, value.shape)).astype(np.float64) * grid
 
 
 def _plain(records: "Records", problem: Problem) -> tuple[Floats, Floats, Floats]:

@@ -1,8 +1,8 @@
 """Randomness of a run: block weights, batches and noise, drawn on the host ahead of each chunk of steps.
 
-Public draws (weights u, index, initial parameters) and secret ones (partition,
-batches, noise) come from separate streams. Nothing here reads records: a
-batch is a set of positions.
+Public draws (weights u, index, initial parameters) and secret ones come from
+separate streams, and so do the three kinds of secret draws. Nothing here reads
+records: a batch is a set of positions.
 """
 
 import math
@@ -13,29 +13,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb import _validate
+from pgbb.private.noise import Stream, gaps
 
 Ints = NDArray[np.int32]
 
 __all__ = ["Randomness", "buffer_size", "draw_batches"]
 
+MULTIPLE = 64
+"""Batches are padded to a multiple of this, which the exact sum asks for."""
+
+_CELLS = 2**15  # gaps drawn at once: what a cache holds
+
 
 @dataclass
 class Randomness:
-    """Two independent generators: what may be published, and what must stay secret."""
+    """Four independent streams, each with a key of its own.
+
+    Attributes:
+      public: weights, index, initial parameters; may be published.
+      secret: the order of the records; the proof holds for every order, so that numpy's generator is enough.
+      batches: who joins which batch or resample.
+      noise: what is added to the answers.
+      source: where the keys come from, for the certificate.
+    """
 
     public: np.random.Generator
     secret: np.random.Generator
+    batches: Stream
+    noise: Stream
     source: str
 
     @classmethod
     def create(cls, insecure_seed: int | None = None) -> "Randomness":
         """From the operating system's entropy, or reproducibly (and therefore not privately) from a seed."""
-        if insecure_seed is None:  # two seeds that have nothing to do with each other: u is published, batches are not
+        if insecure_seed is None:  # seeds that have nothing to do with each other: u is published, the order is not
             seeds = [np.random.SeedSequence(secrets.randbits(256)) for _ in range(2)]
         else:
             seeds = np.random.SeedSequence(_validate.integer("insecure_seed", insecure_seed, low=0)).spawn(2)
         public, secret = (np.random.Generator(np.random.PCG64DXSM(s)) for s in seeds)
-        return cls(public, secret, "operating system" if insecure_seed is None else "insecure seed")
+        batches, noise = (Stream.create(purpose, insecure_seed) for purpose in ("batches", "noise"))
+        return cls(public, secret, batches, noise, "operating system" if insecure_seed is None else "insecure seed")
 
 
 def buffer_size(n: int, rate: float) -> int:
@@ -44,35 +61,34 @@ def buffer_size(n: int, rate: float) -> int:
     return min(n, math.ceil(mean + 10 * math.sqrt(mean * (1 - rate)) + 16))
 
 
-def draw_batches(n: int, rate: float, count: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+def _padded(size: int) -> int:
+    return -(-size // MULTIPLE) * MULTIPLE
+
+
+def draw_batches(n: int, rate: float, count: int, stream: Stream) -> tuple[Ints, Ints]:
     """`count` independent Poisson(rate) samples of positions 0 … n−1, in increasing order.
 
-    Gaps between successive members are geometric: 1 + ⌊E/−log(1−q)⌋ with E
-    exponential in double precision, so that every position joins independently
-    with probability q. Returns positions padded with n−1, and the sizes. A
-    sample that overflows the buffer is drawn again: given the others, a
-    record's inclusion probability is then q or 0, and nothing is owed.
+    The members are the partial sums of geometric gaps, so that every position
+    joins independently with probability q. Returns positions padded with n−1 to
+    a multiple of 64, and the sizes. A sample that overflows the buffer is drawn again: given the
+    others, a record's inclusion probability is then q or 0, and nothing is owed.
     """
     size = buffer_size(n, rate)
     if rate == 1:
-        everyone = np.broadcast_to(np.arange(n, dtype=np.int32), (count, n))
-        return np.ascontiguousarray(everyone), np.full(count, n, dtype=np.int32)
-    scale = -1.0 / math.log1p(-rate)
-    positions = np.empty((count, size + 1), dtype=np.int32)
+        everyone = np.minimum(np.arange(_padded(n), dtype=np.int32), np.int32(n - 1))
+        return np.tile(everyone, (count, 1)), np.full(count, n, dtype=np.int32)
+    positions = np.full((count, _padded(size)), n - 1, dtype=np.int32)
     sizes = np.empty(count, dtype=np.int32)
-    gaps = np.empty(size + 1)
-    for i in range(count):
-        inside = size + 1
-        while inside > size:  # redraw on overflow
-            rng.standard_exponential(out=gaps)
-            np.multiply(gaps, scale, out=gaps)
-            np.minimum(gaps, n, out=gaps)  # a gap of n ends the batch as surely as a longer one
-            steps = gaps.astype(np.int64)  # truncation is ⌊E·scale⌋
-            steps += 1
-            ends = np.cumsum(steps)
-            inside = int(np.searchsorted(ends, n, side="right"))  # members are ends − 1 < n
-        ends -= 1
-        np.minimum(ends, n - 1, out=ends)
-        positions[i] = ends
-        sizes[i] = inside
-    return positions[:, :size], sizes
+    together = max(1, _CELLS // (size + 1))
+    for start in range(0, count, together):
+        wanted = np.arange(start, min(start + together, count))
+        while len(wanted):  # again for those that overflow
+            members = gaps(stream, rate, (len(wanted), size + 1), n)
+            members += 1
+            np.cumsum(members, axis=1, out=members)
+            members -= 1
+            inside = np.count_nonzero(members < n, axis=1)
+            positions[wanted, :size] = np.minimum(members, n - 1, out=members)[:, :size]
+            sizes[wanted] = inside
+            wanted = wanted[inside > size]
+    return positions, sizes

@@ -23,14 +23,16 @@ from numpy.typing import NDArray
 from pgbb.accountant import Composition
 from pgbb.errors import PgbbError
 from pgbb.private.mechanism import place
+from pgbb.private.noise import rounded_normals
 from pgbb.private.sampling import Randomness
 
 if TYPE_CHECKING:
     from pgbb.private.records import Records
 
-__all__ = ["Statistic", "Sums", "mean_of"]
+__all__ = ["Statistic", "Sums", "mean_of", "sum_of"]
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Statistic = Callable[..., Any]
 """(x, y, *parameters) → rows: a pure function of one chunk of records, row by row."""
 
@@ -63,8 +65,8 @@ def _partial_sums(statistic: Statistic, width: int, power: int, rows: Any, param
     return jax.lax.map(chunk, rows)
 
 
-def mean_of(statistic: Statistic, rows: Any, parameters: Sequence[Any], power: int = 1) -> Floats:
-    """The mean over packed rows of the statistic clipped to norm 1 times the survey weight to a power, without noise.
+def sum_of(statistic: Statistic, rows: Any, parameters: Sequence[Any], power: int = 1) -> Ints:
+    """Σ over packed rows of the statistic clipped to norm 1 times the survey weight to a power, in units of 2⁻²⁰.
 
     A row that is not finite, or of weight zero, counts as zero. The sum is that of whole numbers, without rounding.
     """
@@ -81,7 +83,12 @@ def mean_of(statistic: Statistic, rows: Any, parameters: Sequence[Any], power: i
         filled = jnp.pad(rows[whole:], ((0, (whole - n) % _BLOCK), (0, 0)))  # rows of weight zero
         rest = np.asarray(_partial_sums(statistic, width, power, filled[None], given))
         result += rest.astype(np.int64).sum(axis=(0, 1))
-    return result / (2.0**_BITS * n)
+    return result
+
+
+def mean_of(statistic: Statistic, rows: Any, parameters: Sequence[Any], power: int = 1) -> Floats:
+    """The mean that belongs to `sum_of`, without noise."""
+    return sum_of(statistic, rows, parameters, power) * (2.0**-_BITS / rows.shape[0])
 
 
 class Sums:
@@ -113,7 +120,7 @@ class Sums:
             raise PgbbError("every stage of the plan needs a name of its own.")
         self._left = {name: m.answers for name, m in zip(names, plan.mechanisms, strict=True)}
         self._noise = {name: sigma * scale for name, scale in zip(names, plan.scales, strict=True)}
-        self._random, self._rows = randomness.secret, place(records, shift, None, consume=consume).rows
+        self._random, self._rows = randomness.noise, place(records, shift, None, consume=consume).rows
         self.n = records.n
         self.asked: list[str] = []
         self._progress, self._answers = progress, sum(self._left.values())
@@ -136,7 +143,8 @@ class Sums:
             raise PgbbError(f"stage {stage!r} has given all its answers; another would not be covered.")
         self._left[stage] -= 1
         self.asked.append(stage)
-        exact, noise = mean_of(statistic, self._rows, parameters, power), self._noise[stage]
+        whole, noise = sum_of(statistic, self._rows, parameters, power), self._noise[stage]
         if self._progress is not None:
             self._progress(len(self.asked), self._answers)
-        return exact + noise * self._random.standard_normal(exact.shape), noise
+        grid = 2.0**-_BITS / self.n
+        return (whole + rounded_normals(self._random, noise, grid, whole.shape)).astype(np.float64) * grid, noise

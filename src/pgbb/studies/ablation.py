@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pgbb.calibration.ingredients import without
 from pgbb.fitting import fit
 from pgbb.studies.constants import constants
 from pgbb.studies.judge import Line, shown, summarise
@@ -43,7 +44,11 @@ def _steps(data: str) -> dict[str, dict[str, Any]]:
     if printed["blocks"] == 5:
         del rungs["3-five-blocks"]
     found: dict[str, dict[str, Any]] = {name: {"method": "paper", **rung} for name, rung in rungs.items()}
-    found["6-calibrated"] = {"method": "calibrated", "accountant": "exact", "constants": {}}
+    default = {"method": "calibrated", "accountant": "exact", "constants": {}}
+    found["6-few-answers"] = {**default, "without": ["whitening", "shrinkage", "redrawing"]}
+    found["7-whitening"] = {**default, "without": ["shrinkage", "redrawing"]}
+    found["8-shrinkage"] = {**default, "without": ["redrawing"]}
+    found["9-calibrated"] = default
     return found
 
 
@@ -59,7 +64,7 @@ def cells() -> Cells:
 def quick() -> Cells:
     """The regression, the first and last rungs, short."""
     found = {}
-    for name in ("linear-1-average", "linear-4-constant-weights", "linear-6-calibrated"):
+    for name in ("linear-1-average", "linear-4-constant-weights", "linear-7-whitening", "linear-9-calibrated"):
         settings = cells()[name]
         short = {"steps": 300} if settings["method"] == "paper" else {}
         found[name] = {**settings, "n": 4_000, "constants": {**settings["constants"], **short}}
@@ -68,6 +73,11 @@ def quick() -> Cells:
 
 def run(settings: Mapping[str, Any], seed: int) -> list[Row]:
     """One replicate."""
+    with without(*settings.get("without", ())):
+        return _fitted(settings, seed)
+
+
+def _fitted(settings: Mapping[str, Any], seed: int) -> list[Row]:
     n = settings["n"]
     budget = {"epsilon": settings["epsilon"], "delta": 1 / n, "insecure_seed": seed}
     how = {"method": settings["method"], "accountant": settings["accountant"], **settings["constants"]}
@@ -93,7 +103,8 @@ def tables(results: Results, _: Callable[[str], Results]) -> list[Table]:
     lines.sort(key=lambda line: (line.where["data"], line.where["coefficient"], line.where["rung"]))
     notes = (
         "Each rung keeps the changes before it. Constant weights give the centre only: such a fit has no spread.",
-        "Whitening, shrinkage and drawn curvature of the default method have no switch of their own.",
+        "From 6 on: a few dozen answers, first in coordinates of the declared box and with matrices as answered.",
+        "The last rung, the default method, draws these matrices again with the noise that is left in them.",
     )
     return [Table("One ingredient at a time", lines, notes)]
 

@@ -1,0 +1,86 @@
+"""Events of the documentation build: run the pages, write the command reference, leave out pages that do not exist.
+
+Pages that are run: the tutorial, the how-to pages, and those listed in `ALSO`. Each starts in an empty folder of its
+own; two run at a time. A page that fails ends the build.
+"""
+
+import logging
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import commands
+import run
+
+log = logging.getLogger("mkdocs.hooks.pgbb")
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("tutorial/", "howto/")
+ALSO = ("blocks.md",)
+EXTRA = {"howto/r.md": {"pgbb.R": ROOT / "R" / "pgbb.R"}}
+WORKERS = 2
+_done: dict[str, tuple[str, run.Page]] = run.__dict__.setdefault("cache", {})  # so that `mkdocs serve` runs a page once
+
+
+def on_config(config: Any) -> Any:
+    """Drop from the navigation what is not in the tree (pages that are written elsewhere, or later)."""
+    config.nav = _existing(config.nav, Path(config.docs_dir))
+    return config
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Run the pages, and add what they made."""
+    files.append(File.generated(config, "reference/cli.md", content=commands.page()))
+    pages = [f for f in files.documentation_pages() if f.src_uri.startswith(FOLDERS) or f.src_uri in ALSO]
+    with ThreadPoolExecutor(WORKERS) as pool:
+        failures = [f"{file.src_uri}, {text}" for file, text in zip(pages, pool.map(_run, pages), strict=True) if text]
+    if failures:
+        raise PluginError("\n".join(failures))
+    for file in pages:
+        folder = file.src_uri.rpartition("/")[0]
+        for name, data in _done[file.src_uri][1].kept.items():
+            made = File.generated(config, f"{folder}/{name}".lstrip("/"), content=data)
+            if any(made.dest_uri == other.dest_uri for other in files):
+                raise PluginError(f"{file.src_uri} keeps {name}, which is also the name of a page.")
+            files.append(made)
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """The page with outputs, where it was run; a link to what may not exist, where it does."""
+    uri = page.file.src_uri
+    if uri == "reference/format.md" and (Path(config.docs_dir) / "json.md").exists():
+        return markdown + "\nWhat the commands print with `--json` is described in [JSON outputs](../json.md).\n"
+    return _done[uri][1].rendered() if uri in _done else markdown
+
+
+def _run(file: File) -> str:
+    """Run one page; the message of what went wrong, or ""."""
+    text, uri = file.content_string, file.src_uri
+    if uri in _done and _done[uri][0] == text:
+        return ""
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="pgbb-docs-") as folder:
+        try:
+            _done[uri] = text, run.run(text, Path(folder), extra=EXTRA.get(uri))
+        except (run.BlockError, OSError) as error:
+            return str(error)
+    log.info("ran %s in %.0f s", uri, time.monotonic() - start)
+    return ""
+
+
+def _existing(nav: Any, folder: Path) -> Any:
+    if isinstance(nav, list):
+        return [kept for kept in (_existing(item, folder) for item in nav) if kept]
+    if isinstance(nav, dict):
+        ((title, inside),) = nav.items()
+        inside = _existing(inside, folder)
+        return {title: inside} if inside else None
+    return nav if nav == "reference/cli.md" or (folder / nav).exists() else None

@@ -1,0 +1,497 @@
+"""Does the code that runs leak more than the certificate says? Attacks on the real mechanisms, with confidence bounds.
+
+Each world (the canary record at +4C, or at −4C) is run many times by the code of `private/`; the likelihood-ratio
+attack that knows the block weights then bounds ε from below at 99.9 % confidence. A bound above a claim proves a
+fault; a bound below one proves nothing, but shows how much of the claim is real. Thresholds come from the law of the
+loss, never from the trials. Broken twins, which must fail, substitute one part here and none in the code itself.
+"""
+
+import math
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.fft import irfft, next_fast_len, rfft
+from scipy.special import betaincinv
+
+from pgbb import _validate
+from pgbb.accountant import ACCOUNTANTS, Composition, Mechanism, compose, epsilon, noise_scale
+from pgbb.errors import PgbbError
+from pgbb.models import Mean, Problem
+from pgbb.schema import Range, Schema
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "CONFIDENCE", "SETTINGS", "TRIALS", "TWINS", "Finding", "Pair", "Setting", "Twin", "audit", "clopper_pearson",
+    "loss_law", "thresholds",
+]  # fmt: skip
+
+Floats = NDArray[np.float64]
+
+CONFIDENCE = 0.999
+TRIALS = 300_000
+
+_CANARY = 4.0  # raw gradient of the canary over C: without a clip it would count four times
+_WIDE = 1_000  # trials answered in one step of a run
+_STEP, _REACH = 0.005, 25.0  # grid of one loss, and its end
+
+
+# The attack ----------------------------------------------------------------------------------------------------------
+
+
+class Pair(NamedTuple):
+    """The two laws that an attack compares, as normal mixtures of one answer given the canary's weight.
+
+    `plus` and `minus` are the worlds with the canary at +C and −C, each an array
+    (2, components) of probabilities and of means in units of μ = w̄C/σ; `noise` is
+    the standard deviation that is suspected, over σ.
+    """
+
+    name: str
+    plus: Floats
+    minus: Floats
+    noise: float = 1.0
+
+    def loss(self, x: Floats, mu: Floats) -> Floats:
+        """Logarithm of the likelihood ratio at answers x in units of σ."""
+        x, mu = x / self.noise, mu / self.noise
+        return _log_density(self.plus, x, mu) - _log_density(self.minus, x, mu)
+
+
+def _log_density(law: Floats, x: Floats, mu: Floats) -> Floats:
+    """Up to a constant; a component at a time, to save memory."""
+    total = np.full(np.broadcast_shapes(x.shape, mu.shape), -np.inf)
+    for probability, mean in law.T:
+        np.logaddexp(total, math.log(probability) - 0.5 * (x - mean * mu) ** 2, out=total)
+    return total
+
+
+def _mixture(parts: dict[float, float]) -> Floats:
+    """From {mean: probability}."""
+    return np.array([[p, m] for m, p in parts.items() if p > 0]).T
+
+
+def _alone(q: float, noise: float = 1.0) -> Pair:
+    """Everybody else is at zero: the antipodal pair of docs/privacy.md, Lemma 1."""
+    name = "alone" if noise == 1 else f"alone, noise {noise:g}σ"
+    return Pair(name, _mixture({0.0: 1 - q, 1.0: q}), _mixture({0.0: 1 - q, -1.0: q}), noise)
+
+
+def _crowd(n: int, q: float) -> Pair:
+    """Everybody else is at −C, and in the batch with probability q: a sum that varies by itself."""
+    others = [math.comb(n - 1, k) * q**k * (1 - q) ** (n - 1 - k) for k in range(n)]
+    without = {float(-k): p for k, p in enumerate(others)}
+    laws = []
+    for sign in (1.0, -1.0):
+        law = dict.fromkeys(np.arange(-n, 2.0), 0.0)
+        for mean, p in without.items():
+            law[mean] += (1 - q) * p
+            law[mean + sign] += q * p
+        laws.append(_mixture(law))
+    return Pair("crowd", laws[0], laws[1])
+
+
+def _crowd_of_fixed_size(n: int, q: float) -> Pair:
+    """Everybody else is at −C and a batch holds exactly qn: the canary takes the place of another."""
+    size = float(round(q * n))
+    return Pair("crowd of fixed size", _mixture({-size: 1 - q, 2 - size: q}), _mixture({-size: 1.0}))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A short mechanism, its δ, and worst-case neighbours for it: the canary at ±4C, all others at `others`·C."""
+
+    name: str
+    target: Mechanism | Composition
+    delta: float = 1e-2
+    others: float = 0.0
+
+    @property
+    def parts(self) -> tuple[Mechanism, ...]:
+        """The mechanisms it is composed of."""
+        return self.target.mechanisms if isinstance(self.target, Composition) else (self.target,)
+
+    @property
+    def answers(self) -> int:
+        """T·K in all."""
+        return sum(m.answers for m in self.parts)
+
+    @property
+    def rate(self) -> float:
+        """q."""
+        return self.parts[0].sampling_rate
+
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        """What the attacks suspect: first the certified laws, then a fault that needs a threshold of its own."""
+        n, q = self.parts[0].n, self.rate
+        return (_alone(q), _alone(q, 0.5)) if self.others == 0 else (_crowd(n, q), _crowd_of_fixed_size(n, q))
+
+    def scales(self, sigma: float) -> Floats:
+        """Noise of each answer of a trial."""
+        parts = self.target.parts(sigma) if isinstance(self.target, Composition) else [(self.target, sigma)]
+        return np.concatenate([np.full(m.answers, s) for m, s in parts])
+
+
+SETTINGS: dict[str, Setting] = {
+    s.name: s
+    for s in (
+        Setting("batches", Mechanism(n=10, blocks=5, sampling_rate=0.5, steps=2, draws_per_step=2, clip=1.0)),
+        Setting("crowd", Mechanism(n=10, blocks=5, sampling_rate=0.2, steps=2, clip=1.0, gamma=1e4), others=-1.0),
+        Setting(
+            "sums",
+            compose([Mechanism(n=10, blocks=1, sampling_rate=1.0, steps=1, clip=1.0)] * 2, scales=[1.0, 2.0]),
+        ),
+    )
+}
+"""`batches`: block-weighted sums of Poisson batches, as methods paper and sgld ask for, others at zero. `crowd`: the
+same with others at −C and weights that hardly vary. `sums`: sums over all records, as the default method asks for."""
+
+
+def clopper_pearson(hits: Any, trials: int, level: float) -> tuple[Floats, Floats]:
+    """Lower and upper bounds on a probability, each of which fails with probability at most `level`.
+
+    >>> low, high = clopper_pearson(0, 100, .05)
+    >>> round(float(low), 4), round(float(high), 4)
+    (0.0, 0.0295)
+    """
+    hits = np.asarray(hits, dtype=float)
+    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), trials - hits + 1, level), 0.0)
+    high = np.where(hits < trials, betaincinv(hits + 1, np.maximum(trials - hits, 1), 1 - level), 1.0)
+    return low, high
+
+
+def _epsilon_from(hits: Any, false: Any, trials: int, delta: float, level: float) -> Floats:
+    """ε ≥ log((P(E) − δ)/Q(E)), with P(E) bounded from below and Q(E) from above."""
+    low, high = clopper_pearson(hits, trials, level)[0], clopper_pearson(false, trials, level)[1]
+    return np.log(np.maximum(low - delta, 1e-300) / high)
+
+
+def _level(setting: Setting) -> float:
+    """The failure probability of one bound: every attack has two directions, and each of them two error rates."""
+    return (1 - CONFIDENCE) / (4 * len(setting.pairs))
+
+
+def _weights(mechanism: Mechanism, points: int = 200) -> tuple[Floats, Floats]:
+    """Values of n_S·w̄ with probabilities, closer together where large weights are rare: these decide the tail."""
+    law = mechanism.beta_law
+    if law is None:
+        return np.ones(1), np.ones(1)
+    tail = ((np.arange(points, 0, -1) - 0.5) / points) ** 3
+    ends = (np.arange(points, -1, -1) / points) ** 3
+    return betaincinv(*law, 1 - tail), -np.diff(ends)
+
+
+def loss_law(setting: Setting, pair: Pair, sigma: float) -> tuple[Floats, Floats, Floats]:
+    """The loss of a whole trial in theory: grid, and its masses in the worlds with the canary at +C and at −C.
+
+    By quadrature over answer and weight, then Fourier transforms. It sets
+    thresholds and certifies nothing.
+    """
+    half = round(_REACH / _STEP)
+    size = 2 * half * setting.answers + 1
+    spectra = [np.ones(next_fast_len(size, real=True) // 2 + 1, complex) for _ in range(2)]
+    scales, start = setting.scales(sigma), 0
+    for mechanism in setting.parts:
+        weight, probability = (a[:, None] for a in _weights(mechanism))
+        mu = weight * mechanism.signal(float(scales[start]) * pair.noise)
+        start += mechanism.answers
+        means = np.concatenate([pair.plus[1], pair.minus[1]])
+        low, high = means.min() * mu - 9, means.max() * mu + 9
+        x, dx = low + (high - low) * np.linspace(0, 1, 1501), (high - low) / 1500
+        logs = [_log_density(law, x, mu) for law in (pair.plus, pair.minus)]
+        place = np.clip(np.rint((logs[0] - logs[1]) / _STEP), -half, half).astype(int) + half
+        for i, log in enumerate(logs):
+            mass = np.bincount(place.ravel(), (np.exp(log) * dx * probability).ravel(), 2 * half + 1)
+            spectra[i] *= rfft(mass / mass.sum(), next_fast_len(size, real=True)) ** mechanism.answers
+    plus, minus = (np.maximum(irfft(s, next_fast_len(size, real=True))[:size], 0.0) for s in spectra)
+    return _STEP * np.arange(-(size // 2), size // 2 + 1.0), plus, minus
+
+
+@lru_cache(maxsize=64)
+def thresholds(setting: Setting, sigma: float, trials: int) -> tuple[tuple[tuple[float, float], ...], float]:
+    """Of each attack and direction the threshold that promises most, and what the first attack promises.
+
+    The promise is the bound at the expected counts, if the suspected laws are the true ones.
+    """
+    chosen, promises = [], []
+    for pair in setting.pairs:
+        grid, plus, minus = loss_law(setting, pair, sigma)
+        both = []
+        for hit, false in ((plus, minus), (minus[::-1], plus[::-1])):
+            tails = [np.cumsum(law[::-1])[::-1][len(grid) // 2 :: 4] for law in (hit, false)]
+            hits, errors = (np.clip(np.rint(trials * t), 0, trials) for t in tails)
+            value = _epsilon_from(hits, errors, trials, setting.delta, _level(setting))
+            at = int(np.argmax(value))
+            both.append(((4 * at - 0.5) * _STEP, float(value[at])))
+        chosen.append((both[0][0], both[1][0]))
+        promises.append(max(both[0][1], both[1][1]))
+    return tuple(chosen), promises[0]
+
+
+# The real code on synthetic records ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Twin:
+    """One part of the mechanism replaced by a faulty one, while the claim stays: the audit must notice."""
+
+    what: str
+    settings: tuple[str, ...] = ("batches",)
+    noise: float = 1.0  # factors on what is run, not on what is claimed
+    clip: float = 1.0
+    records: float = 1.0
+    batches: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None  # from the real sampler to another
+
+
+def _of_fixed_size(real: Callable[..., Any]) -> Callable[..., Any]:
+    """The sampler that draws exactly qn records, all such sets being equally likely."""
+    rng = np.random.default_rng(0)  # a twin answers about synthetic records alone: its batches need not be secret
+
+    def draw(n: int, rate: float, count: int, *rest: Any) -> tuple[Any, Any]:
+        positions, sizes = (np.array(a) for a in real(n, rate, count, *rest))
+        size = round(rate * n)
+        keys = rng.random((count, n))
+        positions[:, :size] = np.sort(np.argsort(keys, axis=1)[:, :size], axis=1)
+        positions[:, size:], sizes[:] = n - 1, size
+        return positions, sizes
+
+    return draw
+
+
+TWINS: dict[str, Twin] = {
+    "noise-halved": Twin("noise σ/2 is added instead of σ", ("batches", "sums"), noise=0.5),
+    "no-clip": Twin("gradients up to 8C pass unclipped", clip=8.0),
+    "fixed-size": Twin("batches of exactly qn records", ("crowd",), batches=_of_fixed_size),
+    "half-block": Twin("blocks are half as large as accounted", records=0.5),
+}
+HONEST = Twin("as it is", tuple(SETTINGS))
+
+
+@contextmanager
+def _replaced(module: Any, name: str, by: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
+    """A function of a module replaced by what `by` makes of it, for a while."""
+    real = getattr(module, name)
+    setattr(module, name, by(real))
+    try:
+        yield
+    finally:
+        setattr(module, name, real)
+
+
+_SCHEMA = Schema(y=Range(-_CANARY, _CANARY))
+
+
+@lru_cache(maxsize=8)
+def _problem(clip: float) -> Problem:
+    """A mean whose score at the query point 0 is −y."""
+    return Mean("y", scale=1.0, clip=clip).prepare(_SCHEMA)
+
+
+def _frame(n: int, canary: float, others: float) -> "pd.DataFrame":
+    """Records by their gradients over C = 1; the canary is the first."""
+    import pandas as pd
+
+    return pd.DataFrame({"y": -np.append(_CANARY * canary, np.full(n - 1, others))})
+
+
+@lru_cache(maxsize=1)
+def _asking() -> Any:
+    """The step that asks about 0 for ever and keeps answers and weights."""
+    import jax.numpy as jnp
+
+    from pgbb.private.mechanism import Step
+
+    def query(state: Any, draw: dict[str, Any]) -> tuple[Any, None]:
+        return jnp.zeros((draw["u"].shape[0], 1)), None
+
+    def update(state: Any, draw: dict[str, Any], memo: None, answers: Any) -> tuple[Any, Any]:
+        return state, (answers[:, 0], draw["u"])
+
+    return Step(query, update)
+
+
+def _run(frame: "pd.DataFrame", mechanism: Mechanism, sigma: float, seed: int) -> tuple[Floats, Floats]:
+    """All answers of one session, in order, and the block weights that go with them."""
+    import jax.numpy as jnp
+
+    from pgbb.private.loading import records_for
+    from pgbb.private.mechanism import Session
+    from pgbb.private.sampling import Randomness
+
+    problem = _problem(mechanism.clip)
+    session = Session(records_for(frame, problem, _SCHEMA), problem, mechanism, sigma, Randomness.create(seed))
+    parts = [out for _, _, out in session.run(jnp.zeros(()), _asking(), chunk=min(10, mechanism.steps))]
+    answers, weights = (np.concatenate([np.asarray(p[i], float) for p in parts]) for i in range(2))
+    return answers.ravel(), weights.reshape(answers.size, -1)
+
+
+def _block_of_canary(mechanism: Mechanism, seed: int) -> int:
+    """The block in which a session of this seed puts the canary: the adversary may know the partition.
+
+    A session without noise and sampling tells, by the weight that its answers are proportional to.
+    """
+    probe = replace(mechanism, sampling_rate=1.0, steps=1, draws_per_step=4 * mechanism.blocks)
+    answers, weights = _run(_frame(mechanism.n, 1.0, 0.0), probe, 0.0, seed)
+    return int(np.argmax(np.linalg.lstsq(weights, answers, rcond=None)[0]))
+
+
+def _batch_trials(
+    setting: Setting, sigma: float, canary: float, trials: int, seed: int, twin: Twin
+) -> tuple[Floats, Floats]:
+    """Answers over σ and μ of the canary, (trials, T·K): one session, whose answers are grouped afterwards.
+
+    The query point does not move, so that answers of a session are independent
+    and any T·K in a row are a trial.
+    """
+    from pgbb.private import mechanism
+
+    m = setting.parts[0]
+    steps = -(-trials // _WIDE)
+    run = replace(
+        m, n=round(m.n * twin.records), clip=m.clip * twin.clip, gamma=m.concentration, steps=steps,
+        draws_per_step=_WIDE * m.answers,
+    )  # fmt: skip
+    block = _block_of_canary(run, seed)
+    with _replaced(mechanism, "draw_batches", twin.batches or (lambda real: real)):
+        answers, weights = _run(_frame(run.n, canary, setting.others), run, sigma * twin.noise, seed)
+    shape = (steps * _WIDE, m.answers)
+    return (answers / sigma).reshape(shape)[:trials], (weights[:, block] * m.signal(sigma)).reshape(shape)[:trials]
+
+
+def _response(x: Any, y: Any) -> Any:
+    return -y
+
+
+def _sum_trials(
+    setting: Setting, sigma: float, canary: float, trials: int, seed: int, twin: Twin
+) -> tuple[Floats, Floats]:
+    """The same of sums over all records.
+
+    Every question is the same, so its sum before noise is computed once: the real one, kept.
+    """
+    from pgbb.private import sums
+    from pgbb.private.loading import records_for
+    from pgbb.private.sampling import Randomness
+
+    assert isinstance(setting.target, Composition)
+    n = setting.parts[0].n
+    plan = compose([replace(m, steps=m.steps * trials) for m in setting.parts], setting.target.scales)
+    names = [f"stage {i}" for i in range(len(setting.parts))]
+    records = records_for(_frame(n, canary, setting.others), _problem(1.0), _SCHEMA)
+    asked = sums.Sums(records, 0.0, plan, names, sigma * twin.noise, Randomness.create(seed))
+
+    def once(real: Callable[..., Any]) -> Callable[..., Any]:
+        kept: list[Any] = []
+
+        def remember(*arguments: Any) -> Any:
+            if not kept:
+                kept.append(real(*arguments))
+            return kept[0]
+
+        return remember
+
+    with _replaced(sums, "sum_of", once):
+        columns = [
+            [asked.ask(name, _response)[0][0] for _ in range(trials)]
+            for name, m in zip(names, setting.parts, strict=True)
+            for _ in range(m.answers)
+        ]
+    scales = setting.scales(sigma)
+    return np.array(columns).T / scales, np.broadcast_to(1 / (n * scales), (trials, len(scales)))
+
+
+# The verdict ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What an audit of one setting found: a lower bound on ε at δ, beside what each accountant claims."""
+
+    setting: str
+    twin: str | None
+    delta: float
+    rate: float
+    answers: int
+    trials: int
+    sigma: float
+    claims: dict[str, float]
+    lower: float
+    expected: float
+    seed: int
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """The accountants whose claim is refuted."""
+        return tuple(name for name, claim in self.claims.items() if self.lower > claim)
+
+    @property
+    def share(self) -> float:
+        """The lower bound over the exact accountant's ε."""
+        return self.lower / self.claims["exact"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, with null for a claim that says nothing."""
+        claims = {name: claim if math.isfinite(claim) else None for name, claim in self.claims.items()}
+        return vars(self) | {"claims": claims, "confidence": CONFIDENCE, "broken": list(self.broken)}
+
+
+@lru_cache(maxsize=64)
+def _claims(setting: Setting, sigma: float) -> dict[str, float]:
+    found = {}
+    for accountant in ACCOUNTANTS:
+        try:
+            found[accountant] = epsilon(setting.target, sigma, setting.delta, accountant)  # type: ignore[arg-type]
+        except PgbbError:  # the paper's expansion needs q < 1
+            continue
+    return found
+
+
+def audit(
+    setting: Setting | str, goal: float, *, trials: int = TRIALS, seed: int | None = None, twin: str | None = None
+) -> Finding:
+    """Run a setting `trials` times in each world, at the noise that meets ε = `goal`, and bound ε from below.
+
+    Args:
+      setting: a `Setting`, or the name of one in `SETTINGS`.
+      goal: ε that the exact accountant claims.
+      trials: in each of the two worlds.
+      seed: makes the run reproducible; None draws one.
+      twin: name of a fault in `TWINS` to substitute, or None for the code as it is.
+    """
+    if isinstance(setting, str):
+        setting = SETTINGS[_validate.one_of("setting", setting, tuple(SETTINGS))]
+    trials = _validate.integer("trials", trials, low=1000, remedy="Bounds from fewer trials say nothing.")
+    seed = secrets.randbits(31) if seed is None else _validate.integer("seed", seed, low=0)
+    fault = HONEST if twin is None else TWINS[_validate.one_of("twin", twin, tuple(TWINS))]
+    if setting.name not in fault.settings:
+        raise PgbbError(
+            f"the twin {twin!r} differs from the honest code in setting {', '.join(fault.settings)} only, not in "
+            f"{setting.name!r}."
+        )
+    sigma = noise_scale(setting.target, goal, setting.delta)
+    limits, expected = thresholds(setting, sigma, trials)
+    make = _sum_trials if isinstance(setting.target, Composition) else _batch_trials
+    seeds = np.random.SeedSequence([seed, list(SETTINGS).index(setting.name)]).generate_state(2)
+    losses = []
+    for canary, own in zip((1.0, -1.0), seeds, strict=True):
+        x, mu = make(setting, sigma, canary, trials, int(own), fault)
+        losses.append([pair.loss(x, mu).sum(axis=1) for pair in setting.pairs])
+    lower = 0.0
+    for plus, minus, (up, down) in zip(*losses, limits, strict=True):
+        for hits, false in (
+            (np.sum(plus > up), np.sum(minus > up)),
+            (np.sum(minus < -down), np.sum(plus < -down)),
+        ):
+            lower = max(lower, float(_epsilon_from(hits, false, trials, setting.delta, _level(setting))))
+    return Finding(
+        setting=setting.name, twin=twin, delta=setting.delta, rate=setting.rate, answers=setting.answers,
+        trials=trials, sigma=sigma, claims=dict(_claims(setting, sigma)), lower=lower, expected=expected, seed=seed,
+    )  # fmt: skip

@@ -1,0 +1,35 @@
+"""What commands print for programs: JSON objects, which output.schema.json beside this file describes."""
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["Json", "print_json", "schema", "written"]
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead; see docs/json.md.")]
+
+
+def print_json(report: dict[str, Any]) -> None:
+    """One JSON object on standard output; numbers are finite, text is readable."""
+    typer.echo(json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def written(path: Path, text: str, *, as_json: bool, **facts: Any) -> None:
+    """Say that a file was written: in words, or as {file, bytes, …}."""
+    if as_json:
+        print_json({"file": str(path), "bytes": path.stat().st_size, **facts})
+    else:
+        typer.echo(text)
+
+
+def schema(command: str) -> dict[str, Any]:
+    """The JSON Schema of what `pgbb COMMAND --json` prints; "ledger show" is a command, too.
+
+    >>> schema("verify")["$ref"]
+    '#/$defs/verify'
+    """
+    whole: dict[str, Any] = json.loads((files("pgbb.cli") / "output.schema.json").read_text(encoding="utf-8"))
+    return {**whole, "$ref": f"#/$defs/{command.replace(' ', '-')}"}

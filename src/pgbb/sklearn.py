@@ -1,0 +1,420 @@
+"""scikit-learn estimators whose coefficients are a private posterior. Needs the extra `sklearn`.
+
+An estimator that looks at X to find a range, or at y to find classes, has
+published something about a record. So both are parameters here, and `fit`
+refuses nothing for the sake of a value: cells outside a range are clamped, and
+a record with an unusable cell stays in n and contributes nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
+except ImportError:
+    raise ImportError("pgbb.sklearn needs scikit-learn 1.6 or later: pip install 'pgbb[sklearn]'.") from None
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.special import expit, logit
+
+from pgbb import _validate
+from pgbb.errors import InvalidValue
+from pgbb.fitting import fit
+from pgbb.models import HuberRegression, LogisticRegression, Model, QuantileRegression
+from pgbb.private.arrays import frame_of
+from pgbb.schema import Column, Flag, Range, Schema
+
+__all__ = ["PrivateHuberRegressor", "PrivateLogisticClassifier", "PrivateQuantileRegressor"]
+
+Floats = NDArray[np.float64]
+
+DRAWS = 4000
+"""Draws behind means and intervals; their seed is fixed, so that a prediction is the same when asked again."""
+ROWS = 1000
+"""Rows predicted at once, which bounds the memory."""
+
+
+class _PrivateLinearModel(BaseEstimator):
+    """What the estimators share: bounds to schema, arrays to frame, draws to predictions."""
+
+    release_: Any
+    coef_: Any
+    intercept_: Any
+    n_features_in_: int
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit the private posterior; every call spends (ε, δ) anew.
+
+        Args:
+          X: (n, p) records. Cells outside `feature_range` are clamped.
+          y: (n,) responses.
+          sample_weight: (n,) survey weights, which need `weight_range`; or None.
+        """
+        if y is None:
+            raise InvalidValue(
+                f"{type(self).__name__} requires y to be passed, but the target y is None: give the responses."
+            )
+        for name in ("epsilon", "delta"):
+            if getattr(self, name) is None:
+                raise InvalidValue(f"{name} = None is not allowed: a budget has no default. Choose one: {name}=….")
+        # Only the shape and the dtype are looked at: no check that reads cells, since what it refuses it reveals.
+        checked = validate_data(self, X, dtype=None, ensure_all_finite=False)
+        y = column_or_1d(y, warn=True)
+        check_consistent_length(checked, y)
+        weight = None
+        if sample_weight is not None:
+            if self.weight_range is None:
+                raise InvalidValue("sample_weight needs public bounds: construct with weight_range=(0, largest).")
+            weight = np.asarray(sample_weight)
+            if weight.shape != y.shape:
+                raise InvalidValue(f"sample_weight of shape {weight.shape} is not allowed: it must be {y.shape}.")
+        names, response, weights = self._names()
+        columns = dict(zip(names, self._declared(), strict=True)) | {response: self._response()}
+        if weight is not None:
+            columns[weights] = Range(*_pair("weight_range", self.weight_range))
+        terms = " + ".join(_quoted(name) for name in names) + ("" if self.fit_intercept else " - 1")
+        frame = frame_of(
+            X if isinstance(X, pd.DataFrame) else checked, names, y=y, response=response, classes=self._classes(),
+            weight=weight, weight_name=weights,
+        )  # fmt: skip
+        self.release_ = fit(
+            self._model(f"{response} ~ {terms}"), frame,
+            schema=Schema(**columns), epsilon=self.epsilon, delta=self.delta, method=self.method,
+            weights=None if weight is None else weights, group_size=self.group_size, accountant=self.accountant,
+            insecure_seed=self.insecure_seed, ledger=self.ledger, dataset=self.dataset, **(self.settings or {}),
+        )  # fmt: skip
+        return self._fitted()
+
+    def sample_coef(self, draws: int = 2000, seed: int | None = None) -> Any:
+        """Draws of intercept and coefficients in original units, one a row; they cost no privacy."""
+        check_is_fitted(self)
+        return self.release_.sample(draws, seed=seed)
+
+    def predict_interval(self, X: Any, level: float = 0.95) -> Floats:
+        """Equal-tailed posterior intervals of the fit at each row of X: not of a new response.
+
+        Returns:
+          (n, 2): lower and upper end; with a list of quantiles (n, quantiles, 2).
+        """
+        level = _validate.number("level", level, above=0, below=1, remedy="0.95 is usual.")
+        ends = [(1 - level) / 2, (1 + level) / 2]
+        found = self._over_draws(X, lambda values: np.moveaxis(np.quantile(values, ends, axis=-1), 0, -1))
+        return found if self._joint() else found[:, 0]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = self.insecure_seed is None
+        return tags
+
+    def _model(self, formula: str) -> Model:
+        raise NotImplementedError
+
+    def _response(self) -> Column:
+        return Range(*_pair("response_range", self.response_range))
+
+    def _classes(self) -> Sequence[Any] | None:
+        return None
+
+    def _joint(self) -> bool:
+        """Whether predictions have an axis for levels."""
+        return False
+
+    def _fitted(self) -> Self:
+        """Posterior means as coef_ and intercept_; `summary` warns of what is not identified."""
+        values = self.release_.summary(draws=DRAWS)["mean"].to_numpy().reshape(-1, len(self.release_.model.names))
+        shift = int(self.fit_intercept)
+        coef, intercept = values[:, shift : shift + self.n_features_in_], values[:, 0] * shift
+        self.coef_, self.intercept_ = (coef, intercept) if self._joint() else (coef[0], float(intercept[0]))
+        return self
+
+    def _draws(self) -> Floats:
+        """(levels, draws, parameters), the same at every call."""
+        frame = self.release_.sample(DRAWS, seed=0)
+        levels = frame.shape[1] // len(self.release_.model.names)
+        return np.moveaxis(frame.to_numpy().reshape(DRAWS, levels, -1), 0, 1)
+
+    def _inputs(self, X: Any) -> Floats:
+        """The rows to predict at: of the caller's choosing, hence validated like any other estimator's."""
+        check_is_fitted(self)
+        return np.asarray(validate_data(self, X, reset=False, dtype=np.float64))
+
+    def _over_draws(self, X: Any, reduce: Any) -> Floats:
+        """`reduce` over the last axis of (rows, levels, draws), some rows at a time."""
+        rows = self._inputs(X)
+        theta = self._draws()
+        shift = int(self.fit_intercept)
+        slopes, level = theta[..., shift : shift + rows.shape[1]], theta[..., 0] * shift
+        parts = [
+            reduce(self._mean(np.einsum("rp,lmp->rlm", rows[i : i + ROWS], slopes) + level))
+            for i in range(0, len(rows), ROWS)
+        ]
+        return np.concatenate(parts)
+
+    def _mean(self, linear: Floats) -> Floats:
+        """What the linear predictor predicts."""
+        return linear
+
+    def _names(self) -> tuple[list[str], str, str]:
+        """Names of features, response and weights in the release: those of X where it has some, and all different."""
+        p = self.n_features_in_
+        plain = [f"x{i}" for i in range(p)]
+        given = list(getattr(self, "feature_names_in_", plain))
+        reserved = {"Intercept", "scale", "y", "sample_weight"}
+        usable = all(name and name == name.strip() and "`" not in name and name not in reserved for name in given)
+        return (given if usable and len(set(given)) == p else plain), "y", "sample_weight"
+
+    def _declared(self) -> list[Column]:
+        """The declaration of each feature, in the order of X."""
+        given, p = self.feature_range, self.n_features_in_
+        if given is None:
+            raise InvalidValue(
+                "feature_range = None is not allowed: bounds are public knowledge, and never learnt from X. Pass "
+                "(low, high) for all features, a list with a pair for each, or a dict by feature name."
+            )
+        if isinstance(given, Mapping):
+            names = list(getattr(self, "feature_names_in_", []))
+            if sorted(map(str, given)) != sorted(names):
+                raise InvalidValue(
+                    f"feature_range declares {', '.join(map(str, given)) or 'nothing'}, but X has "
+                    f"{', '.join(names) or 'no names for its features'}: declare every feature, and no other."
+                )
+            return [_column(f"feature_range[{name!r}]", given[name]) for name in names]
+        if len(given) == 2 and all(np.ndim(end) == 0 and not isinstance(end, Range | Flag) for end in given):
+            return [_column("feature_range", given)] * p
+        if len(given) != p:
+            raise InvalidValue(f"feature_range has {len(given)} entries, but X has {p} features: give one for each.")
+        return [_column(f"feature_range[{i}]", pair) for i, pair in enumerate(given)]
+
+
+def _column(name: str, value: Any) -> Column:
+    if isinstance(value, Range | Flag):
+        return value
+    return Range(*_pair(name, value))
+
+
+def _pair(name: str, value: Any) -> tuple[Any, Any]:
+    try:
+        low, high = value
+    except (TypeError, ValueError):
+        raise _validate.fail(name, value, "a pair (low, high)", "Declare it from public knowledge.") from None
+    return low, high
+
+
+def _quoted(name: str) -> str:
+    return name if name.isidentifier() else f"`{name}`"
+
+
+class PrivateQuantileRegressor(RegressorMixin, _PrivateLinearModel):
+    """Private quantile regression: `pgbb.QuantileRegression` as a scikit-learn estimator.
+
+    Args:
+      epsilon, delta: the budget of one `fit`, for replacing one record.
+      feature_range: public bounds of the features: (low, high) for all; a list with a pair, `pgbb.Range` or `pgbb.Flag`
+        for each; or a dict of these by feature name.
+      response_range: public (low, high) of y.
+      quantile: a level in (0, 1), or a list of levels, which share one budget.
+      bandwidth: smoothing of the check loss, in units of y.
+      fit_intercept: whether there is one.
+      weight_range: public (low, high) of sample_weight, low ≥ 0; needed where weights are given.
+      method, settings, accountant, group_size, ledger, dataset: as for `pgbb.fit`; settings is a dict.
+      insecure_seed: makes a fit reproducible and therefore NOT private.
+
+    Attributes:
+      release_: the `pgbb.Release`: save it, share it, verify it.
+      coef_, intercept_: posterior means, in original units; with a list of quantiles, a row for each.
+      n_features_in_, feature_names_in_: as usual.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(0, 10, (2000, 1))
+    >>> y = 3 + 2 * X[:, 0] + rng.normal(0, 1, 2000)
+    >>> model = PrivateQuantileRegressor(epsilon=1.0, delta=1e-6, feature_range=(0, 10), response_range=(0, 30))
+    >>> bool(abs(model.fit(X, y).predict([[5.0]])[0] - 13) < 1), model.predict_interval([[5.0]]).shape
+    (True, (1, 2))
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        feature_range: Any = None,
+        response_range: tuple[float, float] | None = None,
+        quantile: float | Sequence[float] = 0.5,
+        bandwidth: float = 0.1,
+        fit_intercept: bool = True,
+        weight_range: tuple[float, float] | None = None,
+        method: str = "calibrated",
+        settings: Mapping[str, Any] | None = None,
+        accountant: str = "exact",
+        group_size: int = 1,
+        ledger: Any = None,
+        dataset: str | None = None,
+        insecure_seed: int | None = None,
+    ) -> None:
+        self.epsilon, self.delta = epsilon, delta
+        self.feature_range, self.response_range, self.weight_range = feature_range, response_range, weight_range
+        self.quantile, self.bandwidth, self.fit_intercept = quantile, bandwidth, fit_intercept
+        self.method, self.settings, self.accountant, self.group_size = method, settings, accountant, group_size
+        self.ledger, self.dataset, self.insecure_seed = ledger, dataset, insecure_seed
+
+    def _model(self, formula: str) -> Model:
+        taus: Any = self.quantile if self._joint() else [self.quantile]
+        return QuantileRegression(formula, taus=list(taus), bandwidth=self.bandwidth)
+
+    def _joint(self) -> bool:
+        return np.ndim(self.quantile) > 0
+
+    def predict(self, X: Any) -> Floats:
+        """Posterior mean of the quantile at each row of X: (n,), or (n, quantiles) with a list, levels ascending."""
+        return self._inputs(X) @ self.coef_.T + self.intercept_
+
+
+class PrivateHuberRegressor(RegressorMixin, _PrivateLinearModel):
+    """Private Huber regression with its scale: `pgbb.HuberRegression` as a scikit-learn estimator.
+
+    Args:
+      epsilon, delta: the budget of one `fit`, for replacing one record.
+      feature_range: public bounds of the features: (low, high) for all; a list with a pair, `pgbb.Range` or `pgbb.Flag`
+        for each; or a dict of these by feature name.
+      response_range: public (low, high) of y.
+      c: Huber's constant.
+      fit_intercept: whether there is one.
+      weight_range: public (low, high) of sample_weight, low ≥ 0; needed where weights are given.
+      method, settings, accountant, group_size, ledger, dataset: as for `pgbb.fit`; settings is a dict.
+      insecure_seed: makes a fit reproducible and therefore NOT private.
+
+    Attributes:
+      release_: the `pgbb.Release`: save it, share it, verify it.
+      coef_, intercept_, scale_: posterior means, in original units.
+      n_features_in_, feature_names_in_: as usual.
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        feature_range: Any = None,
+        response_range: tuple[float, float] | None = None,
+        c: float = 1.345,
+        fit_intercept: bool = True,
+        weight_range: tuple[float, float] | None = None,
+        method: str = "calibrated",
+        settings: Mapping[str, Any] | None = None,
+        accountant: str = "exact",
+        group_size: int = 1,
+        ledger: Any = None,
+        dataset: str | None = None,
+        insecure_seed: int | None = None,
+    ) -> None:
+        self.epsilon, self.delta = epsilon, delta
+        self.feature_range, self.response_range, self.weight_range = feature_range, response_range, weight_range
+        self.c, self.fit_intercept = c, fit_intercept
+        self.method, self.settings, self.accountant, self.group_size = method, settings, accountant, group_size
+        self.ledger, self.dataset, self.insecure_seed = ledger, dataset, insecure_seed
+
+    def _model(self, formula: str) -> Model:
+        return HuberRegression(formula, c=self.c)
+
+    def _fitted(self) -> Self:
+        self.scale_ = float(self._draws()[0, :, -1].mean())
+        return super()._fitted()
+
+    def predict(self, X: Any) -> Floats:
+        """Posterior mean of the location at each row of X, (n,)."""
+        return self._inputs(X) @ self.coef_ + self.intercept_
+
+
+class PrivateLogisticClassifier(ClassifierMixin, _PrivateLinearModel):
+    """Private logistic regression of two declared classes: `pgbb.LogisticRegression` as a scikit-learn estimator.
+
+    Args:
+      epsilon, delta: the budget of one `fit`, for replacing one record.
+      classes: the two labels that y may have. A record with any other label stays in n and contributes nothing.
+      feature_range: public bounds of the features: (low, high) for all; a list with a pair, `pgbb.Range` or `pgbb.Flag`
+        for each; or a dict of these by feature name.
+      bound: largest absolute coefficient of a feature mapped to [−1, 1].
+      fit_intercept: whether there is one.
+      weight_range: public (low, high) of sample_weight, low ≥ 0; needed where weights are given.
+      method, settings, accountant, group_size, ledger, dataset: as for `pgbb.fit`; settings is a dict.
+      insecure_seed: makes a fit reproducible and therefore NOT private.
+
+    Attributes:
+      release_: the `pgbb.Release`: save it, share it, verify it.
+      classes_: the declared labels, sorted.
+      coef_, intercept_: posterior means of the log odds of classes_[1], (1, p) and (1,), in original units.
+      n_features_in_, feature_names_in_: as usual.
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        classes: Sequence[Any] | None = None,
+        feature_range: Any = None,
+        bound: float = 8.0,
+        fit_intercept: bool = True,
+        weight_range: tuple[float, float] | None = None,
+        method: str = "calibrated",
+        settings: Mapping[str, Any] | None = None,
+        accountant: str = "exact",
+        group_size: int = 1,
+        ledger: Any = None,
+        dataset: str | None = None,
+        insecure_seed: int | None = None,
+    ) -> None:
+        self.epsilon, self.delta, self.classes = epsilon, delta, classes
+        self.feature_range, self.weight_range = feature_range, weight_range
+        self.bound, self.fit_intercept = bound, fit_intercept
+        self.method, self.settings, self.accountant, self.group_size = method, settings, accountant, group_size
+        self.ledger, self.dataset, self.insecure_seed = ledger, dataset, insecure_seed
+
+    def _model(self, formula: str) -> Model:
+        return LogisticRegression(formula, bound=self.bound)
+
+    def _response(self) -> Column:
+        return Flag()
+
+    def _classes(self) -> Sequence[Any]:
+        given = [] if self.classes is None else list(self.classes)
+        alike = all(isinstance(c, str) for c in given) or not any(isinstance(c, str) for c in given)
+        found = np.unique(np.array(given)) if alike else np.array([])
+        if len(given) != 2 or len(found) != 2:
+            raise _validate.fail(
+                "classes", self.classes, "two different labels of one type, such as (0, 1) or ('no', 'yes')",
+                "They are declared, because learning them from y would reveal which labels occur.",
+            )  # fmt: skip
+        return list(found.tolist())
+
+    def _fitted(self) -> Self:
+        self.classes_ = np.array(self._classes())
+        super()._fitted()
+        self.coef_, self.intercept_ = self.coef_[np.newaxis], np.array([self.intercept_])
+        return self
+
+    def _mean(self, linear: Floats) -> Floats:
+        return np.asarray(expit(linear))
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Posterior mean of the probability of each class, (n, 2)."""
+        ones = self._over_draws(X, lambda values: values.mean(axis=-1))[:, 0]
+        return np.column_stack([1 - ones, ones])
+
+    def decision_function(self, X: Any) -> Floats:
+        """Log odds of the posterior mean probability of classes_[1], (n,)."""
+        edge = np.finfo(np.float64).eps
+        return np.asarray(logit(self.predict_proba(X)[:, 1].clip(edge, 1 - edge)))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The more probable class at each row of X, (n,)."""
+        likely = self.predict_proba(X)[:, 1] > 0.5
+        return np.asarray(self.classes_[likely.astype(int)])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags

@@ -1,0 +1,168 @@
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pgbb import HuberRegression, PgbbError, QuantileRegression, Range, Schema
+from pgbb.accountant import Mechanism
+from pgbb.private import mechanism as private
+from pgbb.private.mechanism import Session, inverse_weights, weighted, whole_sum
+from pgbb.private.records import Records
+from pgbb.private.sampling import Randomness
+
+N, P = 320, 3
+SCHEMA = Schema(y=Range(-4, 4), **{f"x{j}": Range(-1, 1) for j in range(P)})
+PROBLEMS = {
+    "huber": HuberRegression("y ~ x0 + x1 + x2 - 1").prepare(SCHEMA),
+    "quantile": QuantileRegression("y ~ x0 + x1 + x2 - 1", taus=[0.3], bandwidth=0.2).prepare(SCHEMA),
+}
+THETA = {"huber": [0.5, -0.3, 0.1, 0.9], "quantile": [0.5, -0.3, 0.1]}
+
+
+def packed(n=N, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1, 1, (n, P))
+    rows = np.column_stack([x, rng.standard_t(3, n), np.ones(n), (x**2).sum(axis=1)])
+    return rows.astype(np.float32)
+
+
+@jax.jit
+def _huber(rows, inverse):
+    return values("huber", rows, inverse)
+
+
+@jax.jit
+def _quantile(rows, inverse):
+    return values("quantile", rows, inverse)
+
+
+def values(name, rows, inverse):
+    theta = jnp.asarray(THETA[name], jnp.float32)
+    found = weighted(PROBLEMS[name], rows, inverse, theta, 0.3)
+    return whole_sum(found), jnp.trunc(found)[:, : PROBLEMS[name].dim]
+
+
+def joined(halves, d):
+    high, low = (np.asarray(h, np.int64)[:d] for h in halves)
+    return high * 4096 + low
+
+
+def total(name, rows, inverse):
+    halves, each = {"huber": _huber, "quantile": _quantile}[name](jnp.asarray(rows), jnp.asarray(inverse, jnp.float32))
+    d = PROBLEMS[name].dim
+    each = np.nan_to_num(np.asarray(each, np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+    return joined(halves, d), each.astype(np.int64)
+
+
+def test_the_sum_of_whole_numbers_is_that_of_wide_integers_however_long():
+    rng = np.random.default_rng(1)
+    for rows in (64, 320, 64 * 331):
+        given = rng.integers(-(2**24), 2**24, (rows, 5), endpoint=True)
+        given[:, 0], given[:, 1] = 2**24, -(2**24)  # the largest there is
+        found = joined(jax.jit(whole_sum)(jnp.asarray(given, jnp.float32)), 5)
+        assert np.array_equal(found, given.sum(axis=0))
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_sum_is_the_same_in_any_order(name):
+    rng, rows = np.random.default_rng(2), packed()
+    inverse = (1 / rng.integers(1, 2**24, N)).astype(np.float32)
+    first, each = total(name, rows, inverse)
+    assert np.abs(first).max() > 2**24 and np.array_equal(each.sum(axis=0), first)
+    for _ in range(10):
+        order = rng.permutation(N)
+        again, moved = total(name, rows[order], inverse[order])
+        assert np.array_equal(again, first) and np.array_equal(moved, each[order])
+    single = (rows[:, :P] * inverse[:, None]).astype(np.float32)  # the twin in single precision does depend on it
+    sums = {np.add.reduce(single[rng.permutation(N)].T.copy(), axis=1).tobytes() for _ in range(10)}
+    assert len(sums) > 1
+
+
+THREADS = """
+import os, hashlib, numpy as np, jax.numpy as jnp
+from tests.private.test_exact_sums import packed, total
+out = hashlib.sha256()
+for name in ("huber", "quantile"):
+    rows = packed(64 * 160, 7)
+    found, each = total(name, rows, np.full(len(rows), 2.0**-20, np.float32))
+    out.update(found.tobytes() + each.tobytes())
+print(len(os.sched_getaffinity(0)), out.hexdigest())
+"""
+
+
+def test_the_sum_is_the_same_with_one_thread_and_with_two():
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    found = {}
+    for count in (1, 2):
+        bound = f"import os; os.sched_setaffinity(0, {cores[:count]})"
+        run = subprocess.run(
+            [sys.executable, "-c", f"{bound}\n{THREADS}"], capture_output=True, text=True, check=True, timeout=120
+        )
+        found[count] = run.stdout.split()
+    assert found[1][1] == found[2][1] and int(found[2][0]) == len(cores)
+
+
+ODD = [0.0, -0.0, 1.0, -1.0, 1e-30, 1e-40, 1e30, -3e38, float("inf"), float("-inf"), float("nan"), 0.33333334]
+cell = st.one_of(st.sampled_from(ODD), st.floats(-4, 4, width=32))
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+@given(st.lists(cell, min_size=P + 1, max_size=P + 1), st.sampled_from([0.0, 0.3, 1.0]), st.integers(1, 2**24))
+@settings(max_examples=100, deadline=None)
+def test_no_record_moves_the_sum_by_more_than_its_weight(name, record, survey, w):
+    rows = packed()
+    inverse = np.full(N, np.float32(1 / 1000))
+    inverse[17] = 1 / w
+    with np.errstate(all="ignore"):
+        norm = np.sum(np.asarray(record[:P], np.float32) ** 2)
+    rows[17] = [*record, survey, norm]
+    found, each = total(name, rows, inverse)
+    without = rows.copy()
+    without[17] = 0
+    gone, _ = total(name, without, inverse)
+    assert sum(int(v) ** 2 for v in each[17]) <= w**2  # in whole numbers: nothing is rounded here
+    assert np.array_equal(found - gone, each[17])
+    assert np.array_equal(np.delete(each, 17, axis=0), np.delete(total(name, packed(), inverse)[1], 17, axis=0))
+
+
+def test_whole_weights_never_exceed_the_real_ones():
+    m = Mechanism(n=53, blocks=5, sampling_rate=0.5, steps=1, clip=1.0)
+    u = np.random.default_rng(3).dirichlet(np.ones(5), size=200)
+    sizes = np.array([11, 11, 10, 11, 10])
+    whole = np.floor(u * (m.block_size / sizes * 2.0**24))
+    assert np.all(whole <= u / sizes * m.block_size * 2.0**24 * (1 + 1e-15)) and whole.max() <= 2**24
+    position = np.tile(np.arange(64, dtype=np.int32).clip(max=52), (200, 1))
+    inverse = inverse_weights(m, whole, position, np.full(200, 53))
+    block = np.arange(53) * 5 // 53
+    assert np.all(np.isinf(inverse[:, 53:])) and 1 / inverse[:, :53] == pytest.approx(whole[:, block], rel=1e-6)
+
+
+def session(sigma, **kwargs):
+    rows = packed(kwargs.get("n", N))
+    records = Records(rows[:, :P], rows[:, P], np.ones(len(rows), np.float32), np.ones(len(rows), bool))
+    problem = PROBLEMS["huber"]
+    m = Mechanism(n=len(rows), blocks=5, sampling_rate=0.5, steps=1, clip=problem.clip)
+    return Session(records, problem, m, sigma, Randomness.create(0))
+
+
+def test_noise_has_the_grid_of_the_sum_and_only_senseless_noise_is_refused():
+    for sigma in (1e-6, 0.02, 1e4):
+        s = session(sigma)
+        drawn = s._draw(1, 0)["noise"].astype(np.int64)
+        assert np.all((drawn[..., 1, :] >= 0) & (drawn[..., 1, :] < 4096))
+        whole = drawn[..., 0, :] * 4096 + drawn[..., 1, :]
+        assert np.abs(whole * s.grid).max() < 6 * sigma and np.abs(whole).max() < 2**43
+    with pytest.raises(PgbbError, match="larger epsilon"):
+        session(1e9)
+
+
+def test_batches_beyond_what_is_proved_are_refused(monkeypatch):
+    monkeypatch.setattr(private, "_ROWS", 100)
+    with pytest.raises(PgbbError, match="smaller sampling rate"):
+        session(0.1)

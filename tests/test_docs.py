@@ -1,0 +1,143 @@
+"""The documentation against the tree: commands exist, blocks are of a kind that is run, links lead somewhere."""
+
+import importlib.util
+import itertools
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from pgbb.cli import app
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(path.stem + "_of_docs", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+run = load(DOCS / "tools" / "run.py")
+RUN_PAGES = sorted([*(DOCS / "tutorial").glob("*.md"), *(DOCS / "howto").glob("*.md"), DOCS / "blocks.md"])
+PAGES = sorted([ROOT / "README.md", *DOCS.rglob("*.md")])
+LINK = re.compile(r"(?<!`)!?\[[^\]]*\]\(([^)\s]+)\)")
+MADE_BY_BUILD = {"reference/cli.md"}
+
+
+def commands_of(text):
+    """Every `pgbb …` in a console block, as a list of arguments; pipes and what follows them are left out."""
+    for body in re.findall(r"^```console[^\n]*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        for line in re.sub(r"\\\n> ", " ", body).splitlines():
+            if not line.startswith("$ "):
+                continue
+            words = shlex.shlex(line[2:].replace("…", ""), posix=True, punctuation_chars=";&|")
+            words.whitespace_split = True
+            for apart, part in itertools.groupby(words, lambda word: set(word) <= set(";&|")):
+                name, *arguments = part
+                if not apart and name.rpartition("/")[2] == "pgbb":
+                    yield arguments
+
+
+def parse(arguments):
+    """Let the command line read the arguments, and do nothing."""
+    command, name = typer.main.get_command(app), "pgbb"
+    while hasattr(command, "commands"):
+        name, *arguments = arguments
+        command = command.commands[name]
+    command.make_context(name, list(arguments))
+
+
+def slug(heading):
+    """The anchor that Python-Markdown gives a heading."""
+    text = re.sub(r"[^\w\s-]", "", re.sub(r"[`*]", "", heading).strip().lower(), flags=re.ASCII)
+    return re.sub(r"[-\s]+", "-", text).strip("-")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_command_of_a_page_is_one_that_the_command_line_accepts(page):
+    for arguments in commands_of(page.read_text(encoding="utf-8")):
+        if page.name == "README.md" and arguments[:1] == ["fit"] and "--schema" not in arguments:
+            continue  # an excerpt
+        parse(arguments)
+
+
+def test_a_command_that_does_not_exist_is_noticed():
+    with pytest.raises(KeyError):
+        parse(["fitt", "d.csv"])
+    with pytest.raises(Exception, match="no-such-option"):
+        parse(["show", "f.pgbb", "--no-such-option"])
+
+
+@pytest.mark.parametrize("page", RUN_PAGES, ids=lambda p: p.stem)
+def test_every_block_of_a_page_is_run_by_the_build(page):
+    blocks = run.read(page.read_text(encoding="utf-8")).blocks
+    assert blocks
+    for block in blocks:
+        if block.language == "console":
+            assert block.commands
+        elif block.language == "python":
+            compile(block.body, page.name, "exec")
+
+
+def test_a_block_that_nobody_runs_is_refused():
+    with pytest.raises(run.BlockError, match="neither run"):
+        run.read("```text\nno\n```\n")
+
+
+def test_a_failing_command_and_a_failing_line_of_python_end_the_run(tmp_path):
+    with pytest.raises(run.BlockError, match="ended with 3"):
+        run.run("```console\n$ exit 3\n```\n", tmp_path)
+    with pytest.raises(run.BlockError, match="ZeroDivisionError"):
+        run.run("```python\n1 / 0\n```\n", tmp_path)
+    page = run.run("```python\nx = 2\nx + 1\n```\n\n```console exit=1\n$ echo no; false\n```\n", tmp_path)
+    assert [block.outputs for block in page.blocks] == [("3\n",), ("no\n",)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_internal_links_lead_somewhere(page):
+    text = page.read_text(encoding="utf-8")
+    kept = {name for block in run.read(text).blocks for name in block.keep} if page in RUN_PAGES else set()
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    for target in LINK.findall(prose):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        if path in kept or (file.is_relative_to(DOCS) and str(file.relative_to(DOCS)) in MADE_BY_BUILD):
+            continue
+        if file == DOCS / "tutorial" / "schooling.html":  # made by the tutorial
+            continue
+        assert file.exists(), f"{target} does not exist"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {slug(h) for h in headings}, f"{target}: there is no such heading"
+
+
+def test_the_newcomers_commands_are_those_of_readme_and_docs():
+    newcomer = load(ROOT / "benchmarks" / "newcomer.py")
+    for page in (ROOT / "README.md", DOCS / "first-page.md"):
+        text = page.read_text(encoding="utf-8")
+        for command in newcomer.COMMANDS:
+            assert f"$ {command}" in text, f"{page.name} lacks {command}"
+
+
+def test_following_a_page_overlooks_figures_that_vary_and_nothing_else():
+    follow = load(DOCS / "tools" / "follow.py")
+    assert follow.shape("educ  4.75,-0.09  2,000") == follow.shape("educ 12.3,0.1 30")
+    assert follow.shape("educ 4.75") != follow.shape("exper 4.75")
+    page = '<div class="language-console varies highlight"><pre><code>$ echo 1\n1\n</code></pre></div>'
+    assert follow.printed(page) == [("$ echo 1\n1\n", True)]
+    assert follow.source(page) == "```console\n$ echo 1\n```"
+
+
+def test_screenshots_are_small_images():
+    for name in ("wide", "dark", "phone"):
+        data = (DOCS / "images" / f"report-{name}.png").read_bytes()
+        assert data.startswith(b"\x89PNG") and len(data) < 200_000
