@@ -246,7 +246,8 @@ def logistic(replicates: int = 200) -> None:
 
 HOSTILE_SCHEMA = pgbb.Schema(
     x1=pgbb.Range(-1, 1), x2=pgbb.Range(-1, 1), x3=pgbb.Range(-1, 1), far=pgbb.Range(0, 50), y=pgbb.Range(-20, 20),
-    z=pgbb.Flag(), w=pgbb.Range(-20, 20),
+    z=pgbb.Flag(), w=pgbb.Range(-20, 20), age=pgbb.Range(16, 100), year=pgbb.Range(1990, 2020), union=pgbb.Flag(),
+    rare=pgbb.Flag(), region=pgbb.Levels("north", "south", "west"), wage=pgbb.Range(0, 200),
 )  # fmt: skip
 Hostile = Callable[[np.random.Generator, int], tuple[pd.DataFrame, np.ndarray]]
 """(generator, n) → a frame and the true coefficients, (levels, coefficients)."""
@@ -313,6 +314,76 @@ def _bent(rng: np.random.Generator, n: int) -> tuple[pd.DataFrame, np.ndarray]:
 BENT = np.array([[0.882, 0.642], [1.212, 0.683], [1.544, 0.710]])  # quantile regressions of 2·10⁶ such records
 
 
+def _survey(rng: np.random.Generator, n: int) -> pd.DataFrame:
+    """Covariates as users have them: wide ranges, far from zero, x2 almost x1, and a flag that one in 200 has."""
+    frame = pd.DataFrame({
+        "age": rng.integers(18, 80, n), "year": rng.integers(1990, 2021, n), "union": (rng.random(n) < 0.2).astype(int),
+        "rare": (rng.random(n) < 0.005).astype(int), "region": rng.choice(["north", "south", "west"], n),
+        "far": rng.uniform(0, 50, n), "x1": rng.uniform(-0.9, 0.9, n),
+    })  # fmt: skip
+    return frame.assign(x2=frame["x1"] + rng.uniform(-0.05, 0.05, n))
+
+
+def _unrelated(rng: np.random.Generator, n: int) -> tuple[pd.DataFrame, np.ndarray]:
+    """Wages that nothing explains."""
+    frame = _survey(rng, n).assign(wage=np.exp(rng.normal(3, 0.5, n)).round(2))
+    return frame, np.array([[np.exp(3), 0, 0, 0, 0, 0]])
+
+
+DESIGNS: dict[str, tuple[str, dict[str, float]]] = {
+    "age and its square": (
+        "age + I(age**2) + union + region",
+        {"1": -0.6, "age": 0.05, "age**2": -5e-4, "union": 0.5, "region == 'south'": 0.2, "region == 'west'": -0.3},
+    ),
+    "cubic": ("far + I(far**2) + I(far**3)", {"1": -0.5, "far": 0.1, "far**2": -4e-3, "far**3": 5e-5}),
+    "calendar year": ("year + union", {"1": -59.9, "year": 0.03, "union": 0.5}),
+    "flag, one in 200": ("rare + x1 + union", {"1": 0.2, "rare": 1.0, "x1": 0.5, "union": -0.5}),
+    "two of a kind": ("x1 + x2 + union", {"1": 0.2, "x1": 1.0, "x2": -0.5, "union": 0.5}),
+    "interactions": (
+        "age*union + year:union",
+        {"1": -0.6, "age": 0.01, "union": -9.6, "age*union": 0.01, "year*union": 0.005},
+    ),
+}
+"""Right-hand sides, and the true coefficients of their terms."""
+
+
+def _design(terms: dict[str, float]) -> Hostile:
+    """A normal y with standard deviation 1 and a binary z about the same line; quantiles are .25, .5 and .75."""
+
+    def draw(rng: np.random.Generator, n: int) -> tuple[pd.DataFrame, np.ndarray]:
+        frame = _survey(rng, n)
+        line = sum(b * frame.eval(term) for term, b in terms.items())
+        frame = frame.assign(y=line + rng.standard_normal(n), z=(line + rng.logistic(size=n) > 0).astype(int))
+        return frame, np.array([list(terms.values())])
+
+    return draw
+
+
+def _quarters(draw: Hostile) -> Hostile:
+    def moved(rng: np.random.Generator, n: int) -> tuple[pd.DataFrame, np.ndarray]:
+        frame, truth = draw(rng, n)
+        return frame, truth + np.outer(stats.norm.ppf([0.25, 0.5, 0.75]), np.eye(truth.shape[1])[0])
+
+    return moved
+
+
+def _designs() -> list[tuple[str, Any, Hostile, int, tuple[float, ...]]]:
+    """Nearly collinear and badly scaled designs."""
+    wages = pgbb.QuantileRegression("wage ~ age + I(age**2) + union + region", taus=[0.5])
+    cells: list[tuple[str, Any, Hostile, int, tuple[float, ...]]] = [
+        ("wages, age and square", wages, _unrelated, n, (0.5, 2.0, 4.0)) for n in (5_000, 50_000)
+    ]
+    for name, (right, terms) in DESIGNS.items():
+        draw = _design(terms)
+        cells += [
+            (f"{name}: quantile", pgbb.QuantileRegression(f"y ~ {right}", taus=[0.25, 0.5, 0.75]), _quarters(draw),
+             5_000, (1.0, 4.0)),
+            (f"{name}: Huber", pgbb.HuberRegression(f"y ~ {right}", scale=(0.05, 5.0)), draw, 5_000, (1.0, 4.0)),
+            (f"{name}: logistic", pgbb.LogisticRegression(f"z ~ {right}"), draw, 20_000, (1.0, 4.0)),
+        ]  # fmt: skip
+    return cells
+
+
 def hostile(runs: int = 60, *only: str) -> None:
     """Coverage of coefficients that are not marked, and how many are.
 
@@ -343,6 +414,7 @@ def hostile(runs: int = 60, *only: str) -> None:
         ("skewed mean", pgbb.Mean("y", scale=0.5), _column(skew, 1.0), 2_000, (1.0, 4.0)),
         ("skewed mean", pgbb.Mean("y", scale=0.5), _column(skew, 1.0), 20_000, (1.0, 4.0)),
         ("far out and bent", pgbb.QuantileRegression("y ~ far", taus=[0.25, 0.5, 0.75]), _bent, 20_000, (1.0, 4.0)),
+        *_designs(),
     ]  # fmt: skip
     print(f"{'':42}{'coverage':>9}{'least':>7}{'MAE':>9}{'width':>9}{'marked':>8}{'noted':>7}")
     for name, model, draw, n, budgets in cells:

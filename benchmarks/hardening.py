@@ -26,6 +26,8 @@ from pgbb.private import mechanism as private
 from pgbb.private import sums
 from pgbb.private.sampling import buffer_size
 
+SIZE: dict[str, int] = {}  # of the data that are fitted: a constant of the compiled code, as in the hardened one
+
 
 def plain_batches(n: int, rate: float, count: int, rng: np.random.Generator) -> tuple[Any, Any]:
     size = buffer_size(n, rate)
@@ -49,6 +51,7 @@ def plain_batches(n: int, rate: float, count: int, rng: np.random.Generator) -> 
 
 def plain_draw(self: Any, count: int, start: int) -> dict[str, np.ndarray]:
     m, rng, self.grid = self.mechanism, self.randomness, 1.0
+    SIZE["n"] = m.n
     k, d, total = m.draws_per_step, self.problem.dim, count * m.draws_per_step
     u = draw_weights(m.blocks, m.concentration, self.pseudo_blocks, m.alpha, total, rng.public)
     index = self.problem.index.draw(total, rng.public) if self.problem.index else np.zeros(total)
@@ -57,17 +60,18 @@ def plain_draw(self: Any, count: int, start: int) -> dict[str, np.ndarray]:
     return {
         "u": u.reshape(count, k, -1).astype(np.float32),
         "index": index.reshape(count, k).astype(np.float32),
-        "rows": position.reshape(count, k, -1),
-        "inverse": {"weight": weight, "count": size.reshape(count, k)},
+        "batch": {
+            "rows": (rows := position.reshape(count, k, -1)),
+            "inverse": {"weight": weight, "count": size.reshape(count, k), "rows": rows},
+        },
         "noise": (self.sigma * rng.secret.standard_normal((total, d))).reshape(count, k, d).astype(np.float32),
         "t": np.arange(start, start + count, dtype=np.int32),
     }
 
 
-def plain_sum(problem: Any, data: Any, rows: Any, given: Any, noise: Any, theta: Any, index: Any) -> Any:
-    block = rows * given["weight"].shape[0] // data.n
-    weight = jnp.where(jnp.arange(rows.shape[0]) < given["count"], given["weight"][block], 0.0)
-    packed = data.rows.at[rows].get(mode="promise_in_bounds")
+def plain_sum(problem: Any, packed: Any, given: Any, noise: Any, theta: Any, index: Any) -> Any:
+    block = given["rows"] * given["weight"].shape[0] // SIZE["n"]
+    weight = jnp.where(jnp.arange(packed.shape[0]) < given["count"], given["weight"][block], 0.0)
     p, limit = packed.shape[1] - 3, problem.clip * (1 - 1e-6)
     y, survey, square_x = packed[:, p], packed[:, p + 1], packed[:, p + 2]
     linear = packed @ jnp.concatenate([theta[:p], jnp.zeros(3, theta.dtype)])

@@ -8,12 +8,18 @@ when, by `pgbb.fitting`.
 The life of an entry, each step on disk before the next begins:
 
     reserved ──► answering ──► settled      the release exists
-        │            └───────► spent        the fit ended without a release, or its process is gone
+        │            ├───────► spent        the fit ended without a release, or its process is gone
+        │            └── ◄ ─── spent        a fit that wrote checkpoints is resumed, by one process
         └──────► refunded                   the fit ended, or its process is gone, before the first answer
 
 All but the refunded ones count. Answers are given only after `answering` is on
 disk, and that step is refused unless the entry is still reserved: refunding an
 entry whose process merely seems gone is therefore safe.
+
+A checkpoint (`pgbb.checkpoint`) is recorded by its digest. A fit is resumed
+from the last one only, and who had it before can then record and settle no
+more: the checkpoints of an entry are one line of history (docs/privacy.md,
+section 11), for which it was charged once.
 """
 
 import hashlib
@@ -25,7 +31,7 @@ import sqlite3
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -44,6 +50,9 @@ VERSION = 1
 LEASE = timedelta(hours=1)
 """A reservation without an answer lapses after this time, wherever its process may be."""
 
+GONE = "the process ended without a word"
+STOPPED = "stopped from outside"
+_AS_IF_KILLED = (GONE, STOPPED)  # ends that cannot have come from an answer
 WAIT = 60.0  # seconds to wait for another process's transaction
 LARGEST = 2**28  # bytes of a ledger file
 _TABLE = "CREATE TABLE events (number INTEGER PRIMARY KEY, body TEXT NOT NULL, digest TEXT NOT NULL)"
@@ -145,6 +154,9 @@ class Entry:
       reserved, closed: times, in UTC; `closed` is empty while the entry is open.
       certificate: SHA-256 of certificate.json in the release file.
       reason: why it was refunded or spent.
+      checkpoint: SHA-256 of the last checkpoint, written after `steps` of `total` steps; empty if there was none.
+      resumes: how often it was resumed.
+      holder: the event by which its present process came to it: another than the last one has lost it.
     """
 
     number: int
@@ -161,6 +173,11 @@ class Entry:
     closed: str = ""
     certificate: str | None = None
     reason: str = ""
+    checkpoint: str = ""
+    steps: int = 0
+    total: int = 0
+    resumes: int = 0
+    holder: int = 0
 
     @property
     def counts(self) -> bool:
@@ -171,6 +188,17 @@ class Entry:
     def open(self) -> bool:
         """Whether its fit may still be running."""
         return self.state in ("reserved", "answering")
+
+    @property
+    def resumable(self) -> bool:
+        """Whether it can be taken up again from its last checkpoint.
+
+        An error may have come from an answer that is in no checkpoint; asking again would then be a choice between
+        answers. After the last step there is none to ask again.
+        """
+        if self.state != "spent" or not self.checkpoint:
+            return False
+        return self.reason in _AS_IF_KILLED or self.steps == self.total
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
@@ -189,6 +217,11 @@ class Entry:
             "closed": self.closed or None,
             "certificate_sha256": self.certificate,
             "reason": self.reason or None,
+            "checkpoint": (
+                {"steps": self.steps, "total": self.total, "sha256": self.checkpoint} if self.checkpoint else None
+            ),
+            "resumes": self.resumes,
+            "resumable": self.resumable,
         }
 
 
@@ -357,7 +390,6 @@ class Ledger:
                     left,
                     at,
                 )
-            owner = Owner.current()
             number = book.append(
                 {
                     "kind": "reserve",
@@ -369,16 +401,17 @@ class Ledger:
                     "sigma": sigma,
                     "square": charge.square,
                     "failure": charge.failure,
-                    "owner": {"host": owner.host, "pid": owner.pid, "started": owner.started, "boot": owner.boot,
-                              "space": owner.space},
+                    "owner": asdict(Owner.current()),
                 }
-            )  # fmt: skip
+            )
             return book.entries[number]
 
     def begin(self, entry: Entry) -> None:
         """Say that answers follow; on disk when this returns. From here on nothing is refunded."""
         with self._transaction() as book:
-            state = book.entries[entry.number].state
+            state = _held(book, entry).state
+            if entry.resumes and state == "answering":  # was said by the process that began
+                return
             if state != "reserved":
                 raise LedgerError(
                     f"reservation {entry.number} is {state}: it lapsed before the first answer, and nothing was asked. "
@@ -389,14 +422,48 @@ class Ledger:
     def settle(self, entry: Entry, certificate: str) -> None:
         """Say that the release exists, by the hash of its certificate."""
         with self._transaction() as book:
+            _held(book, entry)
             book.append({"kind": "settle", "entry": entry.number, "certificate": certificate})
 
     def close(self, entry: Entry, reason: str) -> State:
         """End an entry without a release: refunded if no answer was given, spent otherwise; returns which."""
         with self._transaction() as book:
-            if book.entries[entry.number].open:
+            if _held(book, entry).open:
                 book.end(entry.number, reason)
             return book.entries[entry.number].state
+
+    def checkpoint(self, entry: Entry, steps: int, total: int, digest: str) -> None:
+        """Record a checkpoint: from here on, its entry is resumed from this file or not at all."""
+        with self._transaction() as book:
+            _held(book, entry)
+            book.append(
+                {"kind": "checkpoint", "entry": entry.number, "steps": steps, "total": total, "sha256": digest}
+            )
+
+    def checkpointed(self, digest: str) -> Entry | None:
+        """The entry that recorded this checkpoint, last or earlier; None if there is none."""
+        with self._transaction(write=False) as book:
+            book.sweep()
+            number = book.checkpoints.get(digest)
+            return None if number is None else book.entries[number]
+
+    def resume(self, entry: Entry, digest: str) -> Entry:
+        """Take an entry over from a process that is gone, at its last checkpoint; on disk when this returns.
+
+        Costs nothing more. Of several processes that ask for the same entry, one gets it.
+        """
+        with self._transaction() as book:
+            book.sweep()
+            now = book.entries[entry.number]
+            if now.checkpoint != digest:
+                raise LedgerError(
+                    f"release {now.number} has a later checkpoint, at step {now.steps:,} of {now.total:,}, and can be "
+                    "resumed from that one only."
+                )
+            if not now.resumable:
+                raise LedgerError(f"release {now.number} cannot be resumed: {_why_not(now)}")
+            book.append({"kind": "resume", "entry": now.number, "owner": asdict(Owner.current())})
+            return book.entries[now.number]
 
     # The file --------------------------------------------------------------------------------------------------------
 
@@ -493,6 +560,7 @@ class _Book:
         self._path, self._connection, self._write = path, connection, write
         self._declared: dict[str, Dataset] = {}
         self.entries: dict[int, Entry] = {}
+        self.checkpoints: dict[str, int] = {}
         self.digest, self.stored = "", 0
         for number, body, digest in connection.execute("SELECT number, body, digest FROM events ORDER BY number"):
             try:
@@ -534,7 +602,7 @@ class _Book:
         now = datetime.now(UTC)
         for entry in [e for e in self.entries.values() if e.open]:
             if entry.owner.alive() is False:
-                self.end(entry.number, "the process ended without a word")
+                self.end(entry.number, GONE)
             elif entry.state == "reserved" and now - datetime.fromisoformat(entry.reserved) > LEASE:
                 self.end(entry.number, "the reservation lapsed")
 
@@ -565,13 +633,57 @@ class _Book:
                 entry = replace(entry, state="refunded", closed=time, reason=_text(event["reason"]))
             elif kind == "spend" and entry.state == "answering":
                 entry = replace(entry, state="spent", closed=time, reason=_text(event["reason"]))
+            elif kind == "checkpoint" and entry.state in ("answering", "spent"):
+                entry = self._recorded(entry, event)
+            elif kind == "resume" and entry.resumable:
+                entry = replace(
+                    entry, state="answering", closed="", reason="", owner=_owner(event["owner"]),
+                    resumes=entry.resumes + 1, holder=number,
+                )  # fmt: skip
             else:
                 raise InvalidValue(f"entry {entry.number} is {entry.state}, after which {kind!r} is not allowed.")
         self.entries[entry.number] = entry
 
+    def _recorded(self, entry: Entry, event: Mapping[str, Any]) -> Entry:
+        """The entry with one more checkpoint; steps never go back."""
+        digest, total = _text(event["sha256"]), _validate.integer("total", event["total"], low=1)
+        steps = _validate.integer("steps", event["steps"], low=entry.steps, high=total)
+        if self.checkpoints.setdefault(digest, entry.number) != entry.number or entry.total not in (0, total):
+            raise ValueError
+        return replace(entry, checkpoint=digest, steps=steps, total=total)
+
+
+def _held(book: _Book, entry: Entry) -> Entry:
+    """The entry as it is now; refused to a process from which it was taken over."""
+    now = book.entries[entry.number]
+    if now.holder != entry.holder:
+        raise LedgerError(
+            f"release {entry.number} was resumed by process {now.owner.pid} on {now.owner.host}: this one has lost it, "
+            "and must not release anything."
+        )
+    return now
+
+
+def _why_not(entry: Entry) -> str:
+    if entry.state == "settled":
+        return "it is settled. A new fit is a new release, with its own cost, and needs a checkpoint file of its own."
+    if entry.open:
+        return (
+            f"process {entry.owner.pid} on {entry.owner.host} is at work on it, or may be: whether it is there cannot "
+            "be told from here. Wait for it, or end it."
+        )
+    return f"it {entry.reason}, which may have to do with an answer that is in no checkpoint. Its cost is spent."
+
+
+def _owner(plain: Mapping[str, Any]) -> Owner:
+    return Owner(
+        _text(plain["host"]),
+        _validate.integer("pid", plain["pid"], low=1),
+        *(_text(plain[k]) for k in ("started", "boot", "space")),
+    )
+
 
 def _entry(number: int, event: Mapping[str, Any]) -> Entry:
-    owner = event["owner"]
     return Entry(
         number=number,
         dataset=_name(event["dataset"]),
@@ -584,12 +696,9 @@ def _entry(number: int, event: Mapping[str, Any]) -> Entry:
             _validate.number("square", event["square"], low=0, high=1e100),
             _validate.number("failure", event["failure"], low=0, high=1),
         ),
-        owner=Owner(
-            _text(owner["host"]),
-            _validate.integer("pid", owner["pid"], low=1),
-            *(_text(owner[k]) for k in ("started", "boot", "space")),
-        ),
+        owner=_owner(event["owner"]),
         reserved=event["time"],
+        holder=number,
     )
 
 

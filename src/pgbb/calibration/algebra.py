@@ -25,14 +25,17 @@ def floored(a: Floats, floor: float) -> Floats:
 _SPREADS = np.concatenate([[0.0], np.geomspace(0.01, 3.0, 40)])  # of relative deviations from a target
 
 
-def shrink(raw: Floats, target: Floats, sd: float, target_sd: Floats | float = 0.0) -> tuple[Floats, Floats]:
+def shrink(
+    raw: Floats, target: Floats, sd: float, target_sd: Floats | float = 0.0, *, diagonal: bool = True
+) -> tuple[Floats, Floats]:
     """A noisy symmetric matrix pulled toward a target, and the noise that remains on each packed coordinate.
 
     Empirical Bayes with known noise: entry (a, b) deviates from the target by
     √(T_aa T_bb)·N(0, t²) with one t for all, which the deviations themselves tell
     (flat prior on a grid of t). So weak directions, where noise is large beside
     the target, are pulled more than strong ones. At least one coordinate's worth
-    of noise remains: the target has a scalar that was estimated.
+    of noise remains: the target has a scalar that was estimated. Without `diagonal` only entries beside it are
+    pulled: where the target has the diagonal of the answer, nothing is known against which to weigh its noise.
     """
     if sd == 0 or not uses("shrinkage"):
         return raw.copy(), np.full(len(pack(raw)), sd)
@@ -40,8 +43,9 @@ def shrink(raw: Floats, target: Floats, sd: float, target_sd: Floats | float = 0
     i, j = np.triu_indices(len(raw))
     unit = root[i] * root[j]
     away, noise = pack(raw - target) / unit, sd / unit
+    pulled = np.ones(len(i), bool) if diagonal else i != j
     total = _SPREADS[:, None] ** 2 + noise**2
-    fit = -0.5 * np.sum(np.log(total) + away**2 / total, axis=1)
+    fit = -0.5 * np.sum(np.log(total) + away**2 / total, axis=1, where=pulled)
     chance = np.exp(fit - fit.max())
     chance /= chance.sum()
     keeps = _SPREADS[:, None] ** 2 / total
@@ -49,6 +53,7 @@ def shrink(raw: Floats, target: Floats, sd: float, target_sd: Floats | float = 0
     left = keep * noise**2 + chance @ ((keeps - keep) * away) ** 2
     floor = (sd / np.sqrt(len(away))) ** 2
     remaining = np.sqrt(np.maximum(left * unit**2, floor) + ((1 - keep) * target_sd) ** 2)
+    remaining = np.where(pulled, remaining, sd)
     return target + unpack(keep * away * unit, len(raw)), remaining
 
 

@@ -99,7 +99,7 @@ def design_frame(sums: Any, p: int, bound: float) -> tuple[Floats, Floats, Float
     leaves it alone, and then left as it is.
     """
     frame, farthest = np.eye(p) / bound, squared_reach(sums.n, p, sums.noise("final"))
-    raised_before, done = np.eye(p), np.zeros((p, p))  # projectors
+    raised_before, done = np.ones(p, bool), np.zeros(p, bool)  # of the frame's axes
     for _ in range(sums.left("moments") - 1 if uses("whitening") else 0):
         found, left = _moment(p, *sums.ask("moments", ask_for.moment, frame, power=0))
         values, axes = np.linalg.eigh(found)
@@ -109,9 +109,9 @@ def design_frame(sums: Any, p: int, bound: float) -> tuple[Floats, Floats, Float
         rare = (_share(raised_before, axes) < 0.5) & (values > floor) & (values * level**2 < 0.5)
         scale = np.where(rare, level * np.sqrt(np.maximum(values, 0.0)) * level, scale)
         scale = np.where(_share(done, axes) > 0.5, level, scale)
-        done = _projector(axes, rare | (_share(done, axes) > 0.5))
-        raised_before = _projector(axes, values < floor)
-        frame = frame @ (axes * scale) @ axes.T
+        done = rare | (_share(done, axes) > 0.5)
+        raised_before = values < floor
+        frame = frame @ (axes * scale)
         box = float(np.sum(np.sum(np.abs(frame), axis=0) ** 2))  # entries of x lie in [−1, 1]
         farthest = min(farthest, box)
         frame = frame / np.sqrt(farthest)
@@ -121,21 +121,16 @@ def design_frame(sums: Any, p: int, bound: float) -> tuple[Floats, Floats, Float
     return frame, raised(found, left, 0.3), left, Cut(float(answer[-1]) * unit / CUT, sd * unit / CUT)
 
 
-def _projector(axes: Floats, chosen: Any) -> Floats:
-    kept = axes[:, chosen]
-    return kept @ kept.T
-
-
-def _share(projector: Floats, axes: Floats) -> Floats:
-    """How much of each axis lies in a subspace."""
-    return np.sum(axes * (projector @ axes), axis=0)
+def _share(chosen: Any, axes: Floats) -> Floats:
+    """How much of each axis lies in the span of the chosen coordinates."""
+    return np.sum(axes[chosen] ** 2, axis=0)
 
 
 def _moment(p: int, answer: Floats, sd: float) -> tuple[Floats, Floats]:
     """E ωuuᵀ, shrunk to its diagonal, and the noise left in it."""
     raw = unpack(answer, p)
     raw[np.diag_indices(p)] = np.maximum(np.diag(raw), max(sd, 1e-9))
-    return shrink(raw, np.diag(np.diag(raw)), sd)
+    return shrink(raw, np.diag(np.diag(raw)), sd, diagonal=False)
 
 
 def find(sums: Any, p: int, bound: float, half: float, radius: Floats, steps: int) -> Neighbourhood:

@@ -8,7 +8,7 @@ runs: blocks, concentration, rate, steps, draws and clip are read from it.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,7 +28,7 @@ from pgbb.private.sampling import MULTIPLE, Randomness, buffer_size, draw_batche
 if TYPE_CHECKING:
     from pgbb.private.records import Records  # needs pandas, which a machine that only trains may lack
 
-__all__ = ["Data", "Session", "Step", "answer", "place", "run_many", "weighted", "whole_sum"]
+__all__ = ["Data", "Position", "Session", "Step", "answer", "place", "run_many", "weighted", "whole_sum"]
 
 _SAFETY = 1e-6  # gradients of d numbers are clipped to C(1 − 1e-6 − d·2⁻²²), a margin for the rounding of one norm
 _CLIPS = (1e-12, 1e12)  # outside, squares and noise would leave single precision
@@ -99,8 +99,9 @@ def weighted(problem: Problem, packed: Any, inverse: Any, theta: Any, index: Any
     score, extra = score * factor, extra * factor
     short = score**2 * square_x + extra**2 <= bound
     score, extra = jnp.where(short, score, 0.0) / inverse, jnp.where(short, extra, 0.0) / inverse
-    product = packed * score[:, None]
-    return product if d == p else jnp.where(jnp.arange(p + 3) == p, extra[:, None], product)
+    if d == p:
+        return x * score[:, None]
+    return jnp.where(jnp.arange(p + 3) == p, extra[:, None], packed * score[:, None])
 
 
 def _dot(a: Any, b: Any) -> Any:
@@ -122,13 +123,12 @@ def answer(problem: Problem, data: Data, rows: Any, weight: Any, theta: Any, ind
 def whole_sum(values: Any) -> tuple[Any, Any]:
     """The sum over rows of values truncated to whole numbers, as high·2¹² + low with 0 ≤ low < 2¹², modulo 2⁴⁴.
 
-    Values are at most 2²⁴, others count as zero, so that 64 of them add up in 32
-    bits, and the low halves of 2¹⁸ such sums again. The high halves may wrap
+    Values are at most 2²⁴, so that 64 of them add up in 32 bits, and the low
+    halves of 2¹⁸ such sums again. The high halves may wrap
     around: what is returned is still a function of the sum alone. Sums of whole
     numbers are the same in any order. The number of rows is a multiple of 64.
     """
-    finite = jnp.where(jnp.abs(values) <= 2.0**_BITS, values, 0.0)  # false for what is not a number
-    whole = _folded(jnp.trunc(finite).astype(jnp.int32), values.shape[0] // MULTIPLE)
+    whole = _folded(values.astype(jnp.int32), values.shape[0] // MULTIPLE)
     halves = _folded(jnp.concatenate([whole & _LOW, whole >> _SPLIT], axis=1), 1)[0]
     low, high = jnp.split(halves, 2)
     return high + (low >> _SPLIT), low & _LOW
@@ -157,6 +157,26 @@ class Step(NamedTuple):
 
     query: Callable[[Any, dict[str, Any]], tuple[Any, Any]]
     update: Callable[[Any, dict[str, Any], Any, Any], tuple[Any, Any]]
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a run stands after a chunk, for another process to go on from: public, but for the order.
+
+    Neither batches nor noise are in it. The order of the records is no secret
+    on which privacy rests: the proof holds for every fixed partition.
+
+    Attributes:
+      steps: how many are done.
+      chunk: how many are drawn at once, on which the sequence of u depends.
+      public: state of the public generator after the chunk, although more may have been drawn ahead.
+      order: seed of the order of the records.
+    """
+
+    steps: int
+    chunk: int
+    public: Mapping[str, Any]
+    order: int | None
 
 
 def _noisy_sum(problem: Problem, packed: Any, inverse: Any, noise: Any, theta: Any, index: Any) -> Any:
@@ -226,6 +246,8 @@ class Session:
     Holds the records out of sight; with `consume` it takes their memory over
     instead of a copy. What is public about it: `problem`,
     `mechanism`, `sigma`, `pseudo_blocks`, `reshuffle` and `randomness.public`.
+    With `resume` it gives only the answers that are left after that position,
+    with the u of the run that reached it, and batches and noise of its own.
 
     On a CPU, the members of a batch are drawn on the host and their rows gathered.
     On other devices, where a pass over all records costs less than a list of
@@ -245,6 +267,7 @@ class Session:
         reshuffle: bool = False,
         consume: bool = False,
         by_lot: bool | None = None,
+        resume: Position | None = None,
     ) -> None:
         if records.n != mechanism.n:
             raise PgbbError(f"the mechanism is described for n = {mechanism.n} records, but {records.n} were loaded.")
@@ -266,14 +289,24 @@ class Session:
             )
         self._bits = _bits(sigma * mechanism.block_size / problem.clip)
         self.grid = problem.clip / mechanism.block_size * 2.0**-self._bits
+        if resume is not None:
+            randomness.public.bit_generator.state = dict(resume.public)
+        self._resume, self._reached = resume, resume
         self._data = place(records, problem.shift, randomness.secret, consume=consume)
         if self.by_lot and mechanism.n % MULTIPLE:
             padded = jnp.pad(self._data.rows, ((0, -mechanism.n % MULTIPLE), (0, 0)))
             self._data = replace(self._data, rows=padded)
         self._spent = False
 
+    @property
+    def position(self) -> Position:
+        """Where the run stands, after the last chunk that it has yielded."""
+        if self._reached is not None:
+            return self._reached
+        return Position(0, _chunk([self]), self.randomness.public.bit_generator.state, self.randomness.order)
+
     def run(self, state: Any, step: Step, *, chunk: int | None = None) -> Iterator[tuple[int, Any, Any]]:
-        """Run all T steps; yields (steps done, state, stacked outputs of the chunk). A session runs once."""
+        """Run all steps that are left; yields (steps done, state, stacked outputs of the chunk). A session runs once."""
         return _drive([self], state, step, chunk, many=False)
 
     def _draw(self, count: int, start: int) -> dict[str, Any]:
@@ -336,6 +369,16 @@ def run_many(
     return _drive(list(sessions), state, step, chunk, many=True)
 
 
+def _chunk(sessions: list[Session]) -> int:
+    """How many steps are drawn at once: 500, or what fits into memory."""
+    first = sessions[0]
+    if first._resume is not None:
+        return first._resume.chunk
+    m = first.mechanism
+    cells = (m.blocks if first.by_lot else buffer_size(m.n, m.sampling_rate)) * m.draws_per_step * len(sessions)
+    return max(1, min(500, _CHUNK_CELLS // cells))
+
+
 def _drive(sessions: list[Session], state: Any, step: Step, chunk: int | None, *, many: bool) -> Iterator[Any]:
     first = sessions[0]
     m, problem = first.mechanism, first.problem
@@ -344,20 +387,25 @@ def _drive(sessions: list[Session], state: Any, step: Step, chunk: int | None, *
             raise PgbbError("this session has already given its answers; a second run would not be covered.")
         if session.mechanism != m or session.problem is not problem:
             raise PgbbError("sessions run side by side must share one problem and one mechanism.")
+        if session._resume is not None and many:
+            raise PgbbError("sessions run side by side begin at the first step.")
         session._spent = True
-    cells = (m.blocks if first.by_lot else buffer_size(m.n, m.sampling_rate)) * m.draws_per_step * len(sessions)
-    chunk = chunk or max(1, min(500, _CHUNK_CELLS // cells))
+    chunk = chunk or _chunk(sessions)
     data = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[s._data for s in sessions]) if many else first._data
     grid = jnp.asarray([s.grid for s in sessions] if many else first.grid, jnp.float32)
-    starts = list(range(0, m.steps, chunk))
+    starts = list(range(first._resume.steps if first._resume else 0, m.steps, chunk))
 
-    def draw(start: int) -> list[dict[str, Any]]:
-        return [s._draw(min(chunk, m.steps - start), start) for s in sessions]
+    def draw(start: int) -> tuple[list[dict[str, Any]], list[Position]]:
+        done = min(start + chunk, m.steps)
+        drawn = [s._draw(done - start, start) for s in sessions]
+        return drawn, [Position(done, chunk, s.randomness.public.bit_generator.state, s.randomness.order)
+                       for s in sessions]  # fmt: skip
 
     with ThreadPoolExecutor(max_workers=1) as drawing:  # the next chunk is drawn while this one runs
-        ahead = drawing.submit(draw, 0)
+        ahead = drawing.submit(draw, starts[0]) if starts else None
         for i, start in enumerate(starts):
-            drawn = ahead.result()
+            assert ahead is not None
+            drawn, positions = ahead.result()
             if i + 1 < len(starts):
                 ahead = drawing.submit(draw, starts[i + 1])
             if many:
@@ -367,4 +415,6 @@ def _drive(sessions: list[Session], state: Any, step: Step, chunk: int | None, *
                 inputs = jax.tree.map(jnp.asarray, drawn[0])
                 state, out = _run_one(state, data, grid, inputs, problem, m, step)
             jax.block_until_ready(state)  # type: ignore[no-untyped-call]
+            for session, position in zip(sessions, positions, strict=True):
+                session._reached = position
             yield min(start + chunk, m.steps), state, out

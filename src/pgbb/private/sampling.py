@@ -35,6 +35,7 @@ class Randomness:
       batches: who joins which batch or resample.
       noise: what is added to the answers.
       source: where the keys come from, for the certificate.
+      order: the seed of `secret`, by which a checkpoint names the partition; None with an insecure seed.
     """
 
     public: np.random.Generator
@@ -42,17 +43,23 @@ class Randomness:
     batches: Stream
     noise: Stream
     source: str
+    order: int | None = None
 
     @classmethod
-    def create(cls, insecure_seed: int | None = None) -> "Randomness":
-        """From the operating system's entropy, or reproducibly (and therefore not privately) from a seed."""
+    def create(cls, insecure_seed: int | None = None, *, order: int | None = None) -> "Randomness":
+        """From the operating system's entropy, or reproducibly (and therefore not privately) from a seed.
+
+        `order` repeats the order of the records of an earlier run; batches and noise have fresh keys always.
+        """
         if insecure_seed is None:  # seeds that have nothing to do with each other: u is published, the order is not
-            seeds = [np.random.SeedSequence(secrets.randbits(256)) for _ in range(2)]
+            order = secrets.randbits(256) if order is None else order
+            seeds = [np.random.SeedSequence(s) for s in (secrets.randbits(256), order)]
         else:
             seeds = np.random.SeedSequence(_validate.integer("insecure_seed", insecure_seed, low=0)).spawn(2)
         public, secret = (np.random.Generator(np.random.PCG64DXSM(s)) for s in seeds)
         batches, noise = (Stream.create(purpose, insecure_seed) for purpose in ("batches", "noise"))
-        return cls(public, secret, batches, noise, "operating system" if insecure_seed is None else "insecure seed")
+        source = "operating system" if insecure_seed is None else "insecure seed"
+        return cls(public, secret, batches, noise, source, order)
 
 
 def buffer_size(n: int, rate: float) -> int:
@@ -83,12 +90,11 @@ def draw_batches(n: int, rate: float, count: int, stream: Stream) -> tuple[Ints,
     for start in range(0, count, together):
         wanted = np.arange(start, min(start + together, count))
         while len(wanted):  # again for those that overflow
-            members = gaps(stream, rate, (len(wanted), size + 1), n)
-            members += 1
-            np.cumsum(members, axis=1, out=members)
-            members -= 1
-            inside = np.count_nonzero(members < n, axis=1)
-            positions[wanted, :size] = np.minimum(members, n - 1, out=members)[:, :size]
+            ends = gaps(stream, rate, (len(wanted), size + 1), n)
+            ends += 1
+            np.cumsum(ends, axis=1, out=ends)
+            inside = np.count_nonzero(ends <= n, axis=1)
+            positions[wanted, :size] = np.minimum(ends, n, out=ends)[:, :size] - 1
             sizes[wanted] = inside
             wanted = wanted[inside > size]
     return positions, sizes
