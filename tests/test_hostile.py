@@ -61,6 +61,15 @@ def test_no_part_of_a_formula_is_executed(formula, tmp_path):
     assert not mark.exists()
 
 
+@pytest.mark.parametrize("formula", ["-~ 0+C(g)~ ", "y ~ a ~ b", "C(g)", "y -~ a", "-~ C(g)"])
+def test_a_formula_has_one_tilde_or_never_reaches_the_parser(formula, monkeypatch):
+    from formulaic.parser import DefaultFormulaParser
+
+    monkeypatch.setattr(DefaultFormulaParser, "get_ast", lambda *_: pytest.fail("it did"))
+    with pytest.raises(InvalidValue, match="one '~'"):
+        Design.parse(formula, SCHEMA)
+
+
 def test_a_formula_in_a_release_is_not_executed_either(saved, tmp_path):
     mark = tmp_path / "mark"
     edited(saved, "model.json", lambda m: m.update(formula=f"{{open({str(mark)!r}, 'w').x(educ)}} ~ educ"))
@@ -374,6 +383,15 @@ def test_calls_out_of_order_are_refused_and_change_nothing(ledger):
     assert ledger.seal() == before
 
 
+@pytest.mark.parametrize("reason", ["\ud800", float("nan"), object()])
+def test_what_is_no_text_is_not_written_to_a_ledger(ledger, reason):
+    entry = ledger.reserve("d", FULL, 0.02, method="m", epsilon=0.5, delta=1e-6)
+    before = ledger.seal()
+    with pytest.raises(LedgerError, match="Nothing was written"):
+        ledger.close(entry, reason)
+    assert ledger.seal() == before
+
+
 def test_a_path_with_a_null_character_is_an_error_like_others(tmp_path):
     for call in (
         lambda p: Ledger(p).datasets(),
@@ -458,6 +476,12 @@ def test_a_changed_cell_changes_its_own_record_alone(levels, other):
         return load_records(frame, design, SCHEMA).rows
 
     assert np.array_equal(rows(levels)[1:], rows([other, *levels[1:]])[1:])
+
+
+def test_a_cell_that_is_no_unicode_is_a_missing_level():
+    frame = pd.DataFrame({"y": [1.0, 2.0, 3.0], "g": pd.Series(["p", "\ud800", "q"], dtype=object)})
+    records = load_records(frame, Design.parse("y ~ g", SCHEMA), SCHEMA)
+    assert records.valid.tolist() == [True, False, True]
 
 
 def test_commands_on_private_files_say_nothing_of_them(tmp_path):

@@ -4,7 +4,7 @@ A message says what was given, what is allowed and what to write instead, and
 never contains a value read from records.
 """
 
-__all__ = ["InvalidValue", "NotCertifiable", "PgbbError", "PgbbWarning"]
+__all__ = ["InvalidValue", "NotCertifiable", "PgbbError", "PgbbNote", "PgbbWarning"]
 
 
 class PgbbError(Exception):
@@ -21,3 +21,7 @@ class NotCertifiable(PgbbError):
 
 class PgbbWarning(UserWarning):
     """The call is allowed, but its result deserves a second look."""
+
+
+class PgbbNote(PgbbWarning):
+    """Nothing is wrong, but the caller should know."""

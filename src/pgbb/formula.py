@@ -246,8 +246,13 @@ def _refuse_code(formula: str, schema: Schema) -> None:
     from formulaic.parser.types import Token
 
     tokens = list(tokenize(formula))
-    operators = [i for i, token in enumerate(tokens) if token.kind is Token.Kind.OPERATOR and "~" in token.token]
-    first = min(operators, default=0)
+    tildes = [i for i, token in enumerate(tokens) if token.kind is Token.Kind.OPERATOR and "~" in token.token]
+    if len(tildes) != 1 or not tokens[tildes[0]].token.startswith("~"):
+        raise InvalidValue(
+            f"formula = {formula!r} does not parse: it must have one '~', between response and terms. "
+            "Write 'response ~ term + term'."
+        )
+    first = tildes[0]
     for i, token in enumerate(tokens):
         if token.kind is Token.Kind.PYTHON:
             if i < first:

@@ -584,8 +584,11 @@ class _Book:
     def append(self, event: dict[str, Any]) -> int:
         """Add an event, to the file if this is a writer; returns its number."""
         event = {"time": datetime.now(UTC).isoformat(timespec="seconds"), **event}
-        body = json.dumps(event, sort_keys=True, ensure_ascii=False, allow_nan=False)
-        number, digest = self.stored + 1, _digest(self.digest, body)
+        try:
+            body = json.dumps(event, sort_keys=True, ensure_ascii=False, allow_nan=False)
+            number, digest = self.stored + 1, _digest(self.digest, body)
+        except (TypeError, ValueError):  # a lone surrogate, a number that is not finite, no plain value at all
+            raise LedgerError("a ledger holds text and finite numbers only. Nothing was written.") from None
         self._apply(number, event)
         if self._write:
             self._connection.execute("INSERT INTO events VALUES (?, ?, ?)", (number, body, digest))

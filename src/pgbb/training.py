@@ -7,7 +7,7 @@ Everything here is post-processing of the answers. Records are behind
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,9 @@ from pgbb import generator
 from pgbb.accountant import Mechanism
 from pgbb.models import Problem
 from pgbb.private.mechanism import Session, Step, run_many
+
+if TYPE_CHECKING:
+    from pgbb.checkpoint import Checkpoint  # needs safetensors, which a machine that only trains may lack
 
 __all__ = ["Settings", "Trained", "train", "train_many"]
 
@@ -105,26 +108,43 @@ def train(
     public_part: PublicPart = None,
     keep_transcript: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    checkpoint: "Checkpoint | None" = None,
 ) -> Trained:
     """Run the session's T steps and return the last and the averaged generator.
 
     `public_part(θ, u, index)` is the gradient of public pseudo-samples, if any;
-    `progress(done, steps)` is called after each compiled chunk.
+    `progress(done, steps)` is called after each compiled chunk. With a checkpoint
+    that was found, it goes on from there, as the session must have been told.
     """
     problem, mechanism = session.problem, session.mechanism
     step, optimiser = _make_step(problem, mechanism, settings, session.pseudo_blocks, keep_transcript, public_part)
     kept: list[dict[str, np.ndarray]] = []
-    state = _start(session, settings, optimiser)
+    names = ("u", "index", "query", "answer") if keep_transcript else ()
+    if checkpoint is None or checkpoint.saved is None:
+        state = _start(session, settings, optimiser)
+        if checkpoint is not None:
+            checkpoint.save(session.position, state, {}, total=mechanism.steps)
+    else:
+        position, saved = session.position, checkpoint.saved
+        template = _start(session, settings, optimiser)
+        session.randomness.public.bit_generator.state = dict(position.public)  # the template has drawn from it
+        state = saved.state(template)
+        if position.steps:
+            kept.append(saved.kept(names, position.steps))
+
+    def joined() -> dict[str, np.ndarray]:
+        return {k: np.concatenate([c[k] for c in kept]) for k in names if kept}
+
     for done, latest, out in session.run(state, step):
         state = latest
         if keep_transcript:
             kept.append({k: np.asarray(v) for k, v in out.items()})
+        if checkpoint is not None and checkpoint.due(last=done == mechanism.steps):
+            checkpoint.save(session.position, state, joined(), total=mechanism.steps)
         if progress is not None:
             progress(done, mechanism.steps)
     params, _, average = state
-    transcript = None
-    if keep_transcript:
-        transcript = {k: np.concatenate([c[k] for c in kept]).reshape(-1, *kept[0][k].shape[2:]) for k in kept[0]}
+    transcript = {k: v.reshape(-1, *v.shape[2:]) for k, v in joined().items()} if keep_transcript else None
     shift, scale = generator.input_map(problem, mechanism, session.pseudo_blocks, unit=settings.unit_weights)
     return Trained(generator.export(params), generator.export(average), shift, scale, transcript)
 

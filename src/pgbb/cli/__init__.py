@@ -23,7 +23,7 @@ from pgbb.cli.plot import plot_command
 from pgbb.cli.report import report_command
 from pgbb.cli.show import export_command, sample_command, show_command, verify_command
 from pgbb.cli.study import study_app
-from pgbb.errors import PgbbError, PgbbWarning
+from pgbb.errors import PgbbError, PgbbNote, PgbbWarning
 
 app = typer.Typer(
     name="pgbb",
@@ -58,6 +58,7 @@ def main() -> None:
 
     def show(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
         name = "warning" if issubclass(category, PgbbWarning) else category.__name__
+        name = "note" if issubclass(category, PgbbNote) else name
         console.print(f"{name}: {message}", markup=False)
 
     warnings.showwarning = show

@@ -15,7 +15,9 @@ from pgbb.payload import Payload, summary_of
 from pgbb.release import Release
 from pgbb.schema import Schema
 
-__all__ = ["Settings", "plan", "run", "run_many"]
+__all__ = ["CHECKPOINTS", "Settings", "plan", "run", "run_many"]
+
+CHECKPOINTS = True  # this method can go on from one
 
 PARTIAL = (
     "Intervals are those of the printed algorithm: they carry only part of the privacy noise, and can be too narrow."
@@ -102,6 +104,7 @@ def run(request: Request, settings: Settings) -> Release:
         public_part=public_part,
         keep_transcript=settings.keep_transcript,
         progress=request.progress,
+        checkpoint=request.checkpoint,
     )
     return _packed(request, settings, session, trained)
 
@@ -134,9 +137,12 @@ def _open(request: Request, settings: Settings, problem: Problem) -> tuple[Any, 
     public_part, extra_blocks = None, 0
     if settings.pseudo is not None:
         public_part, extra_blocks = _pseudo_gradient(settings, problem, request.schema, mechanism)
+    saved = None if request.checkpoint is None else request.checkpoint.saved
+    position = None if saved is None else saved.position
+    order = None if position is None or settings.reshuffle else position.order  # else partitions would come again
     session = Session(
-        records, problem, mechanism, planned.sigma, Randomness.create(request.insecure_seed),
-        pseudo_blocks=extra_blocks, reshuffle=settings.reshuffle, consume=True,
+        records, problem, mechanism, planned.sigma, Randomness.create(request.insecure_seed, order=order),
+        pseudo_blocks=extra_blocks, reshuffle=settings.reshuffle, consume=True, resume=position,
     )  # fmt: skip
     request.begin(planned)
     return session, public_part

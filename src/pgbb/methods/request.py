@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pgbb import _validate
 from pgbb.accountant import ACCOUNTANTS, Composition, Mechanism, Resampling
@@ -13,6 +13,9 @@ from pgbb.certificate import Certificate
 from pgbb.errors import InvalidValue, PgbbWarning
 from pgbb.models import Custom, Model, Problem
 from pgbb.schema import Schema
+
+if TYPE_CHECKING:
+    from pgbb.checkpoint import Checkpoint
 
 __all__ = ["Planned", "Request", "Spend", "prepared"]
 
@@ -42,7 +45,7 @@ class Request:
     """The arguments of `pgbb.fit` that mean the same for every method; validated here, once.
 
     `declared_n` and `spend` come from a ledger: the number of records that it was told, and what to call before the
-    first answer.
+    first answer. `checkpoint` is where a long fit writes what it has so far.
     """
 
     model: Model
@@ -58,6 +61,7 @@ class Request:
     progress: Callable[[int, int], None] | None = None
     declared_n: int | None = None
     spend: Spend | None = None
+    checkpoint: "Checkpoint | None" = None
 
     def __post_init__(self) -> None:
         def store(name: str, value: Any) -> None:

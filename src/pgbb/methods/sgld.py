@@ -23,7 +23,9 @@ from pgbb.payload import Payload, summary_of
 from pgbb.release import Release
 from pgbb.schema import Schema
 
-__all__ = ["Settings", "plan", "run", "run_many"]
+__all__ = ["CHECKPOINTS", "Settings", "plan", "run", "run_many"]
+
+CHECKPOINTS = True  # this method can go on from one
 
 SMALLEST_ESS = 100.0
 """Below this many effective draws a chain's intervals are marked."""
@@ -146,15 +148,24 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
     mechanisms = _mechanisms(problems, settings, loaded[0].n)
     planned = plan(first, settings, loaded[0].n)
     streams = [Randomness.create(r.insecure_seed) for r in requests]
-    kept = []
+    checkpoint, steps, total = first.checkpoint, settings.steps, len(problems) * settings.steps
+    saved = None if checkpoint is None else checkpoint.saved
+    chains: list[np.ndarray] = []  # (data sets, steps, d) each
     for i, (problem, mechanism) in enumerate(zip(problems, mechanisms, strict=True)):
+        if saved is not None and i < saved.stage:
+            chains.append(saved.kept([f"draws{i}"], steps)[f"draws{i}"][None])
+            continue
+        here = saved if saved is not None and i == saved.stage else None
         noise = planned.sigma if len(mechanisms) == 1 else planned.sigma * mechanism.clip
         last = i == len(problems) - 1
         sessions = [
-            Session(records, problem, mechanism, noise, stream, consume=last)
+            Session(
+                records, problem, mechanism, noise, stream, consume=last,
+                resume=None if here is None else here.position,
+            )
             for records, stream in zip(loaded, streams, strict=True)
-        ]
-        if i == 0:
+        ]  # fmt: skip
+        if i == (0 if saved is None else saved.stage):
             for request in requests:
                 request.begin(planned)
         keys = [jax.random.key(int(stream.public.integers(2**63))) for stream in streams]
@@ -162,13 +173,30 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
         step, draws = _make_step(problem, mechanism, settings), []
         alone = len(sessions) == 1
         state = (start, keys[0]) if alone else (jnp.tile(start, (len(keys), 1)), jnp.stack(keys))
-        for done, _, out in sessions[0].run(state, step) if alone else run_many(sessions, state, step):
+
+        def save(state: Any, draws: list[np.ndarray], i: int = i, session: Session = sessions[0]) -> None:
+            assert checkpoint is not None
+            done = [*chains, np.concatenate(draws, axis=1)] if draws else chains
+            kept = {f"draws{j}": chain[0] for j, chain in enumerate(done)}
+            checkpoint.save(session.position, state, kept, total=total, stage=i, before=i * steps)
+
+        if here is not None:
+            streams[0].public.bit_generator.state = dict(here.position.public)  # a key was drawn for the template
+            state = here.state(state)
+            if here.position.steps:
+                draws.append(here.kept([f"draws{i}"], here.position.steps)[f"draws{i}"][None])
+        elif checkpoint is not None and i == 0:
+            save(state, draws)
+        for done, latest, out in sessions[0].run(state, step) if alone else run_many(sessions, state, step):
             draws.append(np.asarray(out)[None] if alone else np.asarray(out))
+            if checkpoint is not None and checkpoint.due(last=i * steps + done == total):
+                save(latest, draws)
             if first.progress is not None:
-                first.progress(i * settings.steps + done, len(problems) * settings.steps)
-        kept.append(np.concatenate(draws, axis=1)[:, int(settings.burn_in * settings.steps) :: settings.thin])
+                first.progress(i * steps + done, total)
+        chains.append(np.concatenate(draws, axis=1))
+    thinned = [chain[:, int(settings.burn_in * steps) :: settings.thin] for chain in chains]
     return [
-        _packed(request, planned, stream.source, levels, [chains[j] for chains in kept])
+        _packed(request, planned, stream.source, levels, [chain[j] for chain in thinned])
         for j, (request, stream) in enumerate(zip(requests, streams, strict=True))
     ]
 

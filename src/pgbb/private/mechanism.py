@@ -290,6 +290,8 @@ class Session:
         self._bits = _bits(sigma * mechanism.block_size / problem.clip)
         self.grid = problem.clip / mechanism.block_size * 2.0**-self._bits
         if resume is not None:
+            if resume.steps > mechanism.steps:
+                raise PgbbError(f"a run of {mechanism.steps:,} steps cannot go on after step {resume.steps:,}.")
             randomness.public.bit_generator.state = dict(resume.public)
         self._resume, self._reached = resume, resume
         self._data = place(records, problem.shift, randomness.secret, consume=consume)

@@ -434,7 +434,7 @@ def _codes(series: "pd.Series[Any]", column: Levels) -> tuple[NDArray[np.float64
     if isinstance(series.dtype, pd.CategoricalDtype):
         series = series.astype(object)
     if series.dtype == object:
-        keys = series.map(lambda value: f"{type(value).__name__} {value}")
+        keys = np.array([f"{type(value).__name__} {value}" for value in series], dtype=object)
         which, _ = pd.factorize(keys)
         firsts = np.unique(which, return_index=True)[1]
         distinct = [series.iloc[int(i)] for i in firsts]
