@@ -183,13 +183,17 @@ class Checkpoint:
         done = before + position.steps
         try:
             if done == 0 and os.path.lexists(self.path):
-                raise CheckpointError(f"{self.path} has appeared meanwhile: another fit writes there. Name another file.")
+                raise CheckpointError(
+                    f"{self.path} has appeared meanwhile: another fit writes there. Name another file."
+                )
             _write(self._beside, data)
         except OSError as error:
             self._beside.unlink(missing_ok=True)
             if done in (0, total):
                 raise CheckpointError(f"{self.path} cannot be written: {error.strerror}.") from None
-            warnings.warn(f"no checkpoint at step {done:,}: {error.strerror}. The fit goes on.", PgbbWarning, stacklevel=2)
+            warnings.warn(
+                f"no checkpoint at step {done:,}: {error.strerror}. The fit goes on.", PgbbWarning, stacklevel=2
+            )
             self._written = time.monotonic()
             return
         self._ledger.checkpoint(self._entry, done, total, hashlib.sha256(data).hexdigest())
@@ -223,7 +227,7 @@ class Checkpoint:
             raise CheckpointError(f"{path} is not a readable checkpoint: it is damaged. {_ANEW}") from None
         if identity != self._identity or number != entry.number:
             raise CheckpointError(
-                f"{path} belongs to release {entry.number}, a fit with other settings: another model, schema, method or "
+                f"{path} belongs to release {entry.number}, a fit with other settings: another model, schema, method, "
                 f"budget, or another version of pgbb. Repeat that command to finish it. {_ANEW}"
             )
         return Saved(stage, position, tensors)
@@ -270,8 +274,9 @@ def _hex(text: Any, bits: int) -> int:
 
 def _is_key(leaf: Any) -> bool:
     import jax
+    import jax.numpy as jnp
 
-    return hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
 
 
 def _plain(leaf: Any) -> NDArray[Any]:

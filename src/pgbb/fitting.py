@@ -1,20 +1,25 @@
 """`pgbb.fit`: from a data frame to a release, in one call, by the method of your choice."""
 
+import hashlib
+import json
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
 from pgbb.accountant.calibrate import Accountant
 from pgbb.accountant.filters import Charge
-from pgbb.errors import InvalidValue, NotCertifiable, PgbbError, PgbbWarning
-from pgbb.ledger import BudgetExceeded, Ledger
-from pgbb.methods.registry import settings_for
+from pgbb.certificate import describe
+from pgbb.checkpoint import Checkpoint, CheckpointError
+from pgbb.errors import InvalidValue, NotCertifiable, PgbbError, PgbbNote, PgbbWarning
+from pgbb.ledger import STOPPED, BudgetExceeded, Entry, Ledger, LedgerError
+from pgbb.methods.registry import METHODS, settings_for
 from pgbb.methods.request import Planned, Request, prepared
 from pgbb.models import Model
+from pgbb.payload import summary_of
 from pgbb.release import Release
 from pgbb.schema import Schema
 
@@ -38,6 +43,7 @@ def fit(
     ledger: str | Path | Ledger | None = None,
     dataset: str | None = None,
     keep: Callable[[Release], Any] | None = None,
+    checkpoint: str | Path | None = None,
     **settings: Any,
 ) -> Release:
     """Fit a private posterior under (ε, δ).
@@ -60,6 +66,9 @@ def fit(
         before the first answer is refunded; after it the cost is spent, whatever becomes of the fit.
       keep: called with the release before the ledger settles, such as `lambda r: r.save("schooling.pgbb")`: a release
         that is lost on the way to the disk is then reported as spent, not as settled.
+      checkpoint: a file for what the fit has so far, every half minute; needs a ledger, and method "paper" or "sgld".
+        The same call again goes on from there if the process was killed or interrupted: nothing more is spent. The
+        file goes when the release is settled. See `pgbb.checkpoint`.
       settings: constants of the method, such as blocks, steps, draws_per_step, sampling_rate and gamma of "paper";
         all are fields of `pgbb.methods.<method>.Settings`, with defaults that are rules on public quantities.
         None means the default.
@@ -75,7 +84,11 @@ def fit(
     chosen, constants = settings_for(method, settings)
     chosen.check(model, prepared(model, schema))
     if ledger is not None or dataset is not None:
-        return _charged(request, chosen.name, chosen.load(), constants, ledger, dataset, keep)
+        return _charged(request, chosen.name, chosen.load(), constants, ledger, dataset, keep, checkpoint)
+    if checkpoint is not None:
+        raise InvalidValue(
+            "checkpoint needs a ledger, which sees to it that no answer is asked twice: give ledger= and dataset= too."
+        )
     release: Release = chosen.load().run(request, constants)
     if keep is not None:
         keep(release)
@@ -122,8 +135,12 @@ def _charged(
     path: str | Path | Ledger | None,
     dataset: str | None,
     keep: Callable[[Release], Any] | None,
+    checkpoint: str | Path | None,
 ) -> Release:
-    """Run under a ledger: reserve, load, say that answers follow, answer, settle; each on disk before the next."""
+    """Run under a ledger: reserve, load, say that answers follow, answer, settle; each on disk before the next.
+
+    With a checkpoint that was found, the entry is resumed instead of reserved.
+    """
     if path is None or dataset is None:
         raise InvalidValue("ledger and dataset go together: the file, and the name of these records in it.")
     if request.insecure_seed is not None or request.non_private:
@@ -141,8 +158,68 @@ def _charged(
         )
     request = replace(request, declared_n=known.n, group_size=declared)
     planned = _plan(request, module, settings)
+    point, found = None, None
+    if checkpoint is not None:
+        if not getattr(module, "CHECKPOINTS", False):
+            those = [name for name, m in METHODS.items() if hasattr(m.load(), "CHECKPOINTS")]
+            raise InvalidValue(
+                f"method = {method!r} writes no checkpoints: only {' and '.join(those)} do. Leave it out."
+            )
+        point = Checkpoint(checkpoint, ledger, _identity(request, method, settings, planned))
+        found = point.find(dataset)
+    if found is None:
+        entry = _reserve(request, method, module, settings, planned, ledger, dataset)
+    else:
+        entry = ledger.resume(*found)
+    answering = False
+
+    def spend(asked: Planned) -> None:
+        nonlocal answering
+        if asked != planned:
+            raise PgbbError("the answers about to be asked are not those that were reserved. Nothing was asked.")
+        ledger.begin(entry)
+        answering = True
+
     try:
-        entry = ledger.reserve(
+        if point is not None:
+            point.hold(entry, found[1] if found is not None else None)
+        if found is not None:
+            text = f"continuing at step {entry.steps:,} of {entry.total:,}; nothing more is spent."
+            warnings.warn(text, PgbbNote, stacklevel=3)
+        release: Release = module.run(replace(request, spend=spend, checkpoint=point), settings)
+        if point is not None and not point.finished:  # else a later resume could lead to another release
+            raise PgbbError("the state after the last step was not recorded, so that nothing may be released.")
+        if keep is not None:
+            keep(release)
+    except BaseException as error:
+        outside = isinstance(error, KeyboardInterrupt | CheckpointError | LedgerError)
+        stopped = point is not None and (outside or (found is not None and not answering))
+        try:
+            ledger.close(entry, STOPPED if stopped else f"ended by {type(error).__name__}")
+        except PgbbError as failed:  # the entry stays open, and counts until its process is gone
+            error.add_note(str(failed))
+        raise
+    try:
+        ledger.settle(entry, release.certificate_hash)
+    except PgbbError as failed:
+        warnings.warn(
+            f"the release exists, but could not be settled: {failed} It counts as spent all the same.",
+            PgbbWarning,
+            stacklevel=3,
+        )
+    else:
+        if point is not None:
+            point.remove()
+    return release
+
+
+def _reserve(
+    request: Request, method: str, module: ModuleType, settings: Any, planned: Planned, ledger: Ledger, dataset: str
+) -> Entry:
+    """The reservation; where it does not fit, the refusal says what would."""
+    known = ledger.dataset(dataset)
+    try:
+        return ledger.reserve(
             dataset, planned.mechanism, planned.sigma, method=method, epsilon=request.epsilon, delta=request.delta
         )
     except BudgetExceeded as error:
@@ -158,30 +235,25 @@ def _charged(
         )
         raise BudgetExceeded(f"{error} {advice}", error.left, error.epsilon, error.delta) from None
 
-    def spend(asked: Planned) -> None:
-        if asked != planned:
-            raise PgbbError("the answers about to be asked are not those that were reserved. Nothing was asked.")
-        ledger.begin(entry)
 
-    try:
-        release: Release = module.run(replace(request, spend=spend), settings)
-        if keep is not None:
-            keep(release)
-    except BaseException as error:
-        try:
-            ledger.close(entry, f"ended by {type(error).__name__}")
-        except PgbbError as failed:  # the entry stays open, and counts until its process is gone
-            error.add_note(str(failed))
-        raise
-    try:
-        ledger.settle(entry, release.certificate_hash)
-    except PgbbError as failed:
-        warnings.warn(
-            f"the release exists, but could not be settled: {failed} It counts as spent all the same.",
-            PgbbWarning,
-            stacklevel=3,
-        )
-    return release
+def _identity(request: Request, method: str, settings: Any, planned: Planned) -> str:
+    """A digest of all that decides what a fit asks and makes of the answers, but for the code of a custom loss."""
+    from pgbb import __version__
+
+    whole = {
+        "version": __version__,
+        "method": method,
+        "model": summary_of(prepared(request.model, request.schema)).to_dict(),
+        "schema": request.schema.to_dict(),
+        "settings": {f.name: getattr(settings, f.name) for f in fields(settings)},
+        "budget": [request.epsilon, request.delta, request.accountant, request.group_size],
+        "weights": request.weights,
+        "mechanism": describe(planned.mechanism),
+        "sigma": planned.sigma,
+        "n": request.declared_n,
+    }
+    text = json.dumps(whole, sort_keys=True, default=lambda value: type(value).__name__)  # pseudo-samples: by type only
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _plan(request: Request, module: ModuleType, settings: Any) -> Planned:

@@ -436,9 +436,7 @@ class Ledger:
         """Record a checkpoint: from here on, its entry is resumed from this file or not at all."""
         with self._transaction() as book:
             _held(book, entry)
-            book.append(
-                {"kind": "checkpoint", "entry": entry.number, "steps": steps, "total": total, "sha256": digest}
-            )
+            book.append({"kind": "checkpoint", "entry": entry.number, "steps": steps, "total": total, "sha256": digest})
 
     def checkpointed(self, digest: str) -> Entry | None:
         """The entry that recorded this checkpoint, last or earlier; None if there is none."""

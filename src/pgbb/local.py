@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb import _validate
+from pgbb._threads import one_blas_thread
 from pgbb.errors import InvalidValue
 
 __all__ = ["Local", "direction_sd", "pack", "shortest", "unpack"]
@@ -133,6 +134,7 @@ class Local:
                 raise InvalidValue(f"tensor {name!r} of shape {actual} is not allowed: it must be {shape}.")
         _values(tensors)
 
+    @one_blas_thread()
     def draw(self, m: int, levels: Sequence[float] | None, seed: int | None) -> Floats:
         """m joint draws in internal coordinates, (levels, m, d); the levels share all randomness.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pgbb.errors import InvalidValue
 from pgbb.studies import page, registry, report, runner, store
 from pgbb.studies.simulate import BETA, linear_frame, process_frame
 
@@ -34,13 +35,25 @@ def values(tables, measure, **where):
     return [x for x in lines if all(x.where.get(k) == v for k, v in where.items())]
 
 
-@pytest.mark.parametrize("name", [n for n in registry.NAMES if n not in ("budget", "blocking")])
+OWN = [n for n in registry.NAMES if n not in ("budget", "blocking") and not registry.get(n).judges]
+
+
+@pytest.mark.parametrize("name", OWN)
 def test_the_short_version_runs_and_is_tabulated(name, root):
     tables, _ = ran(name, root)
     text = "".join(report.table_markdown(t) for t in tables)
     assert text.count("|") > 20 and "nan" not in text
     numbers = [x.ours for t in tables for x in t.lines]
     assert np.isfinite(numbers).all()
+
+
+def test_chains_of_other_studies_are_judged_by_their_effective_sizes(root):
+    ran("families", root)
+    (table,) = registry.get("ess").tables({}, lambda other: store.load_all(root / "quick", other))
+    found = {line.where["method"]: line.ours for line in table.lines if line.where["data"] == "gaussian"}
+    assert 1 < found["sgld"] < 1_000 and 500 < found["noisy_gibbs"] <= 2_000
+    with pytest.raises(InvalidValue, match="families and linear"):
+        runner.run("ess", out=root)
 
 
 def test_privacy_curves_are_monotone_in_all_four_panels(root):

@@ -4,6 +4,7 @@ Public arithmetic on noisy answers; nothing here sees a record.
 """
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ _SPREADS = np.concatenate([[0.0], np.geomspace(0.01, 3.0, 40)])  # of relative d
 
 
 def shrink(
-    raw: Floats, target: Floats, sd: float, target_sd: Floats | float = 0.0, *, diagonal: bool = True
+    raw: Floats, target: Floats, sd: float, target_sd: Floats | float = 0.0, pulled: Any = True
 ) -> tuple[Floats, Floats]:
     """A noisy symmetric matrix pulled toward a target, and the noise that remains on each packed coordinate.
 
@@ -34,8 +35,8 @@ def shrink(
     √(T_aa T_bb)·N(0, t²) with one t for all, which the deviations themselves tell
     (flat prior on a grid of t). So weak directions, where noise is large beside
     the target, are pulled more than strong ones. At least one coordinate's worth
-    of noise remains: the target has a scalar that was estimated. Without `diagonal` only entries beside it are
-    pulled: where the target has the diagonal of the answer, nothing is known against which to weigh its noise.
+    of noise remains: the target has a scalar that was estimated. Packed coordinates
+    that are not to be `pulled` stay as answered, with all of their noise.
     """
     if sd == 0 or not uses("shrinkage"):
         return raw.copy(), np.full(len(pack(raw)), sd)
@@ -43,7 +44,6 @@ def shrink(
     i, j = np.triu_indices(len(raw))
     unit = root[i] * root[j]
     away, noise = pack(raw - target) / unit, sd / unit
-    pulled = np.ones(len(i), bool) if diagonal else i != j
     total = _SPREADS[:, None] ** 2 + noise**2
     fit = -0.5 * np.sum(np.log(total) + away**2 / total, axis=1, where=pulled)
     chance = np.exp(fit - fit.max())
@@ -53,8 +53,8 @@ def shrink(
     left = keep * noise**2 + chance @ ((keeps - keep) * away) ** 2
     floor = (sd / np.sqrt(len(away))) ** 2
     remaining = np.sqrt(np.maximum(left * unit**2, floor) + ((1 - keep) * target_sd) ** 2)
-    remaining = np.where(pulled, remaining, sd)
-    return target + unpack(keep * away * unit, len(raw)), remaining
+    value = target + unpack(np.where(pulled, keep, 1.0) * away * unit, len(raw))
+    return value, np.where(pulled, remaining, sd)
 
 
 def clear_of(d: int) -> float:

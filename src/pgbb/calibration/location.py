@@ -99,25 +99,25 @@ def design_frame(sums: Any, p: int, bound: float) -> tuple[Floats, Floats, Float
     leaves it alone, and then left as it is.
     """
     frame, farthest = np.eye(p) / bound, squared_reach(sums.n, p, sums.noise("final"))
-    raised_before, done = np.ones(p, bool), np.zeros(p, bool)  # of the frame's axes
-    for _ in range(sums.left("moments") - 1 if uses("whitening") else 0):
-        found, left = _moment(p, *sums.ask("moments", ask_for.moment, frame, power=0))
+    seen, done = np.ones(p, bool), np.zeros(p, bool)  # of the frame's axes
+    for turn in range(sums.left("moments") - 1 if uses("whitening") else 0):
+        found, left = _moment(*sums.ask("moments", ask_for.moment, frame, power=0), seen)
         values, axes = np.linalg.eigh(found)
         floor = np.maximum(clear_of(p) * direction_sd(axes, left), 1e-12)
         scale = 1 / np.sqrt(np.maximum(values, floor))
         level = np.sqrt(farthest)  # leaves a direction as it is
-        rare = (_share(raised_before, axes) < 0.5) & (values > floor) & (values * level**2 < 0.5)
+        rare = (turn > 0) & (_share(seen, axes) > 0.5) & (values > floor) & (values * level**2 < 0.5)
         scale = np.where(rare, level * np.sqrt(np.maximum(values, 0.0)) * level, scale)
         scale = np.where(_share(done, axes) > 0.5, level, scale)
         done = rare | (_share(done, axes) > 0.5)
-        raised_before = values < floor
+        seen = values > floor
         frame = frame @ (axes * scale)
         box = float(np.sum(np.sum(np.abs(frame), axis=0) ** 2))  # entries of x lie in [−1, 1]
         farthest = min(farthest, box)
         frame = frame / np.sqrt(farthest)
     answer, sd = sums.ask("moments", ask_for.moment_and_cut, frame, CUT)
     unit = np.sqrt(1 + CUT**2)
-    found, left = _moment(p, answer[:-1] * unit, sd * unit)
+    found, left = _moment(answer[:-1] * unit, sd * unit, seen)
     return frame, raised(found, left, 0.3), left, Cut(float(answer[-1]) * unit / CUT, sd * unit / CUT)
 
 
@@ -126,11 +126,17 @@ def _share(chosen: Any, axes: Floats) -> Floats:
     return np.sum(axes[chosen] ** 2, axis=0)
 
 
-def _moment(p: int, answer: Floats, sd: float) -> tuple[Floats, Floats]:
-    """E ωuuᵀ, shrunk to its diagonal, and the noise left in it."""
+def _moment(answer: Floats, sd: float, seen: Any) -> tuple[Floats, Floats]:
+    """E ωuuᵀ, and the noise left in it: axes that were seen are pulled apart, toward no correlation.
+
+    The diagonal is what the answer says. So is all that belongs to an axis that was not seen: of its correlations
+    nothing is known, and to pull them to zero would make up variance where there may be none.
+    """
+    p = len(seen)
     raw = unpack(answer, p)
     raw[np.diag_indices(p)] = np.maximum(np.diag(raw), max(sd, 1e-9))
-    return shrink(raw, np.diag(np.diag(raw)), sd, diagonal=False)
+    i, j = np.triu_indices(p)
+    return shrink(raw, np.diag(np.diag(raw)), sd, pulled=(i != j) & seen[i] & seen[j])
 
 
 def find(sums: Any, p: int, bound: float, half: float, radius: Floats, steps: int) -> Neighbourhood:

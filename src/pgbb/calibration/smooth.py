@@ -160,7 +160,7 @@ def fit_logistic(sums: Any, problem: Problem, n: int, bound: float) -> Estimate:
     p = problem.dim
     frame, moment, moment_sd, cut = design_frame(sums, p, bound)
     solid = raised(moment, moment_sd)
-    relief = relief_of(solid, moment_sd, frame, problem.design is not None and problem.design.has_intercept)
+    relief = relief_of(moment, moment_sd, frame, problem.design is not None and problem.design.has_intercept)
     radius = problem.radius
     theta = np.zeros(p)
     for _ in range(8):

@@ -51,6 +51,9 @@ def fit_command(
     group_size: o.GroupSize = 1,
     ledger: Annotated[Path | None, typer.Option(help="Ledger file that pays for the release.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Name of the records in the ledger.")] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="File to go on from if the fit is killed; with --ledger.", show_default=False)
+    ] = None,
     key: Annotated[Path | None, typer.Option(help="Ed25519 private key (PEM) to sign with.")] = None,
     insecure_seed: o.InsecureSeed = None,
     not_private: Annotated[
@@ -85,7 +88,7 @@ def fit_command(
                 model, data, schema=declared, epsilon=epsilon, delta=delta, method=method, steps=steps,
                 draws_per_step=draws_per_step, learning_rate=learning_rate, accountant=accountant,
                 group_size=group_size, insecure_seed=insecure_seed, progress=progress, ledger=ledger, dataset=dataset,
-                keep=keep, **options,
+                keep=keep, checkpoint=checkpoint, **options,
             )  # fmt: skip
     except KeyboardInterrupt:
         text = (
@@ -93,6 +96,8 @@ def fit_command(
             if ledger is None
             else "See `pgbb ledger history` for whether answers had been given: then their cost is spent."
         )
+        if checkpoint is not None and checkpoint.exists():
+            text = f"The same command goes on from {checkpoint}, and nothing more is spent."
         typer.echo(f"stopped. {out if written else 'No file'} was written. {text}", err=True)
         sys.exit(130)
     if as_json:

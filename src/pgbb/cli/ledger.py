@@ -79,7 +79,8 @@ def show_ledger(file: File, name: Annotated[str | None, typer.Argument()] = None
     for d in found:
         for e in d.entries:
             if e.state == "spent":
-                console.print(f"note: {d.name}, release {e.number}: spent without a release; {e.reason}", markup=False)
+                story = "; ".join(filter(None, _story(e)))
+                console.print(f"note: {d.name}, release {e.number}: spent without a release; {story}", markup=False)
             elif e.open:
                 console.print(
                     f"note: {d.name}, release {e.number}: {e.state} since {e.reserved}, process {e.owner.pid} on "
@@ -108,7 +109,7 @@ def history_command(file: File, name: Annotated[str | None, typer.Argument()] = 
     for e in entries:
         table.add_row(
             str(e.number), e.reserved[:19].replace("T", " "), escape(e.dataset), escape(e.method), f"{e.epsilon:g}",
-            f"{e.delta:g}", _share(budgets[e.dataset], e), e.state, e.certificate[:16] if e.certificate else e.reason,
+            f"{e.delta:g}", _share(budgets[e.dataset], e), e.state, "; ".join(filter(None, _story(e))),
         )  # fmt: skip
     console = Console(highlight=False)
     console.print(table if entries else "no release yet")
@@ -116,6 +117,17 @@ def history_command(file: File, name: Annotated[str | None, typer.Argument()] = 
 
 def _chosen(ledger: Ledger, name: str | None) -> list[Dataset]:
     return list(ledger.datasets().values()) if name is None else [ledger.dataset(name)]
+
+
+def _story(entry: Entry) -> tuple[str, ...]:
+    """Certificate or reason, then the checkpoints, if there were any."""
+    times = {0: "", 1: "resumed once"}.get(entry.resumes, f"resumed {entry.resumes} times")
+    at = f"checkpoint at step {entry.steps:,} of {entry.total:,}" if entry.checkpoint else ""
+    if entry.resumable:
+        at += ", can be resumed"
+    elif entry.state == "settled":
+        at = ""
+    return (entry.certificate[:16] if entry.certificate else entry.reason, at, times)
 
 
 def _share(known: Dataset, entry: Entry) -> str:

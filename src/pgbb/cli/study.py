@@ -38,6 +38,7 @@ def list_command() -> None:
         table.add_column(head, justify="right" if head in ("cells", "replicates") else "left", overflow="fold")
     for study in every():
         what = study.title + (f"; needs {', '.join(study.data)} in PGBB_DATA" if study.data else "")
+        what += f"; from the cells of {' and '.join(study.judges)}" if study.judges else ""
         table.add_row(
             study.name, str(len(study.cells())), str(study.replicates), ", ".join(study.labels) or "–", escape(what)
         )

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb._threads import one_blas_thread
 from pgbb.private.moments import entries
 
 Floats = NDArray[np.float64]
@@ -159,6 +160,9 @@ def _prepare(released: Released, prior: Prior) -> tuple[dict[str, Floats], tuple
     eta, root_eta = _psd((matrix[:, :size] @ released.second).reshape(p + 1, p + 1)[:p, :p])
     second = eta[tuple(entries(p, 2).T)]
     _, root = _psd(released.fourth[places] - np.outer(second, second))  # covariance of the entries of xxᵀ
+    top = np.hstack([root, np.zeros((size, p + 1))])
+    top_product = np.eye(len(z) + 1)
+    top_product[:-1, :-1] += n / noise**2 * top.T @ top
     constants = {
         "n": np.array(float(n)),
         "noise": np.array(noise),
@@ -166,8 +170,9 @@ def _prepare(released: Released, prior: Prior) -> tuple[dict[str, Floats], tuple
         "eta": eta,
         "second": second,
         "root_eta": root_eta,
-        "top": np.hstack([root, np.zeros((size, p + 1))]),
-        "times_root": np.einsum("kej,ef->kfj", times_theta, root),
+        "top": top,
+        "top_product": top_product,
+        "times_root": np.einsum("kej,ef->kfj", times_theta, root, optimize=True),
         "matrix": matrix,
         "ridge": np.diag([prior.precision] * p + [2 * prior.rate]).ravel(),
     }
@@ -214,10 +219,12 @@ def _scans() -> tuple[Any, Any]:
         cross = apply(c["eta"], beta)
         mean = c["n"] * jnp.concatenate([c["second"], cross, (variance + jnp.sum(beta * cross))[None]])
         residual = (c["z"] - mean) / c["noise"]
-        # one factorisation gives that of Q and its solve: the factor of [[Q, v], [vᵀ, big]] is [[L, 0], [(L⁻¹v)ᵀ, ·]]
+        # one factorisation gives that of Q and its solve: the factor of [[Q, v], [vᵀ, big]] is [[L, 0], [(L⁻¹v)ᵀ, ·]];
+        # it reads the lower triangle. Products of the first rows, most of the work, were taken beforehand
         stacked = jnp.concatenate([root / c["noise"], residual[:, None]], axis=1)
-        extra = jnp.append(jnp.ones(d), 1 + jnp.sum(residual**2))
-        precision = cholesky(stacked.T @ stacked + np.eye(d + 1) * extra)
+        rows, corner = len(c["top"]), np.eye(d + 1)[d]
+        edge = apply(stacked[:rows].T, residual[:rows]) + corner * jnp.sum(residual**2)
+        precision = cholesky(c["top_product"] + stacked[rows:].T @ stacked[rows:] + corner[:, None] * edge)
         s = mean + apply(root, back(precision[:d, :d], precision[d, :d] + normals))
         proposal = cholesky((apply(c["matrix"], s) + c["ridge"]).reshape(p + 1, p + 1))
         possible = jnp.all(jnp.isfinite(proposal))  # sums of squares: otherwise s stays, a Metropolis step
@@ -257,6 +264,7 @@ def regression_chains(
     return draws, kept
 
 
+@one_blas_thread()
 def _run(
     released: list[Released],
     prior: Prior,

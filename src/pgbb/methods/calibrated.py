@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from pgbb import _validate
+from pgbb._threads import one_blas_thread
 from pgbb.accountant import Composition, noise_scale
 from pgbb.calibration.estimate import FLOOR, Cut
 from pgbb.calibration.ingredients import left_out, uses
@@ -100,17 +101,18 @@ def run(request: Request, settings: Settings) -> Release:
     if problem.design is not None:
         bound = problem.design.norm_bound
         half = max(abs(end - problem.shift) for end in problem.design.response_bounds)
-    if problem.kind == "quantile":
-        assert levels is not None
-        local = fit_quantile(sums, problem, levels, n, bound, half)
-    elif problem.kind == "huber":
-        local = fit_huber(sums, problem, n, bound, half)
-    elif problem.kind == "logistic":
-        local = fit_logistic(sums, problem, n, bound)
-    elif problem.kind == "mean":
-        local = fit_mean(sums, problem, n)
-    else:
-        local = fit_custom(sums, problem, n)
+    with one_blas_thread():
+        if problem.kind == "quantile":
+            assert levels is not None
+            local = fit_quantile(sums, problem, levels, n, bound, half)
+        elif problem.kind == "huber":
+            local = fit_huber(sums, problem, n, bound, half)
+        elif problem.kind == "logistic":
+            local = fit_logistic(sums, problem, n, bound)
+        elif problem.kind == "mean":
+            local = fit_mean(sums, problem, n)
+        else:
+            local = fit_custom(sums, problem, n)
     tensors: dict[str, Any] = {
         "center": local.center,
         "gradient": local.gradient,

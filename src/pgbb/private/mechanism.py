@@ -308,7 +308,7 @@ class Session:
         return Position(0, _chunk([self]), self.randomness.public.bit_generator.state, self.randomness.order)
 
     def run(self, state: Any, step: Step, *, chunk: int | None = None) -> Iterator[tuple[int, Any, Any]]:
-        """Run all steps that are left; yields (steps done, state, stacked outputs of the chunk). A session runs once."""
+        """Run the steps that are left; yields (steps done, state, stacked outputs of the chunk). A session runs once."""
         return _drive([self], state, step, chunk, many=False)
 
     def _draw(self, count: int, start: int) -> dict[str, Any]:

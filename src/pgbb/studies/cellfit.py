@@ -6,13 +6,17 @@ from typing import Any
 import pandas as pd
 
 from pgbb.fitting import fit_many
+from pgbb.methods.ess import effective_sample_size
 from pgbb.models import Model
 from pgbb.release import Release
 from pgbb.schema import Schema
 from pgbb.studies.simulate import Floats, all_draws, scored
 from pgbb.studies.study import Row
 
-__all__ = ["fit_cells", "score_cell"]
+__all__ = ["CHAINS", "chain_size", "fit_cells", "score_cell"]
+
+CHAINS = ("sgld", "noisy_gibbs")
+"""Methods whose draws are correlated."""
 
 
 def fit_cells(
@@ -41,10 +45,18 @@ def score_cell(
     names: list[str],
     levels: tuple[float, ...] | None = None,
 ) -> list[Row]:
-    """Rows of `scored` on what is shown of the draws: for both iterates of the printed method, else once."""
-    iterates: tuple[str | None, ...] = ("last", "average") if method == "paper" else (None,)
-    return [
-        {"variant": iterate or "", **row}
-        for iterate in iterates
-        for row in scored(shown(all_draws(release, seed, iterate)), truth, names, levels)
-    ]
+    """Rows of `scored` on what is shown of the draws: for both iterates of the printed method, else once.
+
+    A chain without levels has its effective sample size too, mean over what is shown.
+    """
+    rows = []
+    for iterate in ("last", "average") if method == "paper" else (None,):
+        draws = shown(all_draws(release, seed, iterate))
+        size = chain_size(draws) if method in CHAINS and levels is None else float("nan")
+        rows += [{"variant": iterate or "", **row, "ess": size} for row in scored(draws, truth, names, levels)]
+    return rows
+
+
+def chain_size(draws: Floats) -> float:
+    """Effective sample size of (m, 1, coefficients), mean over coefficients."""
+    return float(effective_sample_size(draws[:, 0]).mean())

@@ -5,15 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from pgbb.methods.ess import effective_sample_size
-from pgbb.studies.cellfit import fit_cells
+from pgbb.studies.cellfit import fit_cells, score_cell
 from pgbb.studies.constants import CHOSEN, accountant_of, constants
 from pgbb.studies.judge import NOMINAL, Line, goal, shown, summarise
 from pgbb.studies.linear import variants
-from pgbb.studies.simulate import FAMILIES, FAMILY_TRUTH, RATE, Floats, all_draws, family, scored
+from pgbb.studies.simulate import FAMILIES, FAMILY_TRUTH, RATE, family
 from pgbb.studies.study import Cells, Quick, Results, Row, Study, Table, cell_name
 
-__all__ = ["STUDY", "fit_family", "run"]
+__all__ = ["STUDY", "run"]
 
 BY_RATE = ("paper", "sgld")
 """Score-based methods estimate the exponential by its rate, as the paper does: in the mean, C = 8 drowns the score."""
@@ -48,33 +47,17 @@ def quick() -> Cells:
     }
 
 
-def fit_family(settings: Mapping[str, Any], seeds: Sequence[int]) -> list[dict[str, Floats]]:
-    """Fit replicates: draws of the mean by variant, (m, 1, 1) each; the printed algorithm has two."""
-    name = settings["family"]
+def run(settings: Mapping[str, Any], seeds: Sequence[int]) -> list[list[Row]]:
+    """Replicates; a rate is shown as the mean that it is the inverse of."""
+    name, method = settings["family"], settings["method"]
     model, _, schema = family(name, 1, 0)
     frames = [family(name, settings["n"], seed)[1] for seed in seeds]
-    by_rate = name == "exponential" and settings["method"] in BY_RATE
+    by_rate = name == "exponential" and method in BY_RATE
     releases = fit_cells(RATE if by_rate else model, frames, schema, settings, seeds)
-    iterates = ("last", "average") if settings["method"] == "paper" else ("",)
-    found = []
-    for release, seed in zip(releases, seeds, strict=True):
-        draws = {iterate: all_draws(release, seed, iterate or None) for iterate in iterates}
-        found.append({iterate: 1 / values if by_rate else values for iterate, values in draws.items()})
-    return found
-
-
-def run(settings: Mapping[str, Any], seeds: Sequence[int]) -> list[list[Row]]:
-    """Replicates."""
-    truth = np.array([[FAMILY_TRUTH[settings["family"]]]])
-    chain = settings["method"] in ("sgld", "noisy_gibbs")
-
-    def rows(variant: str, draws: Floats) -> list[Row]:
-        size = float(effective_sample_size(draws[:, 0]).mean()) if chain else float("nan")
-        return [{"variant": variant, **row, "ess": size} for row in scored(draws, truth, ["mean"])]
-
+    truth = np.array([[FAMILY_TRUTH[name]]])
     return [
-        [row for variant, draws in found.items() for row in rows(variant, draws)]
-        for found in fit_family(settings, seeds)
+        score_cell(release, method, seed, lambda d: 1 / d if by_rate else d, truth, ["mean"])
+        for release, seed in zip(releases, seeds, strict=True)
     ]
 
 

@@ -10,7 +10,7 @@ from pgbb.studies.budget import PANELS
 from pgbb.studies.census import own_name
 from pgbb.studies.constants import PRINTED_NAME
 from pgbb.studies.judge import summarise
-from pgbb.studies.linear import variants
+from pgbb.studies.linear import printed_cells, variants
 from pgbb.studies.printed import lookup
 from pgbb.studies.study import Outcome, Results
 
@@ -128,7 +128,7 @@ def _over_epsilon(
 
 def _gamma_names(outcome: Outcome) -> list[tuple[str, Any]]:
     constants = outcome.settings["constants"]
-    gamma = "1" if constants["gamma"] else "γ*"
+    gamma = "1" if constants.get("gamma") else "γ*"
     return [(f"S = {constants['blocks']}, γ = {gamma}", outcome.rows[outcome.rows["variant"] == "last"])]
 
 
@@ -214,6 +214,7 @@ def figures(study: str, results: Results, others: Callable[[str], Results]) -> I
         )
         yield "fig:linear-reg", "Competing methods; bars are ± 2 standard errors, crosses are printed.", found
     elif study == "gamma":
+        results = results | printed_cells(others("linear"))
         found = _over_epsilon(results, lambda s: f"{s['noise']}, n = {s['n']:,}", _gamma_names, ("coverage", "width"))
         yield "fig:linear-reg-gamma", "γ = 1 and γ*, last iterate.", found
     elif study == "families":

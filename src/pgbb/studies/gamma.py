@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 from pgbb.studies.constants import CHOSEN, accountant_of, constants
 from pgbb.studies.judge import NOMINAL, Line, goal, shown, summarise
-from pgbb.studies.linear import grid, run, variants
+from pgbb.studies.linear import grid, printed_cells, run, variants
 from pgbb.studies.study import Cells, Quick, Results, Study, Table, cell_name
 
 __all__ = ["STUDY"]
 
 
 def cells() -> Cells:
-    """2 S × 2 γ on the grid of the regression."""
+    """2 S × 2 γ on the grid of the regression, less S = 20 with γ*: those are cells of the study `linear`."""
     return {
         cell_name(blocks=blocks, gamma="1" if gamma else "star", noise=noise, n=n, epsilon=epsilon): {
             "method": "paper",
@@ -21,8 +21,7 @@ def cells() -> Cells:
             "accountant": accountant_of("paper"),
             "constants": {**constants("linear", "paper"), "blocks": blocks, "gamma": gamma},
         }
-        for blocks in (5, 20)
-        for gamma in (1.0, None)
+        for blocks, gamma in ((5, 1.0), (5, None), (20, 1.0))
         for noise, n, epsilon in grid()
     }
 
@@ -36,13 +35,14 @@ def quick() -> Cells:
     }
 
 
-def tables(results: Results, _: Callable[[str], Results]) -> list[Table]:
+def tables(results: Results, others: Callable[[str], Results]) -> list[Table]:
     """Coverage and width, and what the paper says of them in words."""
+    results = results | printed_cells(others("linear"))
     lines: list[Line] = []
     goals: list[Line] = []
     for outcome in results.values():
         s = outcome.settings
-        blocks, gamma = s["constants"]["blocks"], "1" if s["constants"]["gamma"] else "γ*"
+        blocks, gamma = s["constants"]["blocks"], "1" if s["constants"].get("gamma") else "γ*"
         for method, rows in variants(outcome):
             where = {"S": blocks, "γ": gamma, "noise": s["noise"], "n": s["n"], "ε": s["epsilon"], "method": method}
             found = summarise(rows)

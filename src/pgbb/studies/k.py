@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from pgbb.studies.constants import CHOSEN, accountant_of, constants
 from pgbb.studies.judge import Line, judged, summarise
-from pgbb.studies.linear import grid, run, variants
+from pgbb.studies.linear import grid, printed_cells, run, variants
 from pgbb.studies.printed import lookup
 from pgbb.studies.study import Cells, Quick, Results, Study, Table, cell_name
 
@@ -14,7 +14,7 @@ PRINTED_NOISE = {"contaminated_normal": "Contam. normal", "student_t": "Student-
 
 
 def cells() -> Cells:
-    """K = 1 and 10 on the grid of the regression."""
+    """K = 10 on the grid of the regression; K = 1 are cells of the study `linear`."""
     return {
         cell_name(K=draws, noise=noise, n=n, epsilon=epsilon): {
             "method": "paper",
@@ -24,7 +24,7 @@ def cells() -> Cells:
             "accountant": accountant_of("paper"),
             "constants": {**constants("linear", "paper"), "draws_per_step": draws},
         }
-        for draws in (1, 10)
+        for draws in (10,)
         for noise, n, epsilon in grid()
     }
 
@@ -38,8 +38,9 @@ def quick() -> Cells:
     }
 
 
-def tables(results: Results, _: Callable[[str], Results]) -> list[Table]:
+def tables(results: Results, others: Callable[[str], Results]) -> list[Table]:
     """The printed table beside ours."""
+    results = printed_cells(others("linear")) | results
     lines: list[Line] = []
     for outcome in results.values():
         s = outcome.settings

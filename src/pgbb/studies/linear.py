@@ -10,7 +10,7 @@ from pgbb.studies.printed import lookup
 from pgbb.studies.simulate import BETA, LINEAR_MODEL, LINEAR_SCHEMA, NOISES, linear_frame
 from pgbb.studies.study import Cells, Outcome, Quick, Results, Row, Study, Table, cell_name
 
-__all__ = ["METHODS", "STUDY", "grid", "run", "variants"]
+__all__ = ["METHODS", "STUDY", "grid", "printed_cells", "run", "variants"]
 
 METHODS = ("paper", "sgld", "noisy_gibbs", "dp_bootstrap", "calibrated")
 NAMES = ["x1", "x2", "x3"]
@@ -61,6 +61,11 @@ def run(settings: Mapping[str, Any], seeds: Sequence[int]) -> list[list[Row]]:
         score_cell(release, settings["method"], seed, lambda d: d[:, :, :3], BETA[None], NAMES)
         for release, seed in zip(releases, seeds, strict=True)
     ]
+
+
+def printed_cells(results: Results) -> Results:
+    """The cells of the printed algorithm, which other studies vary."""
+    return {name: outcome for name, outcome in results.items() if outcome.settings["method"] == "paper"}
 
 
 def variants(outcome: Outcome) -> list[tuple[str, Any]]:

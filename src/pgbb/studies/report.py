@@ -71,10 +71,9 @@ def sections(root: Path) -> list[Section]:
 
     found = []
     for name in NAMES:
-        results = others(name)
-        if not results:
+        study, results = get(name), others(name)
+        if not results and not any(others(judged) for judged in study.judges):
             continue
-        study = get(name)
         old = {}
         for cell, outcome in results.items():
             mark = provenance.fingerprint(modules_of(study, outcome.settings))
@@ -165,6 +164,8 @@ def _commit(about: dict[str, Any]) -> str:
 
 def about(section: Section) -> list[str]:
     """Cells, replicates, time, device and commit of a section, and whether its code has changed."""
+    if section.study.judges:
+        return [f"From the cells of {' and '.join(section.study.judges)}."]
     counts = [int(o.rows["replicate"].nunique()) for o in section.results.values() if len(o.rows)]
     seconds = sum(r["seconds"] for o in section.results.values() for r in o.provenance.get("runs", []))
     devices = sorted({r["device"] for o in section.results.values() for r in o.provenance.get("runs", [])})

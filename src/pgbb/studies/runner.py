@@ -122,6 +122,10 @@ def run(
       The files of the chosen cells.
     """
     study = get(name)
+    if study.judges:
+        raise InvalidValue(
+            f"study = {name!r} has no cells of its own: it judges those of {' and '.join(study.judges)}. Run these."
+        )
     root = folder(Path(out), quick)
     chosen = _chosen(study, cells, quick)
     default = study.quick.replicates if quick else study.replicates

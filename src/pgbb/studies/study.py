@@ -66,6 +66,7 @@ class Study:
       quick: the short version.
       tables: results, and a way to the results of another study, -> tables with verdicts.
       data: files it needs in the folder named by PGBB_DATA.
+      judges: studies whose results it judges, where it has no cells of its own.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Study:
     quick: Quick
     tables: Callable[[Results, Callable[[str], Results]], list[Table]]
     data: tuple[str, ...] = ()
+    judges: tuple[str, ...] = ()
 
 
 def each(one: Callable[[Mapping[str, Any], int], list[Row]]) -> Run:
