@@ -2,11 +2,15 @@
 
     python benchmarks/kills.py [KILLS [SEED]]         200 kills by default
     python benchmarks/kills.py fits [ROUNDS]          8 concurrent `pgbb fit` against room for 5
+    python benchmarks/kills.py resumes [KILLS [SEED]] fits with checkpoints, each killed and resumed until it is done
 
 A worker logs what the ledger has confirmed to it; after each kill the ledger must hold all of it, no
 reservation may be open, the total must be within the budget, and every release file must load. Kills cycle
 through fits with their saves, ledger writes alone, saves alone, and (every 20th) the command line with the
 default method. Exits with 1 if anything is found.
+
+With `resumes`, each fit by method "paper" must end as one settled release that loads and verifies, charged once
+however often it was killed; one that is killed before its first answer is refunded, and begins anew.
 """
 
 import os
@@ -24,11 +28,13 @@ import numpy as np
 import pandas as pd
 
 import pgbb
+from pgbb import checkpoint
 from pgbb.accountant import Mechanism
-from pgbb.ledger import BudgetExceeded, Entry, Ledger
+from pgbb.ledger import BudgetExceeded, Entry, Ledger, LedgerError
 
 SCHEMA = pgbb.Schema(y=pgbb.Range(-5, 5))
 N, DELTA = 500, 1e-6
+MEAN = pgbb.Mean("y", scale=0.5)
 COMMAND = ["--family", "mean", "--column", "y", "--scale", ".5", "--dataset", "d", "--quiet"]
 
 
@@ -157,6 +163,109 @@ def check(folder: Path, log: str) -> list[str]:
     return wrong
 
 
+STEPS = 2_000
+BUDGET = {"schema": SCHEMA, "epsilon": 0.5, "delta": DELTA}
+SETTINGS = {"steps": STEPS, "draws_per_step": 1, "sampling_rate": 0.2}
+
+
+def warm(folder: Path) -> None:
+    """What every fit computes first, once, before anything is forked: most kills shall find a fit at its steps."""
+    import jax
+
+    from pgbb import training  # noqa: F401
+    from pgbb.accountant.filters import Filter
+    from pgbb.methods import paper, request
+
+    planned = paper.plan(request.Request(MEAN, None, **BUDGET), paper.Settings(**SETTINGS), N)
+    charge = Ledger(folder / "ledger.db").dataset("d").budget.charge(planned.mechanism, planned.sigma)
+    paper.noise_scale = lambda *_: planned.sigma
+    Filter.charge = lambda *_: charge  # type: ignore[method-assign]
+    jax.config.update("jax_compilation_cache_dir", str(folder / "compiled"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+def resumable(folder: Path) -> None:
+    """A fit that writes a checkpoint after every fifty steps; the same call begins it and goes on with it."""
+    from pgbb.private import mechanism
+
+    checkpoint.SECONDS, mechanism._chunk = 0.0, lambda sessions: 50
+    try:
+        pgbb.fit(
+            MEAN, frame(), method="paper", ledger=folder / "ledger.db", dataset="d", checkpoint=folder / "c.part",
+            keep=lambda made: made.save(folder / "r.pgbb"), **BUDGET, **SETTINGS,
+        )  # fmt: skip
+    except LedgerError as error:
+        if "it is settled" not in str(error):  # killed after that, but before the file was removed
+            raise
+
+
+def run_for(seconds: float, folder: Path) -> int:
+    """The exit status of a fit, or −9 if it had to be killed after so many seconds."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            resumable(folder)
+            os._exit(0)
+        except BaseException as error:
+            print(f"{type(error).__name__}: {error}", flush=True)
+        finally:
+            os._exit(3)
+    limit = time.perf_counter() + seconds
+    while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0) and time.perf_counter() < limit:
+        time.sleep(0.002)
+    if ended == (0, 0):
+        os.kill(pid, signal.SIGKILL)
+        ended = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(ended[1])
+
+
+def finished(folder: Path) -> list[str]:
+    """What is wrong after a fit has ended by itself."""
+    known, wrong = Ledger(folder / "ledger.db").dataset("d"), check(folder, "")
+    settled = [e for e in known.entries if e.state == "settled"]
+    if len(settled) != 1 or len(known.charges) != 1:
+        wrong.append(f"charged for {[e.state for e in known.entries if e.counts]}")
+    release = folder / "r.pgbb"
+    if not release.exists() or pgbb.load(release).certificate_hash not in [e.certificate for e in settled]:
+        wrong.append("the release is not the one that was settled")
+    if (folder / ".c.part.next").exists():
+        wrong.append("something was left beside the checkpoint")
+    return wrong
+
+
+def resumes(count: int, seed: int) -> int:
+    """Kill fits until so many kills have been made; every fit goes on until it has ended by itself."""
+    rng, made, found, fits, begin = random.Random(seed), 0, 0, 0, time.perf_counter()
+    where: list[int] = []
+    refunded = 0
+    with tempfile.TemporaryDirectory() as common:
+        prepare(Path(common), epsilon=8.0)
+        warm(Path(common))
+        run_for(1e9, Path(common))  # compiles
+        prepare(again := Path(tempfile.mkdtemp(dir=common)), epsilon=8.0)
+        started = time.perf_counter()
+        run_for(1e9, again)
+        longest = time.perf_counter() - started
+        while made < count:
+            with tempfile.TemporaryDirectory() as name:
+                folder, fits = Path(name), fits + 1
+                prepare(folder, epsilon=8.0)
+                while (code := run_for(rng.uniform(0.2, longest) if made < count else 1e9, folder)) == -9:
+                    made += 1
+                    where += [e.steps for e in Ledger(folder / "ledger.db").dataset("d").entries if e.resumable]
+                wrong = finished(folder) + ["the fit did not end well"] * (code != 0)
+                refunded += sum(e.state == "refunded" for e in Ledger(folder / "ledger.db").dataset("d").entries)
+                found += len(wrong)
+                for sentence in wrong:
+                    print(f"fit {fits}: {sentence}")
+    inside = sum(0 < steps < STEPS for steps in where)
+    print(
+        f"{made} kills of {fits} fits in {time.perf_counter() - begin:.0f} s: {found} findings; {len(where)} could be "
+        f"resumed, {inside} of them between the first step and the last; {refunded} refunded before the first answer"
+    )
+    return int(found > 0)
+
+
 def kills(count: int, seed: int) -> int:
     rng, found, files, states = random.Random(seed), 0, 0, []
     begin = time.perf_counter()
@@ -210,4 +319,6 @@ if __name__ == "__main__":
     given = sys.argv[1:]
     if given[:1] == ["fits"]:
         sys.exit(fits(int(given[1]) if len(given) > 1 else 1))
+    if given[:1] == ["resumes"]:
+        sys.exit(resumes(*(int(g) for g in given[1:]), *(20, 0)[len(given) - 1 :]))
     sys.exit(kills(int(given[0]) if given else 200, int(given[1]) if len(given) > 1 else 0))

@@ -1,8 +1,8 @@
 import json
 import os
-import subprocess
 import sys
 import threading
+import warnings
 from dataclasses import replace
 from functools import lru_cache
 
@@ -16,6 +16,7 @@ import pgbb
 from pgbb import checkpoint as module
 from pgbb.accountant.filters import Filter
 from pgbb.checkpoint import CheckpointError
+from pgbb.cli import main
 from pgbb.cli.ledger import ledger_app
 from pgbb.ledger import GONE, STOPPED, Ledger, LedgerError, Owner
 from pgbb.private import mechanism, noise, sampling
@@ -215,7 +216,7 @@ def test_an_interrupted_fit_goes_on_and_one_that_failed_does_not(ledger, data):
     assert entries(ledger)[0].reason == STOPPED
     with pytest.raises(FloatingPointError):
         fit(data, ledger, progress=ending(30, FloatingPointError))
-    with pytest.raises(LedgerError, match="FloatingPointError.*is spent"):
+    with pytest.raises(LedgerError, match=r"FloatingPointError.*is spent"):
         fit(data, ledger)
     assert [e.state for e in entries(ledger)] == ["spent"]
 
@@ -458,6 +459,18 @@ def test_the_file_holds_no_record_and_no_key_and_is_its_owners(ledger, monkeypat
     assert names == {f"state/{i}" for i in range(34)} | {"kept/u", "kept/index", "kept/query", "kept/answer"}
 
 
+def test_a_kill_before_the_first_answer_is_refunded_and_the_next_fit_begins_anew(ledger, data, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "close", lambda *_: None)
+        patch.setattr(Ledger, "begin", lambda *_: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            fit(data, ledger)
+    bury(ledger, monkeypatch)
+    assert path_of(ledger).exists() and [e.state for e in entries(ledger)] == ["refunded"]
+    fit(data, ledger)
+    assert [e.state for e in entries(ledger)] == ["refunded", "settled"] and entries(ledger)[1].resumes == 0
+
+
 def test_an_old_ledger_still_opens_and_its_releases_cannot_be_resumed(ledger):
     from pgbb.accountant import Mechanism
 
@@ -477,7 +490,7 @@ COMMAND = ["fit", "d.csv", "-s", "s.toml", "--family", "mean", "--column", "y", 
            "ledger.db", "--dataset", "d", "--checkpoint", "c.part"]  # fmt: skip
 
 
-def test_the_same_command_goes_on_and_the_history_tells(ledger, data, tmp_path):
+def test_the_same_command_goes_on_and_the_history_tells(ledger, data, tmp_path, monkeypatch, capsys):
     def progress(done, total):
         if done == 20:
             raise KeyboardInterrupt
@@ -491,9 +504,13 @@ def test_the_same_command_goes_on_and_the_history_tells(ledger, data, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         fit(data, ledger, keep_transcript=False, checkpoint=tmp_path / "c.part", progress=progress)
     assert f"{STOPPED}; checkpoint at step 20 of 40, can be resumed" in history()
-    done = subprocess.run([sys.executable, "-m", "pgbb", *COMMAND], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "note: continuing at step 20 of 40; nothing more is spent." in done.stderr
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["pgbb", *COMMAND])
+    with warnings.catch_warnings(), pytest.raises(SystemExit) as ended:
+        warnings.simplefilter("default")
+        main()
+    assert ended.value.code in (0, None)
+    assert "note: continuing at step 20 of 40; nothing more is spent." in capsys.readouterr().err
     assert pgbb.load(tmp_path / "r.pgbb").verify().ok and not (tmp_path / "c.part").exists()
     (entry,) = entries(ledger)
     assert entry.state == "settled" and entry.to_dict()["checkpoint"]["steps"] == 40

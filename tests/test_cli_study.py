@@ -1,5 +1,10 @@
+import json
 import subprocess
 import sys
+
+import jsonschema
+
+from pgbb.cli.output import schema
 
 
 def run(*arguments):
@@ -23,6 +28,12 @@ def test_a_study_runs_and_is_reported(tmp_path):
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert text.strip() in done.stdout and "tab:method-comparison" in text and "No results: budget" in text
     assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    done = run("report", "--out", str(tmp_path), "--no-html", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    jsonschema.validate(found, schema("study report"), cls=jsonschema.Draft202012Validator)
+    assert [s["study"] for s in found["studies"]] == ["comparison"] and found["studies"][0]["lines"]
+    assert found["files"] == [str(tmp_path / "report.md")]
 
 
 def test_mistakes_get_one_paragraph(tmp_path):

@@ -122,9 +122,14 @@ class Checkpoint:
             if entry is not None and entry.checkpoint == digests[path]:
                 if entry.dataset != dataset:
                     raise CheckpointError(f"{path} belongs to data set {entry.dataset!r}, not {dataset!r}. {_ANEW}")
+                if entry.state == "refunded":  # it ended before the first answer: there is nothing to go on from
+                    path.unlink()
+                    continue
                 self._read(path, entry)  # refuses another fit's before anything is taken over
                 return entry, digests[path]
-        if self.path not in digests:  # what lies beside was never recorded, and is of no use
+        if not os.path.lexists(self.path):  # what lies beside was never recorded, and is of no use
+            if not os.access(self.path.parent, os.W_OK):  # to be found out before anything is spent
+                raise CheckpointError(f"checkpoint = {str(self.path)!r}: its folder cannot be written. Take another.")
             return None
         stale = known[self.path]
         if stale is not None:

@@ -634,7 +634,7 @@ class _Book:
                 entry = replace(entry, state="refunded", closed=time, reason=_text(event["reason"]))
             elif kind == "spend" and entry.state == "answering":
                 entry = replace(entry, state="spent", closed=time, reason=_text(event["reason"]))
-            elif kind == "checkpoint" and entry.state in ("answering", "spent"):
+            elif kind == "checkpoint" and entry.state in ("reserved", "answering", "spent"):
                 entry = self._recorded(entry, event)
             elif kind == "resume" and entry.resumable:
                 entry = replace(
@@ -648,7 +648,8 @@ class _Book:
     def _recorded(self, entry: Entry, event: Mapping[str, Any]) -> Entry:
         """The entry with one more checkpoint; steps never go back."""
         digest, total = _text(event["sha256"]), _validate.integer("total", event["total"], low=1)
-        steps = _validate.integer("steps", event["steps"], low=entry.steps, high=total)
+        most = 0 if entry.state == "reserved" else total  # the start is recorded before the first answer
+        steps = _validate.integer("steps", event["steps"], low=entry.steps, high=most)
         if self.checkpoints.setdefault(digest, entry.number) != entry.number or entry.total not in (0, total):
             raise ValueError
         return replace(entry, checkpoint=digest, steps=steps, total=total)

@@ -427,7 +427,8 @@ class Custom:
       columns: names of the declared columns it reads.
       box: (low, high), each a number or a list of `dim` numbers.
       names: names of the parameters; default theta0, theta1, …
-      index: (low, high), or a list of values, of a tuning index; None for none.
+      index: (low, high), or a list of values, of a tuning index; None for none. Only method="paper" serves an index:
+        the default method and the others refuse it.
     """
 
     loss: Callable[..., Any]

@@ -109,12 +109,14 @@ def train(
     keep_transcript: bool = False,
     progress: Callable[[int, int], None] | None = None,
     checkpoint: "Checkpoint | None" = None,
+    begin: Callable[[], None] | None = None,
 ) -> Trained:
     """Run the session's T steps and return the last and the averaged generator.
 
     `public_part(θ, u, index)` is the gradient of public pseudo-samples, if any;
     `progress(done, steps)` is called after each compiled chunk. With a checkpoint
     that was found, it goes on from there, as the session must have been told.
+    `begin` is called right before the first answer.
     """
     problem, mechanism = session.problem, session.mechanism
     step, optimiser = _make_step(problem, mechanism, settings, session.pseudo_blocks, keep_transcript, public_part)
@@ -131,6 +133,8 @@ def train(
         state = saved.state(template)
         if position.steps:
             kept.append(saved.kept(names, position.steps))
+    if begin is not None:
+        begin()
 
     def joined() -> dict[str, np.ndarray]:
         return {k: np.concatenate([c[k] for c in kept]) for k in names if kept}

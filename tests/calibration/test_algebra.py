@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgbb.calibration.algebra import clear_of, floored, monotone, pack, prefixes, shrink, strategy, unpack
-from pgbb.calibration.estimate import Curvature, combine, curvature_of, raised, unidentified
+from pgbb.calibration.estimate import Curvature, combine, contradict, curvature_of, raised, unidentified
 
 FIVE = (0.1, 0.3, 0.5, 0.7, 0.9)
 
@@ -76,6 +76,14 @@ def test_uncertainty_of_the_target_is_passed_on():
 # Matrices ------------------------------------------------------------------------------------------------------------
 
 
+def test_what_is_not_pulled_stays_as_answered_and_keeps_its_noise():
+    raw = positive(np.random.default_rng(2), 3)
+    pulled = np.array([False, False, False, False, True, False])  # only the entry beside the diagonal of 2 and 3
+    value, left = shrink(raw, np.diag(np.diag(raw)), 0.5, pulled=pulled)
+    assert np.array_equal(pack(value)[~pulled], pack(raw)[~pulled]) and (left[~pulled] == 0.5).all()
+    assert abs(value[1, 2]) < abs(raw[1, 2]) and left[4] != 0.5
+
+
 @settings(max_examples=50, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**32 - 1), d=st.integers(1, 8))
 def test_packing_is_an_isometry(seed, d):
@@ -117,6 +125,15 @@ def test_directions_below_their_noise_are_marked_and_no_step_is_taken_along_them
     assert np.linalg.eigvalsh(found.value)[0] >= 0.25 - 1e-12 and found.free[2, 2] == pytest.approx(1.0)
 
 
+def test_a_curvature_that_only_its_target_has_is_not_identified():
+    target = np.eye(6)
+    raw = target.copy()
+    raw[0, 0] = 0.0  # as where all records of a category are out of reach
+    known, borrowed = curvature_of(target, target, 0.2), curvature_of(raw, target, 0.2)
+    assert not known.free.any()
+    assert borrowed.value[0, 0] > 0.2 and borrowed.free[0, 0] > 0.9 and np.trace(borrowed.free) == pytest.approx(1)
+
+
 def test_two_estimates_combine_by_precision_and_their_noise_is_known():
     rng = np.random.default_rng(6)
     first, second = 1 + 0.3 * rng.standard_normal(20_000), 1 + 0.1 * rng.standard_normal(20_000)
@@ -129,6 +146,37 @@ def test_two_estimates_combine_by_precision_and_their_noise_is_known():
         assert np.array_equal(exact, second) and left == sds[1]
     alone, left = combine(first, second, 0.3, 0.1, 1.0)  # noise is small beside the sampling error
     assert np.array_equal(alone, second) and left == 0.1
+
+
+def gradients(rng, true, bend, far, sd):
+    """Two gradients of a quadratic loss with curvature `true`, `far` from its root, and the step between them."""
+    at = far * rng.standard_normal(len(true))
+    before = true @ at + sd * rng.standard_normal(len(true))
+    step = -bend.step(before)
+    g = true @ (at + step) + sd * rng.standard_normal(len(true))
+    return g - before, step, -bend.step(g)
+
+
+def test_gradients_contradict_a_local_model_that_holds_once_in_a_thousand_times_at_most():
+    rng, d, sd = np.random.default_rng(5), 5, 0.1
+    marks = []
+    for _ in range(4000):
+        true = positive(rng, d, 1.0)
+        left = np.full(d * (d + 1) // 2, 0.05)
+        bend = Curvature(true + noise(rng, d, 0.05), left, np.zeros((d, d)))
+        marks.append(contradict(*gradients(rng, true, bend, 1.0, sd), bend, 1e-4 * np.eye(d), sd, sd))
+    assert np.mean(marks) <= 0.002
+
+
+def test_gradients_contradict_a_curvature_that_is_not_there_unless_the_sample_would_not_tell():
+    rng, d, sd = np.random.default_rng(6), 5, 0.1
+    weak = np.diag([0.1, 1.0, 1.0, 1.0, 1.0])
+    bend = Curvature(np.eye(d), np.full(d * (d + 1) // 2, 0.02), np.zeros((d, d)))
+    moves = [gradients(rng, weak, bend, 30.0, sd) for _ in range(200)]
+    assert np.mean([contradict(*move, bend, 1e-4 * np.eye(d), sd, sd) for move in moves]) > 0.5
+    assert not any(contradict(*move, bend, 1e4 * np.eye(d), sd, sd) for move in moves)
+    assert not any(contradict(*move, Curvature(np.eye(d), bend.sd + 5.0, bend.free), 1e-4 * np.eye(d), sd, sd)
+                   for move in moves)  # fmt: skip
 
 
 # All levels at once --------------------------------------------------------------------------------------------------

@@ -4,8 +4,10 @@ import pytest
 
 from pgbb import QuantileRegression, Range, Schema
 from pgbb.accountant import noise_scale
+from pgbb.calibration.estimate import unidentified
 from pgbb.calibration.location import Residuals, design_frame, find, limited
 from pgbb.calibration.plan import composition, stages_for
+from pgbb.local import direction_sd
 from pgbb.private.loading import records_for
 from pgbb.private.sampling import Randomness
 from pgbb.private.sums import Sums
@@ -55,6 +57,20 @@ def test_the_declared_box_alone_would_not_do():
     assert values[-1] / values[0] > 1000
     _, moment, left, _ = design_frame(asker(data, 1.0, 1), 4, PROBLEM.design.norm_bound)
     assert values[0] < left.max() < np.linalg.eigvalsh(moment)[0] / 3
+
+
+def test_no_variance_is_made_up_where_two_covariates_are_almost_one():
+    """b is a plus a thousandth: their difference is never seen at this budget, and must not seem to be."""
+    rng, n = np.random.default_rng(0), 5000
+    data, _ = collinear(n, 0)
+    data["b"] = data["a"] + 0.001 * rng.uniform(-1, 1, n)
+    for seed in range(12):
+        frame, moment, left, _ = design_frame(asker(data, 2.0, seed), 4, PROBLEM.design.norm_bound)
+        assert np.trace(unidentified(moment, left)) >= 1
+        x = np.column_stack([np.ones(n), data[["a", "b", "c"]]])
+        values, axes = np.linalg.eigh(moment)
+        noise = direction_sd(axes, left)
+        assert ((values - np.diag(axes.T @ (frame.T @ x.T @ x @ frame / n) @ axes)) < 4 * noise).all()
 
 
 @pytest.mark.parametrize("epsilon, reach", [(None, 0.02), (1.0, 0.15)])

@@ -396,6 +396,22 @@ def test_a_median_in_the_gap_between_two_humps_is_marked_or_wide(epsilon):
     assert release.summary(tau=0.25)["identified"].all()
 
 
+def test_a_column_and_its_square_over_a_wide_range_are_marked_or_right():
+    """Nothing explains these wages, and age and its square are nearly one: intervals were narrow and far from zero."""
+    schema = Schema(age=Range(16, 100), union=Flag(), region=pgbb.Levels("n", "s", "w"), wage=Range(0, 200))
+    model, found = Quantile("wage ~ age + I(age**2) + union + region", taus=[0.5]), []
+    for seed in (12, 19, 20, 25, 28, 46, 55, 58):
+        rng, n = np.random.default_rng(seed), 5000
+        data = pd.DataFrame({"age": rng.integers(18, 80, n), "union": rng.random(n) < 0.2})
+        data["region"], data["wage"] = rng.choice(["n", "s", "w"], n), np.exp(rng.normal(3, 0.5, n))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PgbbWarning)
+            found.append(fit(model, data, 2.0, seed, schema=schema).summary(tau=0.5).iloc[1:])
+    table = pd.concat(found)
+    assert (np.abs(table["mean"] / table["sd"])[table["identified"]] < 4).all()
+    assert not table.loc["age", "identified"].any() and table.loc["union", "identified"].mean() > 0.5
+
+
 def test_a_mean_with_a_scale_said_far_too_small_is_still_the_mean():
     data = frame(20_000)
     table = fit(Mean("t", scale=0.3), data, epsilon=4.0).summary()
@@ -407,6 +423,6 @@ def test_the_certificate_says_how_many_records_are_weighted_down():
     data = frame(20_000)
     data["a"] = np.clip(0.01 * np.random.default_rng(0).standard_t(2, len(data)), -1, 1)
     some = fit(HUBER, data, non_private=True).certificate.notes[0]
-    assert "of the records are (±" in some and "at most" not in some
+    assert "of the records are weighted down (±" in some and "at most" not in some
     none = fit(HUBER, frame(20_000), epsilon=1.0).certificate.notes[0]
     assert "at most" in none

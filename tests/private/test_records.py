@@ -376,3 +376,11 @@ def test_a_null_in_a_parquet_file_changes_no_other_record(tmp_path):
             records = load(tmp_path / "d.parquet", design, schema)
             seen.append(np.column_stack([records.x[1:], records.valid[1:]]))
         np.testing.assert_array_equal(*seen)
+
+
+def test_whole_numbers_of_a_text_file_are_called_so(tmp_path):
+    (tmp_path / "d.csv").write_text("a,b\n1,1\n,2.5\nx,3\n")
+    schema = Schema(a=Range(0, 4), b=Range(0, 4))
+    assert [row["dtype"] for row in examine(tmp_path / "d.csv", schema)] == ["int64", "float64"]
+    frame = pd.DataFrame({"a": [1.0], "b": [2.0]})  # a frame has dtypes of its own
+    assert [row["dtype"] for row in examine(frame, schema)] == ["float64", "float64"]

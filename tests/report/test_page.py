@@ -101,6 +101,7 @@ def test_pages_of_real_fits_open_and_show_what_python_shows(name, fitted, browse
     r = fitted[name]
     opened(browser, r, tmp_path)
     assert browser.errors == [] and "NOT PRIVATE" in browser.text("header")
+    assert browser.value("document.body.textContent.includes('Bandwidth')") == (name == "paper")
     tau = None if r.model.index is None else 0.5
     table = r.summary(tau, draws=20_000)
     rows = browser.value(

@@ -38,6 +38,7 @@ from pgbb.accountant import enclose, resampling
 from pgbb.accountant.description import Composition, Mechanism
 from pgbb.accountant.gaussian import gdp_epsilon, gdp_mu
 from pgbb.accountant.resampling import Resampling
+from pgbb.errors import InvalidValue
 
 __all__ = ["Charge", "Filter", "gaussian_square"]
 
@@ -46,6 +47,9 @@ Target = Mechanism | Composition | Resampling
 
 SLACK = 1e-3
 """Share of δ kept for failure probabilities. A Gaussian release has none; a thousandth costs it nothing that shows."""
+
+SMALLEST_DELTA = 1e-290
+"""Failure probabilities below this would soon leave double precision."""
 
 _SMALLEST_SHARE = 1e-3  # of the slack, for one release
 _LARGEST_MU = 50.0  # a release beyond this is charged as infinite
@@ -103,6 +107,11 @@ class Filter:
     def limit(self) -> Charge:
         """What the charges may add up to: δ is the slack and the δ(ε) of Gaussian DP."""
         epsilon, delta = self.record
+        if delta * SLACK < SMALLEST_DELTA:
+            raise InvalidValue(
+                f"δ = {self.delta:g} is too small to be computed with: for one record it is {delta:g}, and it must be "
+                f"at least {SMALLEST_DELTA / SLACK:g}. Take a larger one."
+            )
         return Charge(gdp_mu(epsilon, delta * (1 - SLACK)) ** 2, delta * SLACK)
 
     def total(self, charges: list[Charge]) -> Charge:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import chdtri
 
 from pgbb.calibration.algebra import clear_of, floored, pack, shrink
 from pgbb.local import direction_sd
@@ -16,6 +17,7 @@ __all__ = [
     "Estimate",
     "bordered",
     "combine",
+    "contradict",
     "curvature_of",
     "raised",
     "toward",
@@ -24,6 +26,8 @@ __all__ = [
 ]
 
 NEGLIGIBLE = 0.02  # privacy variance beside sampling variance
+SHOWN = 3.0  # standard deviations of its noise that an answer must show of a curvature that is not its own alone
+RARE = 1e-3  # how often a local model that holds may be taken for one that does not
 FLOOR = 0.25
 """Curvature is never taken below this share of its target's smallest eigenvalue."""
 
@@ -84,10 +88,17 @@ class Curvature:
         return moved - self.free @ moved
 
 
-def unidentified(value: Floats, sd: Floats) -> Floats:
-    """Projector onto the directions whose curvature does not stand clear of its noise."""
+def unidentified(value: Floats, sd: Floats, answer: tuple[Floats, float] | None = None) -> Floats:
+    """Projector onto the directions whose curvature does not stand clear of its noise.
+
+    Nor may it be borrowed alone: where an `answer` (a matrix and the noise of its packed coordinates) was pulled
+    to a target, it must show the curvature itself. Records out of reach have none, whatever their covariates are.
+    """
     values, vectors = np.linalg.eigh(value)
-    lost = vectors[:, values < clear_of(len(value)) * direction_sd(vectors, sd)]
+    hidden = values < clear_of(len(value)) * direction_sd(vectors, sd)
+    if answer is not None:
+        hidden |= np.sum(vectors * (answer[0] @ vectors), axis=0) < SHOWN * answer[1]
+    lost = vectors[:, hidden]
     projector: Floats = lost @ lost.T
     return projector
 
@@ -100,11 +111,17 @@ def raised(value: Floats, sd: Floats, share: float = 1.0) -> Floats:
     return result
 
 
-def curvature_of(raw: Floats, target: Floats, sd: float, target_sd: Floats | float = 0.0) -> Curvature:
-    """Shrink a noisy curvature to its target, keep it positive, and mark what it does not identify."""
+def curvature_of(
+    raw: Floats,
+    target: Floats,
+    sd: float,
+    target_sd: Floats | float = 0.0,
+    answer: tuple[Floats, float] | None = None,
+) -> Curvature:
+    """Shrink a noisy curvature to its target, keep it positive, and mark what it, or a better `answer`, does not show."""
     value, left = shrink(raw, target, sd, target_sd)
     smallest = max(float(np.linalg.eigvalsh(target)[0]), 1e-12)
-    return Curvature(floored(value, FLOOR * smallest), left, unidentified(value, left))
+    return Curvature(floored(value, FLOOR * smallest), left, unidentified(value, left, answer or (raw, sd)))
 
 
 def combine(first: Floats, second: Floats, sd_first: float, sd_second: float, sampling: float) -> tuple[Floats, float]:
@@ -133,6 +150,28 @@ def unsettled(
     long = max(float(first @ metric @ first), sd_first**2 * spread, 1e-300)
     short = max(float(second @ metric @ second) - 3 * (sd_first**2 + sd_second**2) * spread, 0.0)
     return min(short, short**2 / long) > sd_second**2 * spread + float(np.sum(sampling * inverse))
+
+
+def contradict(
+    change: Floats, step: Floats, last: Floats, bend: Curvature, sampling: Floats, sd_first: float, sd_second: float
+) -> bool:
+    """Whether the gradient did not change over a step as the curvature says, and it matters.
+
+    Where the local model holds, e = g₂ − g₁ − Hq is made of the noise of two
+    answers and of H alone, all known: eᵀV⁻¹e is χ² with d degrees of freedom, and must be in
+    its upper thousandth to count. With little noise any bend of the loss shows, so it must also matter: e,
+    carried over to the `last` step in proportion to the lengths in the metric H, exceeds the posterior's own spread.
+    """
+    e, d = change - bend.value @ step, len(step)
+    i, j = np.triu_indices(d)
+    entry = np.zeros((d, d))  # variances of the entries of H
+    entry[i, j] = entry[j, i] = np.where(i == j, 1.0, 0.5) * bend.sd**2
+    covariance = entry * np.outer(step, step)
+    covariance[np.diag_indices(d)] = entry @ step**2 + sd_first**2 + sd_second**2
+    if e @ np.linalg.pinv(covariance) @ e <= chdtri(d, RARE):
+        return False
+    ratio = float(last @ bend.value @ last) / max(float(step @ bend.value @ step), 1e-300)
+    return bool(min(ratio, 1.0) * (e @ np.linalg.pinv(sampling + sd_second**2 * np.eye(d)) @ e) > d)
 
 
 def bordered(raw: Floats, shape: Floats, noise: float, least: float, mean: Floats | None = None) -> Floats:

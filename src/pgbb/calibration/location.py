@@ -112,7 +112,7 @@ def design_frame(sums: Any, p: int, bound: float) -> tuple[Floats, Floats, Float
         done = rare | (_share(done, axes) > 0.5)
         seen = values > floor
         frame = frame @ (axes * scale)
-        box = float(np.sum(np.sum(np.abs(frame), axis=0) ** 2))  # entries of x lie in [−1, 1]
+        box = float(np.sum(np.abs(frame @ frame.T)))  # ‖xF‖² is no larger: entries of x lie in [−1, 1]
         farthest = min(farthest, box)
         frame = frame / np.sqrt(farthest)
     answer, sd = sums.ask("moments", ask_for.moment_and_cut, frame, CUT)

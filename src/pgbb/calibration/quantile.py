@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pgbb.calibration import statistics as ask_for
 from pgbb.calibration.algebra import floored, pack, shrink, strategy, unpack
-from pgbb.calibration.estimate import FLOOR, Curvature, Estimate, combine, curvature_of, toward, unsettled
+from pgbb.calibration.estimate import FLOOR, Curvature, Estimate, combine, contradict, curvature_of, toward, unsettled
 from pgbb.calibration.location import PEAK, find, limited
 from pgbb.models import Problem
 
@@ -81,9 +81,9 @@ def fit_quantile(sums: Any, problem: Problem, levels: Floats, n: int, bound: flo
     def newton(g: Floats) -> Floats:
         return np.stack([c.step(g[j]) for j, c in enumerate(curvatures)])
 
-    g, sd_first = gradient("refine", theta, narrow("refine", h / 2))
+    before, sd_first = gradient("refine", theta, narrow("refine", h / 2))
     expected = loudness * sd_first**2 * [np.sum((near.solid @ c.inverse) * c.inverse) for c in curvatures]
-    point, first = moved(theta, newton(g), expected), moved(theta, newton(g))
+    point, first = moved(theta, newton(before), expected), moved(theta, newton(before))
     g, sd_second = gradient("final", point, narrow("final", h * LAST))
     second = moved(point, newton(g))
     quiet = float(np.mean(levels * (1 - levels)) * np.trace(near.moment)) / p / n / float(np.mean(loudness))
@@ -92,11 +92,15 @@ def fit_quantile(sums: Any, problem: Problem, levels: Floats, n: int, bound: flo
     effective = np.stack([c.value @ (inverse @ (point[j] - best[j])) for j, c in enumerate(curvatures)])
     answer, sd = sums.ask("spread", ask_for.square_moment, frame, power=2)
     sampling, left = toward(unpack(answer, p), near.moment, sd)
-    early, late = (first - theta) @ inverse.T, (second - point) @ inverse.T
-    doubt = [
-        unsettled(early[j], late[j], c.value, t * (1 - t) * sampling / n, sd_first * loud, sd_second * loud)
-        for j, (c, t, loud) in enumerate(zip(curvatures, levels, np.sqrt(loudness), strict=True))
-    ]
+    early, late, walked = ((b - a) @ inverse.T for a, b in ((theta, first), (point, second), (theta, point)))
+
+    def doubtful(j: int) -> bool:
+        spread, loud, c = levels[j] * (1 - levels[j]) * sampling / n, np.sqrt(loudness[j]), curvatures[j]
+        return unsettled(early[j], late[j], c.value, spread, sd_first * loud, sd_second * loud) or contradict(
+            g[j] - before[j], walked[j], late[j], c, spread, sd_first * loud, sd_second * loud
+        )
+
+    doubt = [doubtful(j) for j in range(m)]
     return Estimate(
         center=point,
         gradient=effective,
@@ -156,6 +160,10 @@ def _curvatures(raw: Floats, sd: Floats, moment: Floats, moment_sd: Floats, dens
     trust = f / sd**2 if sd.all() else f  # f_j times the precision of raw_j/f_j
     total = float(trust @ f)
     noise = total**-0.5 if sd.all() else 0.0
-    shape, left = shrink(np.einsum("j,jkl->kl", trust, raw) / total, moment, noise, moment_sd)
+    pooled = np.einsum("j,jkl->kl", trust, raw) / total
+    shape, left = shrink(pooled, moment, noise, moment_sd)
     shape = floored(shape, FLOOR * float(np.linalg.eigvalsh(moment)[0]))
-    return [curvature_of(r, f_j * shape, float(s), f_j * left) for r, f_j, s in zip(raw, f, sd, strict=True)]
+    return [
+        curvature_of(r, f_j * shape, float(s), f_j * left, (pooled, noise))
+        for r, f_j, s in zip(raw, f, sd, strict=True)
+    ]

@@ -15,6 +15,7 @@ from pgbb.calibration.estimate import (
     Estimate,
     bordered,
     combine,
+    contradict,
     curvature_of,
     raised,
     toward,
@@ -125,18 +126,20 @@ def _finish(
         return step
 
     bend = curvature(theta, None)
-    g, sd_first = gradient("refine", theta)
-    step = newton(bend, theta, g)
+    before, sd_first = gradient("refine", theta)
+    step = newton(bend, theta, before)
     worth = limited(step, bend.value, np.inf, sd_first**2 * float(np.trace(bend.inverse)))
     point, first = settle(theta - frame @ worth), settle(theta - frame @ step)
+    met = bend if relief is None else bend.plus(relief.change(theta, point))
     bend = curvature(point, bend)
     sampling, left = spread(point, bend)
     g, sd_second = gradient("final", point)
     second = settle(point - frame @ newton(bend, point, g))
     best, sd = combine(first, second, sd_first, sd_second, float(np.trace(sampling)) / len(sampling) / n)
     inverse = np.linalg.inv(frame)
-    doubt = unsettled(
-        inverse @ (first - theta), inverse @ (second - point), bend.value, sampling / n, sd_first, sd_second
+    early, late, walked = (inverse @ (b - a) for a, b in ((theta, first), (point, second), (theta, point)))
+    doubt = unsettled(early, late, bend.value, sampling / n, sd_first, sd_second) or contradict(
+        g - before, walked, late, met, sampling / n, sd_first, sd_second
     )
     if relief is not None:
         bend = bend.plus(relief.at(best) - relief.at(point))

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from pgbb.cli.audit import audit_command
+from pgbb.cli.cache import keep_compiled_code
 from pgbb.cli.check import check_command
 from pgbb.cli.compare import compare_command
 from pgbb.cli.demo import demo_command
@@ -62,6 +63,7 @@ def main() -> None:
         console.print(f"{name}: {message}", markup=False)
 
     warnings.showwarning = show
+    keep_compiled_code()
     try:
         app(prog_name="pgbb")
     except PgbbError as error:

@@ -13,11 +13,13 @@ from rich.table import Table
 from pgbb import _validate
 from pgbb.cli import options as o
 from pgbb.cli.output import Json, print_json
+from pgbb.cli.tables import fitting
 from pgbb.comparison import Comparison, compare
 from pgbb.errors import InvalidValue
 from pgbb.methods.registry import METHODS
 from pgbb.schema import Schema
 
+VERSIONS = ((True, 5), (False, 5), (False, 4), (False, 3))  # with the width of intervals, and so many digits
 NOT_PRIVATE = "NOT PRIVATE: the reference is computed from the records without any noise. Do not publish or share it."
 
 
@@ -151,7 +153,9 @@ def _show(found: Comparison, console: Console) -> None:
     if found.reference is not None:
         console.print(NOT_PRIVATE, style="bold red", soft_wrap=True)
     console.print()
-    console.print(_table(found))
+    console.print(fitting(console, (_table(found, width, digits) for width, digits in VERSIONS)))
+    if not all(row["identified"] for row in found.rows()):
+        console.print("* not identified at this ε: the interval is as wide as the parameter box", markup=False)
     console.print()
     for outcome in found.outcomes:
         certificate = outcome.release.certificate
@@ -176,33 +180,27 @@ def _cost(found: Comparison) -> str:
     return line if cost.private else f"NOT PRIVATE: insecure seed. Nominal: {line}"
 
 
-def _table(found: Comparison) -> Table:
+def _table(found: Comparison, width: bool, digits: int) -> Table:
     table, index = Table(box=None, pad_edge=False), found.index_name
     text = [*([] if index is None else [index]), "coefficient", "method"]
-    heads = [*text, "estimate", f"{found.level:.4g} lower", "upper", "width"]
+    heads = [*text, "estimate", f"{found.level:.4g} lower", "upper", *(["width"] if width else [])]
     if found.reference is not None:
-        heads.append("exact (NOT PRIVATE)")
-    rows = found.rows()
-    hidden = not all(row["identified"] for row in rows)
-    heads += [""] if hidden else []
+        heads.append("exact\n(NOT\nPRIVATE)")
     for head in heads:
-        table.add_column(
-            head, justify="left" if head in (*text, "") else "right", overflow="fold", no_wrap=head == "method"
-        )
+        table.add_column(head, justify="left" if head in text else "right", overflow="fold", no_wrap=True)
     previous: tuple[Any, ...] = ()
-    for row in rows:
+    for row in found.rows():
         group = (row.get(index or ""), row["coefficient"])
         new = group != previous
         if new and previous:
             table.add_row()
-        cells = [escape(row["coefficient"]) if new else "", row["method"]]
+        cells = [escape(row["coefficient"]) if new else "", row["method"] + ("" if row["identified"] else " *")]
         if index is not None:
             cells.insert(0, f"{row[index]:g}" if new else "")
-        cells += [f"{row[key]:.5g}" for key in ("estimate", "lower", "upper", "width")]
+        numbers = ("estimate", "lower", "upper", "width") if width else ("estimate", "lower", "upper")
+        cells += [f"{row[key]:.{digits}g}" for key in numbers]
         if found.reference is not None:
-            cells.append(f"{found.reference[group]:.5g}" if new else "")
-        if hidden:
-            cells.append("" if row["identified"] else "not identified at this ε")
+            cells.append(f"{found.reference[group]:.{digits}g}" if new else "")
         table.add_row(*cells)
         previous = group
     return table

@@ -3,7 +3,7 @@
 import io
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +14,7 @@ from rich.table import Table
 
 from pgbb import _validate
 from pgbb.cli.output import Json, print_json, written
+from pgbb.cli.tables import fitting
 from pgbb.errors import PgbbWarning
 from pgbb.release import Release, load, write_whole
 
@@ -67,7 +68,7 @@ def show_release(
     _print_header(console, release)
     if rows:
         console.print()
-        console.print(_table(rows, release.model.index_name, level))
+        console.print(fitting(console, _tables(rows, release.model.index_name, level)))
         if not all(row.get("identified", True) for row in rows):
             console.print("* not identified at this ε: the interval is as wide as the parameter box", markup=False)
     for remark in remarks:
@@ -223,14 +224,23 @@ def _print_header(console: Console, release: Release) -> None:
     )
 
 
-def _table(rows: list[dict[str, Any]], index: str | None, level: float) -> Table:
-    table = Table(box=None, pad_edge=False)
-    heads = [*([] if index is None else [index]), "coefficient", "mean", "sd", f"{level:.4g} lower", "upper"]
+def _tables(rows: list[dict[str, Any]], index: str | None, level: float) -> Iterator[Table]:
+    """The table with both parts of sd, with that of privacy, and with neither."""
     parts = {"sampling": "sampling_sd", "privacy": "privacy_sd"} if "sampling_sd" in rows[0] else {}
-    heads += list(parts)
+    while True:
+        yield _table(rows, index, level, parts)
+        if not parts:
+            return
+        parts = dict(list(parts.items())[1:])
+
+
+def _table(rows: list[dict[str, Any]], index: str | None, level: float, parts: dict[str, str]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    heads = [*([] if index is None else [index]), "coefficient", "mean", "sd", f"{level:.4g} lower", "upper", *parts]
     for head in heads:
-        words = head in (index, "coefficient")
-        table.add_column(head, justify="left" if words else "right", overflow="fold", no_wrap=not words)
+        table.add_column(
+            head, justify="left" if head in (index, "coefficient") else "right", overflow="fold", no_wrap=True
+        )
     previous: Any = None
     for row in rows:
         known = row.get("identified", True)

@@ -1,10 +1,12 @@
 """`pgbb study`: the paper's experiments, regenerated and set beside its figures."""
 
+import math
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -12,7 +14,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from pgbb import _validate
+from pgbb.cli.output import Json, print_json
 from pgbb.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from pgbb.studies.report import Section
+    from pgbb.studies.study import Study
 
 study_app = typer.Typer(
     name="study",
@@ -26,13 +33,16 @@ DEVICES = ("cpu", "gpu")
 
 
 @study_app.command("list")
-def list_command() -> None:
+def list_command(as_json: Json = False) -> None:
     """The studies, with what they regenerate and how large they are.
 
     Example: pgbb study list
     """
     from pgbb.studies.registry import every
 
+    if as_json:
+        print_json({"studies": [_described(study) for study in every()]})
+        return
     table = Table(box=None, pad_edge=False)
     for head in ("study", "cells", "replicates", "in the paper", "what"):
         table.add_column(head, justify="right" if head in ("cells", "replicates") else "left", overflow="fold")
@@ -90,6 +100,7 @@ def report_command(
     quick: Annotated[bool, typer.Option(help="Report the short versions instead.")] = False,
     page: Annotated[bool, typer.Option("--html/--no-html", help="Also write OUT/report.html, with figures.")] = True,
     short: Annotated[Path | None, typer.Option("--summary", help="Also write a page of verdicts here.")] = None,
+    as_json: Json = False,
 ) -> None:
     """Set everything in the folder beside the printed figures, with verdicts: printed, and written to OUT/report.md.
 
@@ -104,7 +115,8 @@ def report_command(
     if not found:
         raise InvalidValue(f"--out = {str(out)!r} holds no results: run a study first, such as pgbb study run budget.")
     text = markdown(found)
-    typer.echo(text)
+    if not as_json:
+        typer.echo(text)
     written = {root / "report.md": text}
     if short is not None:
         written[short] = summary(found)
@@ -114,7 +126,41 @@ def report_command(
         written[root / "report.html"] = make_page(found, lambda name: store.load_all(root, name))
     for target, content in written.items():
         target.write_text(content, encoding="utf-8")
-        typer.echo(f"written to {target}", err=True)
+        if not as_json:
+            typer.echo(f"written to {target}", err=True)
+    if as_json:
+        print_json({"studies": [_judged(section) for section in found], "files": [str(f) for f in written]})
+
+
+def _described(study: "Study") -> dict[str, Any]:
+    return {
+        "study": study.name,
+        "title": study.title,
+        "cells": len(study.cells()),
+        "replicates": study.replicates,
+        "labels": list(study.labels),
+        "data": list(study.data),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """For JSON: numbers of numpy as Python's, and null for what is not finite."""
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _judged(section: "Section") -> dict[str, Any]:
+    """A study of the report: how much of it is there, and each figure with its verdict; null where there is none."""
+    lines = [(table, line) for table in section.tables for line in table.lines]
+    return {
+        **_described(section.study),
+        "present": len(section.results),
+        "old": section.old,
+        "verdicts": dict(section.counts),
+        "lines": [{"table": table.title} | {k: _plain(v) for k, v in vars(line).items()} for table, line in lines],
+    }
 
 
 def _use(device: str, jobs: int) -> None:

@@ -57,8 +57,8 @@ def levels_of(problem: Problem, knots: int) -> NDArray[np.float64] | None:
 def _cut(cut: Cut) -> str:
     """How many records are weighted down, as far as noise lets it be seen; post-processing of an answer."""
     if cut.clear:
-        return f"Here {cut.share:.1%} of the records are (± {2 * cut.sd:.1%})."
-    return f"Here at most {min(max(cut.share, 0.0) + 2 * cut.sd, 1.0):.1%} of the records are."
+        return f"Here {cut.share:.1%} of the records are weighted down (± {2 * cut.sd:.1%})."
+    return f"Here at most {min(max(cut.share, 0.0) + 2 * cut.sd, 1.0):.1%} of the records are weighted down."
 
 
 def plan(request: Request, settings: Settings, n: int) -> Planned:

@@ -97,7 +97,7 @@ def run(request: Request, settings: Settings) -> Release:
     """Train the generator under the budget and pack it."""
     from pgbb import training  # JAX is needed from here on
 
-    session, public_part = _open(request, settings, prepared(request.model, request.schema))
+    session, public_part, planned = _open(request, settings, prepared(request.model, request.schema))
     trained = training.train(
         session,
         _learning(settings),
@@ -105,6 +105,7 @@ def run(request: Request, settings: Settings) -> Release:
         keep_transcript=settings.keep_transcript,
         progress=request.progress,
         checkpoint=request.checkpoint,
+        begin=lambda: request.begin(planned),
     )
     return _packed(request, settings, session, trained)
 
@@ -119,13 +120,15 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
         raise InvalidValue("keep_transcript = True is not allowed for fits side by side: fit one data set at a time.")
     problem = prepared(requests[0].model, requests[0].schema)
     opened = [_open(request, settings, problem) for request in requests]
-    sessions = [session for session, _ in opened]
+    for request, (_, _, planned) in zip(requests, opened, strict=True):
+        request.begin(planned)
+    sessions = [session for session, _, _ in opened]
     trained = training.train_many(sessions, _learning(settings), public_part=opened[0][1])
     return [_packed(r, settings, s, t) for r, s, t in zip(requests, sessions, trained, strict=True)]
 
 
-def _open(request: Request, settings: Settings, problem: Problem) -> tuple[Any, Any]:
-    """A session that has paid and is ready to answer, and the gradient of public pseudo-samples, if any."""
+def _open(request: Request, settings: Settings, problem: Problem) -> tuple[Any, Any, Planned]:
+    """A session that is ready to answer, the gradient of public pseudo-samples, if any, and what is to be paid."""
     from pgbb.private.loading import records_for
     from pgbb.private.mechanism import Session
     from pgbb.private.sampling import Randomness
@@ -144,8 +147,7 @@ def _open(request: Request, settings: Settings, problem: Problem) -> tuple[Any, 
         records, problem, mechanism, planned.sigma, Randomness.create(request.insecure_seed, order=order),
         pseudo_blocks=extra_blocks, reshuffle=settings.reshuffle, consume=True, resume=position,
     )  # fmt: skip
-    request.begin(planned)
-    return session, public_part
+    return session, public_part, planned
 
 
 def _learning(settings: Settings) -> Any:

@@ -165,9 +165,6 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
             )
             for records, stream in zip(loaded, streams, strict=True)
         ]  # fmt: skip
-        if i == (0 if saved is None else saved.stage):
-            for request in requests:
-                request.begin(planned)
         keys = [jax.random.key(int(stream.public.integers(2**63))) for stream in streams]
         start = jnp.asarray(problem.center, jnp.float32)
         step, draws = _make_step(problem, mechanism, settings), []
@@ -187,6 +184,9 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
                 draws.append(here.kept([f"draws{i}"], here.position.steps)[f"draws{i}"][None])
         elif checkpoint is not None and i == 0:
             save(state, draws)
+        if i == (0 if saved is None else saved.stage):
+            for request in requests:
+                request.begin(planned)
         for done, latest, out in sessions[0].run(state, step) if alone else run_many(sessions, state, step):
             draws.append(np.asarray(out)[None] if alone else np.asarray(out))
             if checkpoint is not None and checkpoint.due(last=i * steps + done == total):

@@ -280,7 +280,8 @@ class Session:
             )
         self.problem, self.mechanism, self.sigma = problem, mechanism, sigma
         self.randomness, self.pseudo_blocks, self.reshuffle = randomness, pseudo_blocks, reshuffle
-        self.by_lot = jax.default_backend() != "cpu" and not reshuffle if by_lot is None else by_lot
+        fits = mechanism.n <= _ROWS and not reshuffle
+        self.by_lot = fits and jax.default_backend() != "cpu" if by_lot is None else by_lot
         rate = 1.0 if self.by_lot else mechanism.sampling_rate
         if (rows := buffer_size(mechanism.n, rate)) > _ROWS:
             raise PgbbError(
@@ -308,7 +309,7 @@ class Session:
         return Position(0, _chunk([self]), self.randomness.public.bit_generator.state, self.randomness.order)
 
     def run(self, state: Any, step: Step, *, chunk: int | None = None) -> Iterator[tuple[int, Any, Any]]:
-        """Run the steps that are left; yields (steps done, state, stacked outputs of the chunk). A session runs once."""
+        """Run the steps that are left; yields (steps done, state, stacked outputs of a chunk). A session runs once."""
         return _drive([self], state, step, chunk, many=False)
 
     def _draw(self, count: int, start: int) -> dict[str, Any]:

@@ -236,7 +236,7 @@ def examine(source: Source, schema: Schema) -> list[dict[str, Any]]:
         elif present.count(name) > 1:
             row["problem"] = "occurs more than once in the data"
         else:
-            row["dtype"] = str(frame[name].dtype)
+            row["dtype"] = _shown_dtype(frame[name], source)
             row["problem"] = _dtype_problem(frame[name], column)
             if row["problem"] is None:
                 _, usable, outside = _encode(frame[name], column)
@@ -244,6 +244,19 @@ def examine(source: Source, schema: Schema) -> list[dict[str, Any]]:
                 row["missing"] = int((~usable & ~outside).sum())
         rows.append(row)
     return rows
+
+
+def _shown_dtype(series: "pd.Series[Any]", source: Source) -> str:
+    """The dtype; a text file has none, and its numbers, all read as float64, are called int64 where all are whole.
+
+    PRIVATE, as all that `examine` says: the cells decide. What a fit reads does not change.
+    """
+    text = not isinstance(source, pd.DataFrame) and Path(source).suffix.lower() == ".csv"
+    if text and series.dtype == np.float64:
+        numbers = series.to_numpy()[np.isfinite(series.to_numpy())]
+        if len(numbers) and (numbers == np.trunc(numbers)).all():
+            return "int64"
+    return str(series.dtype)
 
 
 # Reading: names and dtypes are public, cells are not -----------------------------------------------------------------

@@ -239,7 +239,8 @@ def _about(release: Release, source: str | Path | None) -> str:
         else:
             rows.append((f"Levels of {name}", f"every value in [{model.index['low']:g}, {model.index['high']:g}]"))
     rows.append(("Records", f"{certificate.n:,}"))
-    for key in ("bandwidth", "clip"):
+    # the calibrated method solves the quantile equation itself: its smoothing is its own
+    for key in ("clip",) if release.payload.kind == "local" else ("bandwidth", "clip"):
         value = model.settings.get(key)
         if isinstance(value, int | float) and not isinstance(value, bool):
             rows.append((key.capitalize(), f"{value:g}"))
