@@ -368,7 +368,9 @@ def test_numbers_that_are_none_are_not_reserved(ledger, change):
     assert not ledger.dataset("d").entries
 
 
-@pytest.mark.parametrize("change", [{"epsilon": 1e308}, {"delta": 1e-320}, {"n": 10**400, "group_size": 10**400}, {"n": 2**63}])
+@pytest.mark.parametrize(
+    "change", [{"epsilon": 1e308}, {"delta": 1e-320}, {"n": 10**400, "group_size": 10**400}, {"n": 2**63}]
+)
 def test_a_budget_that_cannot_be_computed_with_is_refused(tmp_path, change):
     with pytest.raises(PgbbError):
         Ledger(tmp_path / "l.db").set("d", **{"n": 1000, "epsilon": 1.0, "delta": 1e-6, **change})

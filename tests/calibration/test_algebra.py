@@ -101,8 +101,8 @@ def test_floors_raise_small_eigenvalues_and_leave_the_others():
     assert np.linalg.eigvalsh(floored(a, 0.1)) == pytest.approx(np.maximum(before, 0.1))
     assert floored(a, before[0] - 1) == pytest.approx(a)
     sd = np.full(15, 0.05)
-    assert np.linalg.eigvalsh(raised(a, sd)) == pytest.approx(np.maximum(before, clear_of(5) * 0.05))
-    assert np.linalg.eigvalsh(raised(a, sd, 0.3)) == pytest.approx(np.maximum(before, 0.3 * clear_of(5) * 0.05))
+    assert np.linalg.eigvalsh(raised(a, sd)) == pytest.approx(np.maximum(before, clear_of(np.eye(5), sd)[0]))
+    assert np.linalg.eigvalsh(raised(a, sd, 0.3)) == pytest.approx(np.maximum(before, 0.3 * clear_of(np.eye(5), sd)[0]))
     assert np.linalg.eigvalsh(raised(-np.eye(3), np.zeros(6))).min() > 0
 
 
@@ -110,8 +110,15 @@ def test_what_counts_as_clear_of_noise_holds_pure_noise_back():
     rng = np.random.default_rng(5)
     for d in (2, 10, 30):
         largest = [np.linalg.eigvalsh(noise(rng, d, 1.0))[-1] for _ in range(200)]
-        assert np.mean(np.array(largest) > clear_of(d)) < 0.25  # the edge of the spectrum, give or take
-        assert clear_of(d) < 2 * np.mean(largest) or d == 2
+        assert (
+            np.mean(np.array(largest) > clear_of(np.eye(d), np.ones(d * (d + 1) // 2))[0]) < 0.25
+        )  # the edge of the spectrum, give or take
+        assert clear_of(np.eye(d), np.ones(d * (d + 1) // 2))[0] < 2 * np.mean(largest) or d == 2
+
+
+def test_noise_on_the_diagonal_alone_need_not_be_cleared_as_far():
+    sd = pack(np.eye(20))
+    assert clear_of(np.eye(20), sd) == pytest.approx(np.full(20, 3.0))
 
 
 def test_directions_below_their_noise_are_marked_and_no_step_is_taken_along_them():
@@ -150,7 +157,7 @@ def test_two_estimates_combine_by_precision_and_their_noise_is_known():
 
 def gradients(rng, true, bend, far, sd):
     """Two gradients of a quadratic loss with curvature `true`, `far` from its root, and the step between them."""
-    at = far * rng.standard_normal(len(true))
+    at = far * rng.standard_normal(len(true)) * np.eye(len(true))[0]
     before = true @ at + sd * rng.standard_normal(len(true))
     step = -bend.step(before)
     g = true @ (at + step) + sd * rng.standard_normal(len(true))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb.calibration.ingredients import uses
-from pgbb.local import pack, unpack
+from pgbb.local import direction_sd, pack, unpack
 
 Floats = NDArray[np.float64]
 
@@ -57,13 +57,17 @@ def shrink(
     return value, np.where(pulled, remaining, sd)
 
 
-def clear_of(d: int) -> float:
-    """How many standard deviations of its noise an eigenvalue of a d×d matrix must have to count.
+def clear_of(vectors: Floats, sd: Floats) -> Floats:
+    """What the eigenvalues along these (columns) must exceed to count, given the noise of the packed coordinates.
 
-    Three, or √(2d): the radius within which the eigenvalues of symmetric noise
-    with unit packed coordinates lie.
+    Three standard deviations, or 2√(Σ_a v_a² Σ_b Var N_ab): the radius within which the eigenvalues of symmetric
+    noise lie, √(2d) standard deviations where all coordinates have the same.
     """
-    return max(3.0, float(np.sqrt(2 * d)))
+    i, j = np.triu_indices(len(vectors))
+    variance = np.empty((len(vectors), len(vectors)))
+    variance[i, j] = variance[j, i] = np.asarray(sd) ** 2 / 2
+    radius: Floats = 2 * np.sqrt(np.sum(variance, axis=1) @ vectors**2)
+    return np.maximum(3 * direction_sd(vectors, sd), radius)
 
 
 def monotone(values: Floats) -> Floats:

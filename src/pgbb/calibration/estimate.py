@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 from scipy.special import chdtri
 
 from pgbb.calibration.algebra import clear_of, floored, pack, shrink
-from pgbb.local import direction_sd
 
 Floats = NDArray[np.float64]
 
@@ -95,7 +94,7 @@ def unidentified(value: Floats, sd: Floats, answer: tuple[Floats, float] | None 
     to a target, it must show the curvature itself. Records out of reach have none, whatever their covariates are.
     """
     values, vectors = np.linalg.eigh(value)
-    hidden = values < clear_of(len(value)) * direction_sd(vectors, sd)
+    hidden = values < clear_of(vectors, sd)
     if answer is not None:
         hidden |= np.sum(vectors * (answer[0] @ vectors), axis=0) < SHOWN * answer[1]
     lost = vectors[:, hidden]
@@ -106,7 +105,7 @@ def unidentified(value: Floats, sd: Floats, answer: tuple[Floats, float] | None 
 def raised(value: Floats, sd: Floats, share: float = 1.0) -> Floats:
     """The matrix with eigenvalues raised to where they stand clear of their noise, or to a share of that."""
     values, vectors = np.linalg.eigh(value)
-    floor = np.maximum(share * clear_of(len(value)) * direction_sd(vectors, sd), 1e-9 * max(float(values[-1]), 1e-12))
+    floor = np.maximum(share * clear_of(vectors, sd), 1e-9 * max(float(values[-1]), 1e-12))
     result: Floats = (vectors * np.maximum(values, floor)) @ vectors.T
     return result
 
@@ -118,7 +117,7 @@ def curvature_of(
     target_sd: Floats | float = 0.0,
     answer: tuple[Floats, float] | None = None,
 ) -> Curvature:
-    """Shrink a noisy curvature to its target, keep it positive, and mark what it, or a better `answer`, does not show."""
+    """Shrink a noisy curvature to its target, keep it positive, and mark what it, or `answer`, does not show."""
     value, left = shrink(raw, target, sd, target_sd)
     smallest = max(float(np.linalg.eigvalsh(target)[0]), 1e-12)
     return Curvature(floored(value, FLOOR * smallest), left, unidentified(value, left, answer or (raw, sd)))

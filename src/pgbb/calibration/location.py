@@ -17,7 +17,6 @@ from pgbb.calibration.algebra import clear_of, monotone, prefixes, shrink, unpac
 from pgbb.calibration.estimate import Cut, raised
 from pgbb.calibration.ingredients import uses
 from pgbb.calibration.plan import squared_reach
-from pgbb.local import direction_sd
 
 Floats = NDArray[np.float64]
 
@@ -101,9 +100,10 @@ def design_frame(sums: Any, p: int, bound: float) -> tuple[Floats, Floats, Float
     frame, farthest = np.eye(p) / bound, squared_reach(sums.n, p, sums.noise("final"))
     seen, done = np.ones(p, bool), np.zeros(p, bool)  # of the frame's axes
     for turn in range(sums.left("moments") - 1 if uses("whitening") else 0):
-        found, left = _moment(*sums.ask("moments", ask_for.moment, frame, power=0), seen)
+        answer, sd = sums.ask("moments", ask_for.moment, frame, power=0)
+        found, left = _moment(answer, sd, seen)
         values, axes = np.linalg.eigh(found)
-        floor = np.maximum(clear_of(p) * direction_sd(axes, left), 1e-12)
+        floor = np.maximum(clear_of(axes, left), 1e-12)
         scale = 1 / np.sqrt(np.maximum(values, floor))
         level = np.sqrt(farthest)  # leaves a direction as it is
         rare = (turn > 0) & (_share(seen, axes) > 0.5) & (values > floor) & (values * level**2 < 0.5)
