@@ -18,7 +18,7 @@ install: $(BIN)/python
 	@echo "installed: $(CURDIR)/$(BIN)/pgbb"
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
