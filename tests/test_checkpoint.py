@@ -262,7 +262,11 @@ def test_a_finished_release_is_not_resumed(ledger, data, monkeypatch):
 @pytest.mark.parametrize("lost", ["rename", "record"])
 def test_a_kill_between_two_steps_of_a_checkpoint(ledger, data, monkeypatch, lost):
     """Recorded but not renamed: found beside its place. Written but not recorded: erased, and asked again."""
-    beside, real = path_of(ledger).with_name(".c.pgbb-part.next"), os.replace
+    real = os.replace
+
+    def beside():
+        return list(path_of(ledger).parent.glob(".c.pgbb-part.*.next"))
+
     record = Ledger.checkpoint
 
     def die_at(steps):
@@ -282,10 +286,10 @@ def test_a_kill_between_two_steps_of_a_checkpoint(ledger, data, monkeypatch, los
         with pytest.raises(Killed):
             fit(data, ledger)
     bury(ledger, monkeypatch)
-    assert beside.exists() and os.replace is real
+    assert len(beside()) == 1 and os.replace is real
     with pytest.warns(pgbb.errors.PgbbNote, match=f"at step {20 if lost == 'rename' else 10} of"):
         release = fit(data, ledger)
-    assert not beside.exists() and len(release.payload.tensors["transcript/u"]) == 40
+    assert not beside() and len(release.payload.tensors["transcript/u"]) == 40
 
 
 def test_of_two_that_resume_at_once_one_gets_it(ledger, data, monkeypatch):

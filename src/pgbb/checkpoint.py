@@ -8,9 +8,11 @@ safetensors file, whose header has a JSON object; nothing in it is executed.
 """
 
 import contextlib
+import glob
 import hashlib
 import json
 import os
+import secrets
 import time
 import warnings
 from collections.abc import Mapping
@@ -103,7 +105,7 @@ class Checkpoint:
         if not isinstance(given, str | Path) or str(given) == "":
             raise _validate.fail("checkpoint", type(given).__name__, "the path of a file")
         self.path = Path(given)
-        self._beside = self.path.with_name(f".{self.path.name}.next")
+        self._beside = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}.next")  # of this process alone
         self._ledger, self._identity = ledger, identity
         self._entry: Entry | None = None
         self._written = -SECONDS
@@ -116,7 +118,7 @@ class Checkpoint:
         """The entry to resume and the digest of its checkpoint; None if there is no file, an error if it cannot be."""
         if not self.path.parent.is_dir():
             raise CheckpointError(f"checkpoint = {str(self.path)!r}: its folder does not exist. Make it first.")
-        digests = {path: _digest(path) for path in (self.path, self._beside) if os.path.lexists(path)}
+        digests = {path: _digest(path) for path in (self.path, *self._siblings()) if os.path.lexists(path)}
         known = {path: self._ledger.checkpointed(digest) for path, digest in digests.items()}
         for path, entry in known.items():
             if entry is not None and entry.checkpoint == digests[path]:
@@ -145,13 +147,19 @@ class Checkpoint:
     def hold(self, entry: Entry, digest: str | None = None) -> None:
         """Write for this entry from now on; with a digest, after reading what was written for it before."""
         if digest is not None:
-            if _digest(self._beside) == digest:  # recorded, but not yet in its place when the process ended
-                os.replace(self._beside, self.path)
+            for path in self._siblings():
+                if _digest(path) == digest:  # recorded, but not yet in its place when the process ended
+                    os.replace(path, self.path)
             self.saved = self._read(self.path, entry)
             self.finished = entry.steps == entry.total
             self._written = time.monotonic()
-        self._beside.unlink(missing_ok=True)  # its answers are in no history: nobody may see them
+        for path in self._siblings():  # their answers are in no history: nobody may see them
+            path.unlink(missing_ok=True)
         self._entry = entry
+
+    def _siblings(self) -> list[Path]:
+        """Files of any process that were written for this checkpoint and not yet put in its place."""
+        return sorted(self.path.parent.glob(f".{glob.escape(self.path.name)}.*.next"))
 
     def due(self, last: bool = False) -> bool:
         """Whether it is time to write; always before the first step and after the last one."""
@@ -201,7 +209,11 @@ class Checkpoint:
             )
             self._written = time.monotonic()
             return
-        self._ledger.checkpoint(self._entry, done, total, hashlib.sha256(data).hexdigest())
+        try:
+            self._ledger.checkpoint(self._entry, done, total, hashlib.sha256(data).hexdigest())
+        except Exception:
+            self._beside.unlink(missing_ok=True)
+            raise
         self.finished = done == total
         with contextlib.suppress(OSError):  # found beside its place when it is needed
             os.replace(self._beside, self.path)
@@ -211,8 +223,8 @@ class Checkpoint:
     def remove(self) -> None:
         """Delete the file, after the release is settled."""
         with contextlib.suppress(OSError):
-            self.path.unlink(missing_ok=True)
-            self._beside.unlink(missing_ok=True)
+            for path in (self.path, *self._siblings()):
+                path.unlink(missing_ok=True)
 
     def _read(self, path: Path, entry: Entry) -> Saved:
         """The content of a file whose digest the ledger has; checked all the same."""

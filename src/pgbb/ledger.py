@@ -99,12 +99,12 @@ class Owner:
     @classmethod
     def current(cls) -> Self:
         """This process."""
-        return cls(platform.node(), os.getpid(), _started(os.getpid()), *_system())
+        return cls(_host(), os.getpid(), _started(os.getpid()), *_system())
 
     def alive(self) -> bool | None:
         """Whether the process is there; None where this machine cannot know."""
         boot, space = _system()
-        if self.host != platform.node() or os.name != "posix":
+        if self.host != _host() or os.name != "posix":
             return None
         if self.boot != boot:
             return False
@@ -119,6 +119,14 @@ class Owner:
         except OSError:
             pass
         return True
+
+
+def _host() -> str:
+    """The name of this machine, with a number that tells it from another of the same name, where there is one."""
+    try:
+        return f"{platform.node()} {Path('/etc/machine-id').read_text(encoding='ascii').strip()[:12]}".strip()
+    except (OSError, UnicodeDecodeError):
+        return platform.node()
 
 
 def _started(pid: int) -> str:

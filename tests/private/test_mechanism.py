@@ -180,6 +180,20 @@ def test_lots_are_drawn_by_each_record_alone_and_anew_for_every_answer():
     assert counts_of(0.31).mean() != pytest.approx(60, abs=0.4)
 
 
+@pytest.mark.parametrize("q", [0.5, 0.9, 1 - 2**-53])
+def test_lots_are_drawn_at_any_rate(q):
+    assert counts_of(q).mean() == pytest.approx(200 * q, abs=0.6)
+
+
+def test_mass_and_blocks_of_pseudo_samples_go_together():
+    problem = MODELS["huber"].prepare(SCHEMA)
+    records = records_for(frame(), problem, SCHEMA)
+    for alpha, blocks in ((1.0, 0), (0.0, 2)):
+        m = Mechanism(n=N, blocks=5, sampling_rate=0.5, steps=2, clip=problem.clip, alpha=alpha)
+        with pytest.raises(PgbbError, match="go together"):
+            Session(records, problem, m, 1.0, Randomness.create(0), pseudo_blocks=blocks)
+
+
 def test_bad_cells_contribute_nothing_and_keep_their_place():
     data = frame()
     dirty = data.copy()

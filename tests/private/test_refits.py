@@ -10,7 +10,7 @@ from pgbb.accountant import Resampling
 from pgbb.models import Custom
 from pgbb.private import refits
 from pgbb.private.records import Records
-from pgbb.private.refits import mean_sensitivity, noisy_means, noisy_refits, refit_sensitivity
+from pgbb.private.refits import largest_sensitivity, mean_sensitivity, noisy_means, noisy_refits, refit_sensitivity
 from pgbb.private.sampling import Randomness
 
 SCHEMA = Schema(a=Range(-1, 1), b=Range(-1, 1), y=Range(-6, 6), f=Flag())
@@ -171,7 +171,7 @@ def test_noise_has_the_scale_asked_for_and_resamples_differ():
 def test_levels_get_noise_in_proportion_to_their_bound():
     x, y = sample("quantile", 40)
     problems = [QuantileRegression("y ~ a + b - 1", taus=[t]).prepare(SCHEMA) for t in (0.5, 0.9)]
-    sensitivity = refit_sensitivity(problems[1], 40, 0.02)
+    sensitivity = largest_sensitivity(problems, 40, 0.02)
     with pytest.raises(PgbbError, match="sensitivity"):
         noisy_refits(
             records(x, y), problems, Resampling(40, 4, 0.9 * sensitivity), 1.0, Randomness.create(1), penalty=0.02
@@ -181,6 +181,13 @@ def test_levels_get_noise_in_proportion_to_their_bound():
     )
     assert out.shape == (2, 200, 2)
     assert out[0].std() / out[1].std() == pytest.approx(5 / 9, rel=0.15)
+
+
+def test_the_level_that_rounding_weighs_most_on_is_what_is_certified():
+    schema = Schema(y=Range(-1e5, 1e5), a=Range(-1, 1))
+    problems = [QuantileRegression("y ~ a", taus=[t], bandwidth=1e-4).prepare(schema) for t in (0.5, 0.99)]
+    needed = [refit_sensitivity(p, 30_000, 0.1) * problems[1].clip / p.clip for p in problems]
+    assert largest_sensitivity(problems, 30_000, 0.1) == max(needed) == needed[0] > 1.01 * needed[1]
 
 
 def test_resampled_means_are_those_of_the_truncated_column():

@@ -148,13 +148,14 @@ def deconvolve(values: Floats, noise: float, centre: float, spread: float) -> tu
 
 def _target(request: Request, settings: Settings, problems: list[Problem], n: int) -> Resampling:
     """What is asked of n records."""
-    from pgbb.private.refits import mean_sensitivity, refit_sensitivity
+    from pgbb.private.refits import largest_sensitivity, mean_sensitivity, refit_sensitivity
 
     if isinstance(request.model, Mean):
         bounds = request.schema[request.model.column].bounds  # type: ignore[union-attr]
         return Resampling(n, settings.replicates, mean_sensitivity(bounds, n))
     clip = _clip(problems, settings)
     sensitivity = max(refit_sensitivity(p, n, settings.penalty, clip) for p in problems)
+    sensitivity = max(sensitivity, largest_sensitivity(problems, n, settings.penalty))
     return Resampling(n, settings.replicates * len(problems), sensitivity)
 
 

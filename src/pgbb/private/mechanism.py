@@ -89,19 +89,25 @@ def weighted(problem: Problem, packed: Any, inverse: Any, theta: Any, index: Any
     keep, bound = 1 - _SAFETY - d * 2.0**-22, 1 - (2 * d + 16) * 2.0**-24
     limit = problem.clip * keep
     if problem.gradient is not None:
-        unit = problem.gradient(theta, x, index) * survey[:, None] / limit
-        unit = unit * (keep / jnp.maximum(jnp.sqrt(_dot(unit, unit)), 1.0))[:, None]
+        unit = once(problem.gradient(theta, x, index) * survey[:, None] / limit)
+        unit = once(unit * (keep / jnp.maximum(jnp.sqrt(_dot(unit, unit)), 1.0))[:, None])
         return jnp.where((_dot(unit, unit) <= bound)[:, None], unit, 0.0) / inverse[:, None]
     assert problem.score is not None
     score, extra = problem.score(jnp, theta, _dot(x, theta[None, :p]), y, index)
-    score, extra = score / limit * survey, 0.0 if extra is None else extra / limit * survey
+    extra = jnp.zeros_like(score) if extra is None else extra
+    score, extra = once((score / limit * survey, extra / limit * survey))
     factor = keep / jnp.maximum(jnp.sqrt(score**2 * square_x + extra**2), 1.0)
-    score, extra = score * factor, extra * factor
+    score, extra = once((score * factor, extra * factor))
     short = score**2 * square_x + extra**2 <= bound
     score, extra = jnp.where(short, score, 0.0) / inverse, jnp.where(short, extra, 0.0) / inverse
     if d == p:
         return x * score[:, None]
     return jnp.where(jnp.arange(p + 3) == p, extra[:, None], packed * score[:, None])
+
+
+def once(values: Any) -> Any:
+    """The same, computed once: what is measured and what is added is one number, however the compiler fuses."""
+    return jax.lax.optimization_barrier(values)  # type: ignore[no-untyped-call]
 
 
 def _dot(a: Any, b: Any) -> Any:
@@ -202,7 +208,9 @@ def _loop(
         joins = position < n
         if mechanism.sampling_rate < 1:
             key = jax.random.wrap_key_data(batch["key"], impl="threefry2x32")
-            joins &= jax.random.bits(key, position.shape, jnp.uint32) < math.floor(mechanism.sampling_rate * 2**32)
+            joins &= jax.random.bits(key, position.shape, jnp.uint32) < jnp.uint32(
+                math.floor(mechanism.sampling_rate * 2**32)
+            )
         inverse = jnp.where(joins, batch["inverse"][block], jnp.inf)
         return _noisy_sum(problem, data.rows, inverse, noise, point, index) * grid
 
@@ -271,6 +279,11 @@ class Session:
     ) -> None:
         if records.n != mechanism.n:
             raise PgbbError(f"the mechanism is described for n = {mechanism.n} records, but {records.n} were loaded.")
+        if (mechanism.alpha > 0) != (pseudo_blocks > 0):
+            raise PgbbError(
+                f"alpha = {mechanism.alpha:g} with {pseudo_blocks} blocks of pseudo-samples is not what is certified: "
+                "mass and blocks go together."
+            )
         if mechanism.clip < problem.clip:
             raise PgbbError(f"the mechanism certifies C = {mechanism.clip:g}, but the model clips at {problem.clip:g}.")
         if not _CLIPS[0] <= problem.clip <= _CLIPS[1]:

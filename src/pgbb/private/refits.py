@@ -67,6 +67,15 @@ def refit_sensitivity(problem: Problem, n: int, penalty: float, clip: float | No
     return 2 * size / (penalty * n) * (1 + TOLERANCE + rounding)
 
 
+def largest_sensitivity(problems: Sequence[Problem], n: int, penalty: float) -> float:
+    """max Δ_j·(max C/C_j): what to certify where problem j has noise σC_j/max C; public.
+
+    Δ_j is not quite proportional to C_j: rounding weighs more where C_j is small.
+    """
+    largest = max(p.clip for p in problems)
+    return max(refit_sensitivity(p, n, penalty) * largest / p.clip for p in problems)
+
+
 def mean_sensitivity(bounds: tuple[float, float], n: int) -> float:
     """Δ = (b − a)/n, with a margin for the rounding of a sum; public."""
     return (bounds[1] - bounds[0]) / n * (1 + 1e-9 + 4 * n * _UNIT)
@@ -94,8 +103,8 @@ def noisy_refits(
 ) -> Floats:
     """B/K refits for each of K problems, on resamples of their own, with noise: (K, B/K, d), internal coordinates.
 
-    Problem j has sensitivity Δ_j ∝ C_j and noise σC_j/max C: the ratio that
-    `target` describes, for every answer. No error here depends on a value.
+    Problem j has noise σC_j/max C, and `target` certifies max Δ_j·(max C/C_j): no
+    answer has a larger ratio. No error here depends on a value.
     """
     for problem in problems:
         if problem.kind not in _KINDS:
@@ -103,7 +112,7 @@ def noisy_refits(
                 f"a {problem.kind} problem cannot be refitted privately: its gradient must be bounded without a clip. "
                 "Use quantile, Huber or logistic regression."
             )
-    _check(records, target, max(refit_sensitivity(p, target.n, penalty) for p in problems))
+    _check(records, target, largest_sensitivity(problems, target.n, penalty))
     largest, count = max(p.clip for p in problems), target.replicates // len(problems)
     if count * len(problems) != target.replicates:
         raise PgbbError(f"{target.replicates} answers cannot be shared out to {len(problems)} problems.")

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from pgbb.accountant import Composition
 from pgbb.errors import PgbbError
-from pgbb.private.mechanism import place
+from pgbb.private.mechanism import once, place
 from pgbb.private.noise import rounded_normals
 from pgbb.private.sampling import Randomness
 
@@ -52,7 +52,7 @@ def _partial_sums(statistic: Statistic, width: int, power: int, rows: Any, param
 
     def chunk(packed: Any) -> Any:
         values = statistic(packed[:, :width], packed[:, width], *parameters)
-        values = values.reshape(values.shape[0], -1)
+        values = once(values.reshape(values.shape[0], -1))
         norm = jnp.sqrt(jnp.sum(values**2, axis=1))
         limit = 1 - _SAFETY - values.shape[1] * 2.0**-24
         survey = packed[:, width + 1]
