@@ -5,7 +5,8 @@
     python benchmarks/calibration.py process [RUNS]           a known quantile process on a census-like design
     python benchmarks/calibration.py births [RUNS]            a known process on a natality-like design
     python benchmarks/calibration.py logistic [REPLICATES]    d = 8 and 20, small n, a near-collinear design
-    python benchmarks/calibration.py hostile [RUNS]           data made to break it
+    python benchmarks/calibration.py hostile [RUNS]           data made to break it; logistic and hostile take the
+                                                              first letters of the cases to run
     PGBB_DATA=… python benchmarks/calibration.py census [RUNS]
     PGBB_DATA=… python benchmarks/calibration.py natality [RUNS]
 
@@ -208,12 +209,14 @@ def _levels(release: pgbb.Release, seed: int) -> np.ndarray:
     return np.stack([draws[t].to_numpy() for t in TAUS], axis=1)
 
 
-def logistic(replicates: int = 200) -> None:
+def logistic(replicates: int = 200, *only: str) -> None:
     cells = [("d = 8", 8, 20_000, 1.0, 0.0), ("d = 8", 8, 20_000, 4.0, 0.0), ("d = 20", 20, 20_000, 1.0, 0.0),
              ("d = 20", 20, 20_000, 4.0, 0.0), ("d = 4", 4, 1_000, 4.0, 0.0), ("near-collinear", 4, 20_000, 1.0, 0.97),
              ("near-collinear", 4, 20_000, 4.0, 0.97)]  # fmt: skip
     print(f"{'':38}{'coverage':>10}{'least':>8}{'MAE':>9}{'width':>9}{'× non-private':>15}{'marked':>9}")
     for name, d, n, epsilon, correlation in cells:
+        if only and not any(name.startswith(o) for o in only):
+            continue
         columns = [f"x{j}" for j in range(1, d)]
         schema = pgbb.Schema(y=pgbb.Flag(), **dict.fromkeys(columns, pgbb.Range(-1, 1)))
         model = pgbb.LogisticRegression("y ~ " + " + ".join(columns))
