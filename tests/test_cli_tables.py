@@ -1,12 +1,13 @@
 """Tables of eighty columns keep names and heads whole; less important columns go first."""
 
+import random
 from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from pgbb.cli import compare, show
-from pgbb.cli.tables import fitting
+from pgbb.cli.tables import fitting, number
 
 NAMES = ["Intercept", "region[T.south]", "education:region[T.south]"]
 
@@ -36,6 +37,33 @@ def test_show_keeps_names_and_heads_whole(index, count):
 def test_show_drops_no_column_that_fits():
     rows = [row("x", tau=0.25, sampling_sd=0.1, privacy_sd=0.2)]
     assert all(word in printed(show._tables(rows, "tau", 0.95)) for word in ("sampling", "privacy"))
+
+
+@pytest.mark.parametrize(("name", "taus", "parts"), [
+    ("educ", [0.1, 0.9], ["sampling", "privacy"]), ("experience", [0.25, 0.75], ["sampling", "privacy"]),
+    ("education:south", [0.25, 0.75], ["privacy"]), ("education:region[south]", [0.25, 0.75], []),
+])  # fmt: skip
+def test_columns_depend_on_names_and_levels_and_not_on_numbers(name, taus, parts):
+    rng, heads = random.Random(1), set()
+    for _ in range(100):
+        rows = []
+        for tau in taus:
+            sizes = {key: 10 ** rng.uniform(-7, 7) for key in ("sd", "sampling_sd", "privacy_sd")}
+            signed = {key: rng.choice((-1, 1)) * 10 ** rng.uniform(-7, 7) for key in ("mean", "lower", "upper")}
+            rows.append({"tau": tau, "name": name, "identified": rng.random() < 0.9, **sizes, **signed})
+        heads.add(printed(show._tables(rows, "tau", 0.95)).splitlines()[0])
+    assert len(heads) == 1
+    assert heads.pop().split() == ["tau", "coefficient", "mean", "sd", "0.95", "lower", "upper", *parts]
+
+
+@pytest.mark.parametrize("digits", [3, 4])
+def test_a_number_is_as_wide_as_it_may_be_and_loses_one_digit_at_most(digits):
+    for power in range(-8, 9):
+        for value in (1.23456 * 10.0**power, -9.99996 * 10.0**power):
+            text = number(value, digits, digits + 5)
+            assert len(text) <= digits + 5
+            assert abs(float(text) - value) <= 0.5 * 10.0 ** (2 - digits) * 10.0**power * 1.001 + 1e-15
+    assert len(number(-1.234e-100, 4, 9)) == 9
 
 
 def test_a_name_wider_than_the_terminal_is_folded_and_no_number_is():

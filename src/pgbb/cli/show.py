@@ -14,11 +14,12 @@ from rich.table import Table
 
 from pgbb import _validate
 from pgbb.cli.output import Json, print_json, written
-from pgbb.cli.tables import fitting
+from pgbb.cli.tables import fitting, number
 from pgbb.errors import PgbbWarning
 from pgbb.release import Release, load, write_whole
 
 File = Annotated[Path, typer.Argument(help="A release file, such as schooling.pgbb.")]
+ROOM = (5, 4)  # characters of a number beside its digits, such as "0.000"; one that needs more loses digits
 Tau = Annotated[str | None, typer.Option("--tau", "--index", help="Levels of the index, such as .1,.5,.9.")]
 
 
@@ -225,30 +226,36 @@ def _print_header(console: Console, release: Release) -> None:
 
 
 def _tables(rows: list[dict[str, Any]], index: str | None, level: float) -> Iterator[Table]:
-    """The table with both parts of sd, with that of privacy, and with neither."""
+    """The table with both parts of sd, with that of privacy, and with neither; each with numbers as short as need be.
+
+    Which of them fits depends on names and levels, not on numbers: those of the next fit come in the same columns.
+    """
     parts = {"sampling": "sampling_sd", "privacy": "privacy_sd"} if "sampling_sd" in rows[0] else {}
     while True:
-        yield _table(rows, index, level, parts)
+        for room in ROOM:
+            yield _table(rows, index, level, parts, room)
         if not parts:
             return
         parts = dict(list(parts.items())[1:])
 
 
-def _table(rows: list[dict[str, Any]], index: str | None, level: float, parts: dict[str, str]) -> Table:
+def _table(rows: list[dict[str, Any]], index: str | None, level: float, parts: dict[str, str], room: int) -> Table:
     table = Table(box=None, pad_edge=False)
-    heads = [*([] if index is None else [index]), "coefficient", "mean", "sd", f"{level:.4g} lower", "upper", *parts]
-    for head in heads:
-        table.add_column(
-            head, justify="left" if head in (index, "coefficient") else "right", overflow="fold", no_wrap=True
-        )
+    for head in ([] if index is None else [index]) + ["coefficient"]:
+        table.add_column(head, overflow="fold", no_wrap=True)
+    numbers = {"mean": "mean", "sd": "sd", f"{level:.4g} lower": "lower", "upper": "upper", **parts}
+    widths = {key: max(len(head), _digits(key) + room) for head, key in numbers.items()}
+    for head, key in numbers.items():
+        table.add_column(head, justify="right", overflow="fold", no_wrap=True, min_width=widths[key])
     previous: Any = None
     for row in rows:
         known = row.get("identified", True)
-        cells = [
-            escape(row["name"]) + ("" if known else " *"),
-            *(f"{row[k]:.{3 if k == 'sd' else 4}g}" for k in ("mean", "sd", "lower", "upper")),
+        mark = ("  " if known else " *") if "identified" in row else ""
+        cells = [escape(row["name"]) + mark]
+        cells += [
+            number(row[key], _digits(key), width) if known or key not in parts.values() else "–"
+            for key, width in widths.items()
         ]
-        cells += [f"{row[k]:.3g}" if known else "–" for k in parts.values()]
         if index is not None:
             if previous is not None and row[index] != previous:
                 table.add_row()
@@ -256,3 +263,7 @@ def _table(rows: list[dict[str, Any]], index: str | None, level: float, parts: d
             previous = row[index]
         table.add_row(*cells)
     return table
+
+
+def _digits(key: str) -> int:
+    return 3 if key.endswith("sd") else 4

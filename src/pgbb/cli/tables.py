@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["fitting"]
+__all__ = ["fitting", "number"]
 
 _ENDLESS = 10_000
 
@@ -22,5 +22,15 @@ def fitting(console: Console, versions: Iterable[Table]) -> Table:
         if needed <= console.width:
             return table
     for column in table.columns:
-        column.no_wrap = column.justify == "right"
+        column.no_wrap, column.min_width = column.justify == "right", None
     return table
+
+
+def number(value: float, digits: int, width: int) -> str:
+    """The value with so many significant digits, or with as many as `width` characters hold.
+
+    >>> number(-0.0012345, 4, 9), number(-0.00012345, 4, 9), number(-12345.6, 4, 9)
+    ('-0.001234', '-0.000123', '-1.23e+04')
+    """
+    texts = (f"{value:.{d}g}" for d in range(digits, 0, -1))
+    return next((text for text in texts if len(text) <= width), f"{value:.1g}")
