@@ -11,6 +11,7 @@ import pytest
 import typer
 
 from pgbb.cli import app
+from pgbb.posterior import ADVICE
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -135,6 +136,69 @@ def test_following_a_page_overlooks_figures_that_vary_and_nothing_else():
     page = '<div class="language-console varies highlight"><pre><code>$ echo 1\n1\n</code></pre></div>'
     assert follow.printed(page) == [("$ echo 1\n1\n", True)]
     assert follow.source(page) == "```console\n$ echo 1\n```"
+
+
+FITTED = """\
+tau  coefficient       mean        sd  0.95 lower      upper  sampling   privacy
+0.1  Intercept          4.8    0.0821       4.641      4.957    0.0556    0.0577
+     exper        -0.001831   0.00101   -0.003797  0.0001652  0.000672  0.000707
+
+note: Records whose covariates are far out are weighted down: where the linear
+model is wrong, this moves its target. Here at most 9.9% of the records are
+weighted down.
+"""
+HIDDEN = """\
+tau  coefficient       mean        sd  0.95 lower      upper  sampling   privacy
+0.1  Intercept *      5.897        12         -12         24         –         –
+     exper *      -1.48e-05     0.182        -0.2        0.2         –         –
+* not identified at this ε: the interval is as wide as the parameter box
+
+note: not identified at this ε: Intercept at tau = 0.1; exper at tau = 0.1. The
+noise hides them, and their intervals are as wide as the parameter box. More
+records, a larger ε, narrower declared ranges or a smaller model would help.
+
+note: the smallest curvature is only 2.9 times its noise: the width of the
+intervals is uncertain.
+
+note: adjacent quantiles cross at the centre in up to 49% of the draws.
+
+note: Records whose covariates are far out are weighted down: where the linear
+model is wrong, this moves its target. Here 10.1% of the records are weighted
+down (± 1.3%).
+"""
+
+
+def test_following_a_page_takes_marks_and_notes_of_the_noise_as_they_come():
+    follow = load(DOCS / "tools" / "follow.py")
+    assert ADVICE in " ".join(HIDDEN.split())
+    assert follow.differences(FITTED, HIDDEN, varies=True) == []
+    assert follow.differences(HIDDEN, FITTED, varies=True) == []
+    assert follow.differences(FITTED, FITTED, varies=False) == []
+    assert follow.differences(FITTED, HIDDEN, varies=False)
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("exper  ", "educ   "), ("  sampling", ""), ("   privacy", ""), ("    0.0577", ""), ("0.95 lower", "0.95 upper"),
+    ("at most", "at least"), ("weighted down.\n", "weighted down.\nnote: the box binds.\n"),
+    ("note: Records", "warning: Records"), ("weighted down:", "dropped:"),
+])  # fmt: skip
+def test_following_a_page_notices_what_is_no_work_of_the_noise(old, new):
+    follow = load(DOCS / "tools" / "follow.py")
+    assert old in FITTED
+    changed = FITTED.replace(old, new)
+    for other in (FITTED, HIDDEN):
+        assert follow.differences(changed, other, varies=True)
+        assert follow.differences(other, changed, varies=True)
+
+
+def test_following_a_page_runs_it_and_fails_where_it_differs(tmp_path, capsys):
+    follow = load(DOCS / "tools" / "follow.py")
+    block = '<div class="language-console{} highlight"><pre><code>$ echo {}\n{}\n</code></pre></div>'
+    page = tmp_path / "page.html"
+    for marked, prints, code in (("", "one 1", 0), ("", "one 2", 1), (" varies", "one 2", 0), (" varies", "two 1", 1)):
+        page.write_text(block.format(marked, "one 1", prints), encoding="utf-8")
+        assert follow.main(str(page)) == code
+        assert f"1 blocks followed, {code} differ" in capsys.readouterr().out
 
 
 def test_screenshots_are_small_images():
