@@ -160,6 +160,9 @@ records, a larger ε, narrower declared ranges or a smaller model would help.
 note: the smallest curvature is only 2.9 times its noise: the width of the
 intervals is uncertain.
 
+note: 6% of the draws of educ at 0.9 lie at the edge of the parameter box: the
+box binds, or the fit did not settle.
+
 note: adjacent quantiles cross at the centre in up to 49% of the draws.
 
 note: Records whose covariates are far out are weighted down: where the linear

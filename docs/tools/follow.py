@@ -25,6 +25,7 @@ CHANCE = {
     r"(?<= )–(?= |$)": "#",
     r"(?:^| )\* not identified at this ε: the interval is as wide as the parameter box": "",
     r"(?:^| )(?:note|warning): not identified at this ε: .*? The noise hides them, .*? would help\.": "",
+    r"(?:^| )note: #% of the draws of [^:]* lie at the edge of the parameter box: the box binds, .*? settle\.": "",
     r"(?:^| )note: adjacent quantiles cross at the centre in up to #% of the draws\.": "",
     r"(?:^| )note: the smallest curvature is only # times its noise: the width of the intervals is uncertain\.": "",
     r"Here #% of the records are weighted down \(± #%\)\.": "Here at most #% of the records are weighted down.",
