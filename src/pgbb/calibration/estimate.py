@@ -22,11 +22,13 @@ __all__ = [
     "toward",
     "unidentified",
     "unsettled",
+    "widened",
 ]
 
 NEGLIGIBLE = 0.02  # privacy variance beside sampling variance
 SHOWN = 3.0  # standard deviations of its noise that an answer must show of a curvature that is not its own alone
-RARE = 1e-3  # how often a local model that holds may be taken for one that does not
+SELDOM = 1e-3  # how often a local model that holds may widen its posterior for nothing
+RARE = 1e-6  # how often it may be taken for one that does not hold
 FLOOR = 0.25
 """Curvature is never taken below this share of its target's smallest eigenvalue."""
 
@@ -137,29 +139,42 @@ def combine(first: Floats, second: Floats, sd_first: float, sd_second: float, sa
 
 def unsettled(
     first: Floats, second: Floats, metric: Floats, sampling: Floats, sd_first: float, sd_second: float
-) -> bool:
+) -> float:
     """Whether the last Newton step was still so long that the next could leave the posterior.
 
     In the metric H, steps of length L₁ and L₂, less what noise explains, leave
     an error of about L₂²/L₁ where Newton's method converges; it must stay below
     the posterior's own spread.
+
+    Returns:
+      How many times wider the posterior must be to hold that error, at least 1; infinity where the step is
+      longer than noise makes it (Laurent and Massart's bound for weighted χ², RARE).
     """
-    inverse = np.linalg.inv(metric)
-    spread = float(np.trace(inverse))
+    weights = 1 / np.linalg.eigvalsh(metric)
+    spread, x = float(np.sum(weights)), -np.log(RARE)
+    noise = sd_first**2 + sd_second**2
     long = max(float(first @ metric @ first), sd_first**2 * spread, 1e-300)
-    short = max(float(second @ metric @ second) - 3 * (sd_first**2 + sd_second**2) * spread, 0.0)
-    return min(short, short**2 / long) > sd_second**2 * spread + float(np.sum(sampling * inverse))
+    late = float(second @ metric @ second)
+    short = max(late - 3 * noise * spread, 0.0)
+    error, own = min(short, short**2 / long), sd_second**2 * spread + float(np.sum(sampling * np.linalg.inv(metric)))
+    if error <= own:
+        return 1.0
+    most = noise * (spread + 2 * np.sqrt(x * np.sum(weights**2)) + 2 * x * np.max(weights))
+    return np.inf if late > most else float(np.sqrt(error / own))
 
 
 def contradict(
     change: Floats, step: Floats, last: Floats, bend: Curvature, sampling: Floats, sd_first: float, sd_second: float
-) -> bool:
+) -> float:
     """Whether the gradient did not change over a step as the curvature says, and it matters.
 
     Where the local model holds, e = g₂ − g₁ − Hq is made of the noise of two
     answers and of H alone, all known: eᵀV⁻¹e is χ² with d degrees of freedom, and must be in
-    its upper thousandth to count. With little noise any bend of the loss shows, so it must also matter: e,
+    its upper tail to count. With little noise any bend of the loss shows, so it must also matter: e,
     carried over to the `last` step in proportion to the lengths in the metric H, exceeds the posterior's own spread.
+
+    Returns:
+      How many times wider the posterior must be to hold e, at least 1; infinity where noise does not explain it.
     """
     e, d = change - bend.value @ step, len(step)
     i, j = np.triu_indices(d)
@@ -167,10 +182,19 @@ def contradict(
     entry[i, j] = entry[j, i] = np.where(i == j, 1.0, 0.5) * bend.sd**2
     covariance = entry * np.outer(step, step)
     covariance[np.diag_indices(d)] = entry @ step**2 + sd_first**2 + sd_second**2
-    if e @ np.linalg.pinv(covariance) @ e <= chdtri(d, RARE):
-        return False
+    surprise = e @ np.linalg.pinv(covariance) @ e
     ratio = float(last @ bend.value @ last) / max(float(step @ bend.value @ step), 1e-300)
-    return bool(min(ratio, 1.0) * (e @ np.linalg.pinv(sampling + sd_second**2 * np.eye(d)) @ e) > d)
+    matters = min(ratio, 1.0) * float(e @ np.linalg.pinv(sampling + sd_second**2 * np.eye(d)) @ e) / d
+    if surprise <= chdtri(d, SELDOM) or matters <= 1:
+        return 1.0
+    return np.inf if surprise > chdtri(d, RARE) else float(np.sqrt(matters))
+
+
+def widened(sd: float, sampling: Floats, doubt: float) -> float:
+    """Noise that makes a posterior `doubt` times as wide, all in all; as it was where doubt is beyond measure."""
+    if not 1 < doubt < np.inf:
+        return sd
+    return float(np.sqrt(doubt**2 * sd**2 + (doubt**2 - 1) * np.trace(sampling) / len(sampling)))
 
 
 def bordered(raw: Floats, shape: Floats, noise: float, least: float, mean: Floats | None = None) -> Floats:

@@ -13,7 +13,17 @@ from numpy.typing import NDArray
 
 from pgbb.calibration import statistics as ask_for
 from pgbb.calibration.algebra import floored, pack, shrink, strategy, unpack
-from pgbb.calibration.estimate import FLOOR, Curvature, Estimate, combine, contradict, curvature_of, toward, unsettled
+from pgbb.calibration.estimate import (
+    FLOOR,
+    Curvature,
+    Estimate,
+    combine,
+    contradict,
+    curvature_of,
+    toward,
+    unsettled,
+    widened,
+)
 from pgbb.calibration.location import PEAK, find, limited
 from pgbb.models import Problem
 
@@ -94,23 +104,25 @@ def fit_quantile(sums: Any, problem: Problem, levels: Floats, n: int, bound: flo
     sampling, left = toward(unpack(answer, p), near.moment, sd)
     early, late, walked = ((b - a) @ inverse.T for a, b in ((theta, first), (point, second), (theta, point)))
 
-    def doubtful(j: int) -> bool:
-        spread, loud, c = levels[j] * (1 - levels[j]) * sampling / n, np.sqrt(loudness[j]), curvatures[j]
-        return unsettled(early[j], late[j], c.value, spread, sd_first * loud, sd_second * loud) or contradict(
-            g[j] - before[j], walked[j], late[j], c, spread, sd_first * loud, sd_second * loud
-        )
-
-    doubt = [doubtful(j) for j in range(m)]
+    doubts, privacy = [], []
+    for j, c in enumerate(curvatures):
+        own, loud = levels[j] * (1 - levels[j]) * sampling / n, np.sqrt(loudness[j])
+        noises = sd_first * loud, sd_second * loud
+        doubts.append(max(
+            unsettled(early[j], late[j], c.value, own, *noises),
+            contradict(g[j] - before[j], walked[j], late[j], c, own, *noises),
+        ))  # fmt: skip
+        privacy.append(widened(noise * loud, own, doubts[j]) / loud * b[j])
     return Estimate(
         center=point,
         gradient=effective,
         frame=frame,
         curvature=np.stack([c.value for c in curvatures]),
         curvature_sd=np.stack([c.sd for c in curvatures]),
-        privacy=noise * b,
+        privacy=np.stack(privacy),
         sampling=sampling / n,
         sampling_sd=left / n,
-        free=np.stack([np.eye(p) if d else c.free for c, d in zip(curvatures, doubt, strict=True)]),
+        free=np.stack([np.eye(p) if d == np.inf else c.free for c, d in zip(curvatures, doubts, strict=True)]),
         knots=levels,
         cut=near.cut,
     )

@@ -20,6 +20,7 @@ from pgbb.calibration.estimate import (
     raised,
     toward,
     unsettled,
+    widened,
 )
 from pgbb.calibration.location import design_frame, find, limited
 from pgbb.calibration.relief import Relief, crooked, relief_of
@@ -138,22 +139,24 @@ def _finish(
     best, sd = combine(first, second, sd_first, sd_second, float(np.trace(sampling)) / len(sampling) / n)
     inverse = np.linalg.inv(frame)
     early, late, walked = (inverse @ (b - a) for a, b in ((theta, first), (point, second), (theta, point)))
-    doubt = unsettled(early, late, bend.value, sampling / n, sd_first, sd_second) or contradict(
-        g - before, walked, late, met, sampling / n, sd_first, sd_second
+    doubt = max(
+        unsettled(early, late, bend.value, sampling / n, sd_first, sd_second),
+        contradict(g - before, walked, late, met, sampling / n, sd_first, sd_second),
     )
     if relief is not None:
         bend = bend.plus(relief.at(best) - relief.at(point))
-        doubt = doubt or crooked(relief, best, frame, bend, sampling / n, sd)
+        if crooked(relief, best, frame, bend, sampling / n, sd):
+            doubt = np.inf
     return Estimate(
         center=point[None],
         gradient=(bend.value @ (inverse @ (point - best)))[None],
         frame=frame,
         curvature=bend.value[None],
         curvature_sd=bend.sd[None],
-        privacy=np.array([[sd]]),
+        privacy=np.array([[widened(sd, sampling / n, doubt)]]),
         sampling=sampling / n,
         sampling_sd=left / n,
-        free=(np.eye(len(theta)) if doubt else bend.free)[None],
+        free=(np.eye(len(theta)) if doubt == np.inf else bend.free)[None],
         cut=cut,
     )
 
