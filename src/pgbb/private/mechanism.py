@@ -22,6 +22,7 @@ from pgbb.accountant import Mechanism
 from pgbb.blocks import block_sizes, draw_weights
 from pgbb.errors import PgbbError
 from pgbb.models import Problem
+from pgbb.private import lots
 from pgbb.private.noise import rounded_normals
 from pgbb.private.sampling import MULTIPLE, Randomness, buffer_size, draw_batches
 
@@ -196,6 +197,7 @@ def _loop(
     state: Any, data: Data, grid: Any, inputs: dict[str, Any], problem: Problem, mechanism: Mechanism, step: Step
 ) -> Any:
     k, n = mechanism.draws_per_step, mechanism.n
+    plan = lots.lot_plan(n, mechanism.sampling_rate)
     position = jnp.arange(data.rows.shape[0], dtype=jnp.int32)
     first = jnp.asarray(np.cumsum(block_sizes(n, mechanism.blocks)), jnp.int32)  # where the next block begins
     block = jnp.minimum(jnp.searchsorted(first, position, side="right"), mechanism.blocks - 1)
@@ -205,14 +207,14 @@ def _loop(
         return _noisy_sum(problem, packed, batch["inverse"], noise, point, index) * grid
 
     def drawn_by_lot(batch: Any, noise: Any, point: Any, index: Any) -> Any:
-        joins = position < n
-        if mechanism.sampling_rate < 1:
-            key = jax.random.wrap_key_data(batch["key"], impl="threefry2x32")
-            joins &= jax.random.bits(key, position.shape, jnp.uint32) < jnp.uint32(
-                math.floor(mechanism.sampling_rate * 2**32)
-            )
-        inverse = jnp.where(joins, batch["inverse"][block], jnp.inf)
-        return _noisy_sum(problem, data.rows, inverse, noise, point, index) * grid
+        if mechanism.sampling_rate > lots.SPARSE or jax.default_backend() != "gpu":
+            joins = lots.mask(plan, batch["key"])[: data.rows.shape[0]]
+            inverse = jnp.where(joins, batch["inverse"][block], jnp.inf)
+            return _noisy_sum(problem, data.rows, inverse, noise, point, index) * grid
+        rows, taken = lots.members(plan, batch["key"])
+        packed = data.rows.at[rows].get(mode="promise_in_bounds")
+        inverse = jnp.where(taken, batch["inverse"][block[rows]], jnp.inf)
+        return _noisy_sum(problem, packed, inverse, noise, point, index) * grid
 
     def body(state: Any, drawn: dict[str, Any]) -> Any:
         draw = {name: drawn[name] for name in ("u", "index", "t")}
@@ -258,9 +260,8 @@ class Session:
     with the u of the run that reached it, and batches and noise of its own.
 
     On a CPU, the members of a batch are drawn on the host and their rows gathered.
-    On other devices, where a pass over all records costs less than a list of
-    positions, each draws its own lot (`by_lot`): word i of a keystream that is
-    keyed afresh for every answer decides whether record i joins.
+    On other devices each record draws its own lot (`by_lot`, see `lots`): a word of a keystream that is
+    keyed afresh for every answer decides whether it joins.
     """
 
     def __init__(
