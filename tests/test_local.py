@@ -283,11 +283,13 @@ def test_many_levels_are_named_by_their_range():
         Posterior(model("interval"), SCHEMA, hidden("interval")).summary(np.linspace(0.28, 0.1, 7).tolist())
 
 
-def test_a_little_weight_on_an_unidentified_direction_is_tolerated():
-    for weight, expected in ((0.009, True), (0.011, False)):
+def test_a_coefficient_is_identified_where_hidden_directions_spread_it_less_than_all_else():
+    for weight, expected in ((1e-7, True), (1e-4, False), (0.011, False)):
         v = np.array([0.0, np.sqrt(weight), np.sqrt(1 - weight)])
-        one = local(None, free=np.outer(v, v)[np.newaxis])
-        assert one.local.columns(None, np.eye(D))["identified"][0].tolist() == [True, expected, False]
+        one = local(None, free=np.outer(v, v)[np.newaxis]).local
+        assert one.columns(None, np.eye(D))["identified"][0].tolist() == [True, expected, False]
+        usual, hazy = (x.draw(4000, None, 1)[0, :, 1].std() for x in (local(None).local, one))
+        assert (hazy < 1.5 * usual) == expected  # as the draws say
 
 
 def test_diagnostics_tell_the_share_of_privacy_what_is_hidden_and_a_faint_curvature():

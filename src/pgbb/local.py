@@ -199,7 +199,7 @@ class Local:
         """What a table says beside the draws, each (levels, d), in the units to which `transform` leads.
 
         A coefficient counts as not identified when unidentified directions have
-        more than 1 % of the weight on any internal coefficient that it is made of.
+        more than 1 % of the weight on any internal coefficient that it is made of, or spread it more than all else.
         """
         sampling, privacy = (np.einsum("ab,lbc,ac->la", transform, c, transform) for c in self.parts(levels))
         total = sampling + privacy
@@ -207,11 +207,13 @@ class Local:
         loose = np.einsum("ab,jbc,ac->ja", frame, self.tensors["free"], frame) / np.sum(frame**2, axis=1)
         weight = self._mix(levels) @ loose
         touched = (weight > FREE).astype(float) @ (transform != 0).T
+        line = transform @ frame
+        spread = self._mix(levels) @ np.einsum("ab,jbc,ac->ja", line, self.tensors["free"], line) * self.vague**2
         return {
             "sampling_sd": np.sqrt(np.maximum(sampling, 0.0)),  # semidefinite up to rounding
             "privacy_sd": np.sqrt(privacy),
             "privacy_share": privacy / np.where(total > 0, total, 1.0),
-            "identified": touched == 0,
+            "identified": (touched == 0) & (spread <= total),
         }
 
     def signal(self) -> Floats:

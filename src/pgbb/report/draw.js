@@ -436,6 +436,13 @@ class LocalMap {
           if (transform[a * d + b] !== 0 && loose > VAGUE_SHARE) touched = true;
         }
         const total = sampling + privacy;
+        let spread = 0;
+        for (const [j, w] of row) {
+          if (this.knots[j].free < 0) continue;
+          const hidden = times(line, t.free, this.knots[j].free, d, new Float64Array(d));
+          spread += w * this.vague ** 2 * line.reduce((s, x, b) => s + x * hidden[b], 0);
+        }
+        if (spread > total) touched = true;
         return {
           sampling_sd: Math.sqrt(sampling),
           privacy_sd: Math.sqrt(privacy),
