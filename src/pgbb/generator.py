@@ -38,17 +38,17 @@ def input_map(
     return shift.astype(np.float32), scale.astype(np.float32)
 
 
-def initialise(inputs: int, outputs: int, width: int, depth: int, rng: np.random.Generator) -> dict[str, jax.Array]:
+def initialise(inputs: int, outputs: int, width: int, depth: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """He-initialised weights; a small last layer, so that training starts at the centre of the box."""
-    params: dict[str, jax.Array] = {}
+    params: dict[str, np.ndarray] = {}
     size = inputs
     for i in range(depth):
-        params[f"kernel{i}"] = jnp.asarray(rng.standard_normal((size, width)) * np.sqrt(2 / size), jnp.float32)
-        params[f"bias{i}"] = jnp.zeros(width, jnp.float32)
+        params[f"kernel{i}"] = rng.standard_normal((size, width)) * np.sqrt(2 / size)
+        params[f"bias{i}"] = np.zeros(width)
         size = width + inputs
-    params[f"kernel{depth}"] = jnp.asarray(rng.standard_normal((size, outputs)) * 0.01 / np.sqrt(size), jnp.float32)
-    params[f"bias{depth}"] = jnp.zeros(outputs, jnp.float32)
-    return params
+    params[f"kernel{depth}"] = rng.standard_normal((size, outputs)) * 0.01 / np.sqrt(size)
+    params[f"bias{depth}"] = np.zeros(outputs)
+    return {name: value.astype(np.float32) for name, value in params.items()}
 
 
 def forward(params: dict[str, Any], inputs: Any, center: Any, radius: Any) -> Any:

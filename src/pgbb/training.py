@@ -94,10 +94,14 @@ def _make_step(
     return Step(query, update), optimiser
 
 
-def _start(session: Session, settings: Settings, optimiser: Any) -> Any:
+def _initial(session: Session, settings: Settings) -> dict[str, np.ndarray]:
     size = session.mechanism.blocks + session.pseudo_blocks + (session.problem.index is not None)
-    rng = session.randomness.public
-    params = generator.initialise(size, session.problem.dim, settings.width, settings.depth, rng)
+    return generator.initialise(size, session.problem.dim, settings.width, settings.depth, session.randomness.public)
+
+
+def _state(params: Any, optimiser: Any) -> Any:
+    """Parameters, the optimiser's memory, and the average."""
+    params = jax.tree.map(jnp.asarray, params)
     return params, optimiser.init(params), jax.tree.map(jnp.copy, params)
 
 
@@ -122,7 +126,7 @@ def train(
     step, optimiser = _make_step(problem, mechanism, settings, session.pseudo_blocks, keep_transcript, public_part)
     kept: list[dict[str, np.ndarray]] = []
     names = ("u", "index", "query", "answer") if keep_transcript else ()
-    state = _start(session, settings, optimiser)
+    state = _state(_initial(session, settings), optimiser)
     if session.resumed is not None:
         session.randomness.public.bit_generator.state = dict(session.resumed.public)  # the start has drawn from it
     if checkpoint is not None and checkpoint.saved is None:
@@ -157,8 +161,8 @@ def train_many(
     """Train several sessions of one problem and mechanism side by side: for replicates, on a GPU."""
     first = sessions[0]
     step, optimiser = _make_step(first.problem, first.mechanism, settings, first.pseudo_blocks, False, public_part)
-    starts = [_start(s, settings, optimiser) for s in sessions]
-    state = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
+    params = jax.tree.map(lambda *leaves: np.stack(leaves), *[_initial(s, settings) for s in sessions])
+    state = jax.vmap(lambda p: _state(p, optimiser))(params)
     for _, latest, _ in run_many(sessions, state, step):
         state = latest
     params, _, average = jax.device_get(state)

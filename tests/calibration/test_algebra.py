@@ -4,7 +4,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgbb.calibration.algebra import clear_of, floored, monotone, pack, prefixes, shrink, strategy, unpack
-from pgbb.calibration.estimate import Curvature, combine, contradict, curvature_of, raised, unidentified
+from pgbb.calibration.estimate import (
+    Curvature,
+    combine,
+    contradict,
+    curvature_of,
+    raised,
+    unidentified,
+    unsettled,
+    widened,
+)
 
 FIVE = (0.1, 0.3, 0.5, 0.7, 0.9)
 
@@ -163,15 +172,20 @@ def gradients(rng, true, bend, far, sd):
     return g - before, step, -bend.step(g)
 
 
-def test_gradients_contradict_a_local_model_that_holds_once_in_a_thousand_times_at_most():
+def test_a_local_model_that_holds_is_widened_seldom_and_not_given_up():
     rng, d, sd = np.random.default_rng(5), 5, 0.1
-    marks = []
+    doubts, steps = [], []
     for _ in range(4000):
         true = positive(rng, d, 1.0)
         left = np.full(d * (d + 1) // 2, 0.05)
         bend = Curvature(true + noise(rng, d, 0.05), left, np.zeros((d, d)))
-        marks.append(contradict(*gradients(rng, true, bend, 1.0, sd), bend, 1e-4 * np.eye(d), sd, sd))
-    assert np.mean(marks) <= 0.002
+        doubts.append(contradict(*gradients(rng, true, bend, 1.0, sd), bend, 1e-4 * np.eye(d), sd, sd))
+        late, first = (np.linalg.solve(true, s * rng.standard_normal(d)) for s in (np.sqrt(2) * sd, 1.0))
+        steps.append(unsettled(first, late, true, 1e-4 * np.eye(d), sd, sd))
+    for found in (doubts, steps):
+        assert np.isfinite(found).all() and min(found) == 1.0
+    assert np.mean(np.array(doubts) > 1) <= 0.002 and np.mean(np.array(steps) > 1) <= 0.02
+    assert max(doubts) < 10 and max(steps) < 3
 
 
 def test_gradients_contradict_a_curvature_that_is_not_there_unless_the_sample_would_not_tell():
@@ -179,10 +193,26 @@ def test_gradients_contradict_a_curvature_that_is_not_there_unless_the_sample_wo
     weak = np.diag([0.1, 1.0, 1.0, 1.0, 1.0])
     bend = Curvature(np.eye(d), np.full(d * (d + 1) // 2, 0.02), np.zeros((d, d)))
     moves = [gradients(rng, weak, bend, 30.0, sd) for _ in range(200)]
-    assert np.mean([contradict(*move, bend, 1e-4 * np.eye(d), sd, sd) for move in moves]) > 0.5
-    assert not any(contradict(*move, bend, 1e4 * np.eye(d), sd, sd) for move in moves)
-    assert not any(contradict(*move, Curvature(np.eye(d), bend.sd + 5.0, bend.free), 1e-4 * np.eye(d), sd, sd)
-                   for move in moves)  # fmt: skip
+    assert np.mean(np.isinf([contradict(*move, bend, 1e-4 * np.eye(d), sd, sd) for move in moves])) > 0.5
+    assert all(contradict(*move, bend, 1e4 * np.eye(d), sd, sd) == 1 for move in moves)
+    vague = Curvature(np.eye(d), bend.sd + 5.0, bend.free)
+    assert all(contradict(*move, vague, 1e-4 * np.eye(d), sd, sd) == 1 for move in moves)
+
+
+def test_a_step_that_noise_does_not_explain_is_given_up_and_one_that_it_may_is_made_wider():
+    metric, sd, sampling = np.diag([1.0, 2.0]), 0.1, 1e-4 * np.eye(2)
+    first = np.array([1.0, 0.0])
+    assert unsettled(first, np.array([0.9, 0.0]), metric, sampling, sd, sd) == np.inf
+    assert 1 < unsettled(0.1 * first, np.array([0.4, 0.0]), metric, sampling, sd, sd) < 10
+    assert unsettled(first, np.array([0.1, 0.0]), metric, sampling, sd, sd) == 1
+    assert unsettled(first, np.array([0.9, 0.0]), metric, 1e4 * np.eye(2), sd, sd) == 1
+
+
+def test_doubt_widens_the_whole_posterior_by_its_factor():
+    sampling = np.diag([1.0, 3.0])
+    wider = widened(0.5, sampling, 3.0)
+    assert wider**2 + 2.0 == pytest.approx(9 * (0.5**2 + 2.0))  # 2 is the mean sampling variance
+    assert widened(0.5, sampling, 1.0) == widened(0.5, sampling, np.inf) == 0.5
 
 
 # All levels at once --------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from pgbb.blocks import block_sizes, draw_weights
 from pgbb.errors import PgbbError
 from pgbb.hosts import Together
 from pgbb.models import Problem
+from pgbb.private import lots
 from pgbb.private.noise import rounded_normals
 from pgbb.private.sampling import MULTIPLE, Randomness, buffer_size, draw_batches
 from pgbb.private.shards import Share
@@ -246,6 +247,7 @@ def _loop(
     together: Together | None = None,
 ) -> Any:
     k, n = mechanism.draws_per_step, mechanism.n
+    plan = lots.lot_plan(n, mechanism.sampling_rate)
     position = jnp.arange(data.rows.shape[0], dtype=jnp.int32) if data.position is None else data.position
     first = jnp.asarray(np.cumsum(block_sizes(n, mechanism.blocks)), jnp.int32)  # where the next block begins
     block = jnp.minimum(jnp.searchsorted(first, position, side="right"), mechanism.blocks - 1)
@@ -255,14 +257,18 @@ def _loop(
         return _noisy_halves(problem, packed, batch["inverse"], noise, point, index)
 
     def drawn_by_lot(batch: Any, noise: Any, point: Any, index: Any) -> Any:
-        joins = position < n
-        if mechanism.sampling_rate < 1:
-            key = jax.random.wrap_key_data(batch["key"], impl="threefry2x32")
-            words = jax.random.bits(key, (-(-n // MULTIPLE) * MULTIPLE,), jnp.uint32)  # one for every position
-            words = words if data.position is None else words[jnp.minimum(position, n - 1)]
-            joins &= words < jnp.uint32(math.floor(mechanism.sampling_rate * 2**32))
-        inverse = jnp.where(joins, batch["inverse"][block], jnp.inf)
-        return _noisy_halves(problem, data.rows, inverse, noise, point, index)
+        if data.position is not None:  # every process draws the lots of all, and keeps those of its rows
+            joins = lots.mask(plan, batch["key"])[jnp.minimum(position, n - 1)] & (position < n)
+            inverse = jnp.where(joins, batch["inverse"][block], jnp.inf)
+            return _noisy_halves(problem, data.rows, inverse, noise, point, index)
+        if mechanism.sampling_rate > lots.SPARSE or jax.default_backend() != "gpu":
+            joins = lots.mask(plan, batch["key"])[: data.rows.shape[0]]
+            inverse = jnp.where(joins, batch["inverse"][block], jnp.inf)
+            return _noisy_halves(problem, data.rows, inverse, noise, point, index)
+        rows, taken = lots.members(plan, batch["key"])
+        packed = data.rows.at[rows].get(mode="promise_in_bounds")
+        inverse = jnp.where(taken, batch["inverse"][block[rows]], jnp.inf)
+        return _noisy_halves(problem, packed, inverse, noise, point, index)
 
     def body(state: Any, drawn: dict[str, Any]) -> Any:
         draw = {name: drawn[name] for name in ("u", "index", "t")}
@@ -316,9 +322,8 @@ class Session:
     sums are added as whole numbers, and process 0 alone adds noise, once.
 
     On a CPU, the members of a batch are drawn on the host and their rows gathered.
-    On other devices, where a pass over all records costs less than a list of
-    positions, each draws its own lot (`by_lot`): word i of a keystream that is
-    keyed afresh for every answer decides whether record i joins.
+    On other devices each record draws its own lot (`by_lot`, see `lots`): a word of a keystream that is
+    keyed afresh for every answer decides whether it joins.
     """
 
     def __init__(
