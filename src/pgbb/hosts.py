@@ -290,9 +290,10 @@ class Together:
             return
         host, port = self.hosts.address
         bind = host if host in _LOOPBACK else ""
+        both = not bind and socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both or bind == "::1" else socket.AF_INET
         try:
-            family = socket.AF_INET6 if bind == "::1" else socket.AF_INET
-            server = socket.create_server((bind, port), family=family, backlog=self.processes)
+            server = socket.create_server((bind, port), family=family, backlog=self.processes, dualstack_ipv6=both)
         except OSError as error:
             raise PgbbError(
                 f"process 0 cannot listen at port {port}: {error.strerror}. Take another port in the coordinator."
