@@ -104,7 +104,11 @@ def fit(
         request = replace(request, together=together)
         if together.leads:
             release = _run(request, chosen.name, chosen.load(), constants, ledger, dataset, keep, checkpoint)
-            together.first(_sent(release))
+            try:
+                together.first(_sent(release))
+            except PgbbError as error:
+                text = f"the release is complete, but not all processes have received it: {error.args[0]}"
+                warnings.warn(text, PgbbWarning, stacklevel=2)
             return release
         chosen.load().run(replace(request, progress=None), constants)
         return _received(together.first(b""))

@@ -64,6 +64,13 @@ def data(tmp_path_factory):
     }
 
 
+@pytest.fixture
+def ledger(tmp_path):
+    made = Ledger(tmp_path / "ledger.db")
+    made.set("d", n=N, epsilon=3.0, delta=1e-6)
+    return made
+
+
 def port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -247,6 +254,24 @@ def test_a_lost_process_ends_the_fit_and_a_restart_goes_on(data, tmp_path):
     assert entry.state == "settled" and entry.resumes == 2 and ledger.dataset("d").share == share
 
 
+def test_a_process_that_is_lost_after_the_release_was_made_is_a_warning(data, ledger, monkeypatch):
+    from pgbb import fitting
+
+    def lost(release):
+        raise HostLost("process 1 of 2 is gone.")
+
+    monkeypatch.setattr(fitting, "_sent", lost)
+    with pytest.warns(pgbb.PgbbWarning, match="the release is complete, but not all processes have received it"):
+        at = f"127.0.0.1:{port()}"
+        arguments = {"schema": SCHEMA, "epsilon": 1.0, "delta": 1e-7}
+        zero, one = in_threads(
+            lambda: pgbb.fit(MODEL, data["folder"], **arguments, hosts=f"{at},2,0", ledger=ledger, dataset="d"),
+            lambda: pgbb.fit(MODEL, data["folder"], **arguments, hosts=f"{at},2,1"),
+        )
+    assert isinstance(zero, pgbb.Release) and isinstance(one, HostLost)
+    assert [e.state for e in ledger.dataset("d").entries] == ["settled"]
+
+
 def talk(*blocks, **changes):
     """Processes in threads, joined at a port of their own; each runs its block."""
     at = f"127.0.0.1:{port()}"
@@ -304,13 +329,6 @@ def test_errors_inside_a_compiled_loop_are_raised_after_it():
 
 
 # Refused before anything is spent ------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def ledger(tmp_path):
-    made = Ledger(tmp_path / "ledger.db")
-    made.set("d", n=N, epsilon=3.0, delta=1e-6)
-    return made
 
 
 def pair(zero, one, ledger=None):
@@ -399,6 +417,10 @@ def test_a_data_set_is_a_parquet_file_or_a_folder_of_equal_ones(data, tmp_path):
         with pytest.raises(pgbb.PgbbError, match=words) as error:
             survey(source)
         assert "12345" not in str(error.value)
+    lacking = tmp_path / "lacking.parquet"
+    made.drop(columns="g").to_parquet(lacking, index=False)
+    with pytest.raises(pgbb.InvalidValue, match="the data has no column 'g'"):
+        records_of(survey(lacking), MODEL.prepare(SCHEMA), SCHEMA, None, Share.of(N, None))
     mixed = written(tmp_path / "mixed", made)
     made[:10].rename(columns={"a": "b"}).to_parquet(mixed / "part-2.parquet", index=False)
     with pytest.raises(pgbb.InvalidValue, match=r"'part-2.parquet' has other columns than 'part-0.parquet': 'a', 'b'"):

@@ -203,8 +203,9 @@ def records_of(
     from pgbb.private.records import Records, packed
 
     present = {name for name, _ in listing.columns}
+    names = [name for name in _needed(problem, weights) if name in present]  # the first frame shows what is missing
     count, done, rows, valid = share.last - share.first, 0, None, np.empty(0, np.bool_)
-    for frame in _pieces(listing, [name for name in schema if name in present], share):
+    for frame in _pieces(listing, names, share):
         part = records_for(frame, problem, schema, weights)
         if rows is None:
             _refuse_too_many(count, 4 * part.rows.shape[1] * copies)
@@ -214,6 +215,15 @@ def records_of(
     if rows is None or done != count:
         raise PgbbError(f"{done:,} of the {count:,} records of this process were found. Leave the files alone.")
     return Records.from_rows(rows, valid)
+
+
+def _needed(problem: Problem, weights: str | None) -> list[str]:
+    """The columns that a model reads; others stay unread."""
+    if problem.design is not None:
+        found = [*problem.design.columns, problem.design.response]
+    else:
+        found = [*(problem.columns or (problem.response or "",))]
+    return list(dict.fromkeys([*found, *([] if weights is None else [weights])]))
 
 
 def _refuse_too_many(count: int, size: int) -> None:
