@@ -86,14 +86,19 @@ def plain_sum(problem: Any, packed: Any, given: Any, noise: Any, theta: Any, ind
     return noise + (total if extra is None else jnp.append(total, factor @ jnp.where(finite, extra, 0.0)))
 
 
-@partial(jax.jit, static_argnames=("problem", "mechanism", "step"), donate_argnums=(0,))
-def plain_run(state: Any, data: Any, grid: Any, inputs: Any, problem: Any, mechanism: Any, step: Any) -> Any:
+@partial(jax.jit, static_argnames=("problem", "mechanism", "step", "together"), donate_argnums=(0,))
+def plain_run(
+    state: Any, data: Any, grid: Any, inputs: Any, problem: Any, mechanism: Any, step: Any, together: Any
+) -> Any:
     return private._loop(state, data, grid, inputs, problem, mechanism, step)
 
 
-@partial(jax.jit, static_argnames=("statistic", "width", "power"))
-def plain_partial_sums(statistic: Any, width: int, power: int, rows: Any, parameters: Any) -> Any:
+@partial(jax.jit, static_argnames=("statistic", "power", "size", "mesh"))
+def plain_partial_sums(
+    statistic: Any, power: int, size: int, mesh: Any, counts: Any, rows: Any, parameters: Any
+) -> Any:
     """Sums in single precision, block by block."""
+    width = rows.shape[-1] - 3
 
     def chunk(packed: Any) -> Any:
         values = statistic(packed[:, :width], packed[:, width], *parameters)
@@ -104,7 +109,7 @@ def plain_partial_sums(statistic: Any, width: int, power: int, rows: Any, parame
         rows = jnp.where(jnp.isfinite(norm)[:, None], values, 0.0) * weight[:, None]
         return jnp.sum(rows.reshape(-1, sums._BLOCK, rows.shape[1]) * 2.0**sums._BITS, axis=1)
 
-    return jax.lax.map(chunk, rows)
+    return jax.lax.map(chunk, rows.reshape(-1, size, rows.shape[-1]))
 
 
 @contextmanager
@@ -115,7 +120,8 @@ def unhardened() -> Iterator[None]:
     rng = np.random.default_rng(0)
     with (
         mock.patch.object(private.Session, "_draw", plain_draw),
-        mock.patch.object(private, "_noisy_sum", plain_sum),
+        mock.patch.object(private, "_noisy_halves", plain_sum),
+        mock.patch.object(private, "_joined", lambda answers: answers),
         mock.patch.object(private, "_run_one", plain_run),
         mock.patch.object(sums, "_partial_sums", plain_partial_sums),
         mock.patch.object(sums, "rounded_normals", plain_normals),

@@ -20,6 +20,7 @@ from pgbb.calibration.quantile import fit_quantile
 from pgbb.models import Problem
 from pgbb.private import sums as private_sums
 from pgbb.private.sampling import Randomness
+from pgbb.private.shards import Share
 
 TAUS = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
 
@@ -58,8 +59,8 @@ def main(n: int = 1_000_000, p: int = 14) -> None:
         asked = private_sums.Sums.__new__(private_sums.Sums)
         asked._left = {s.name: s.asks for s in stages}
         asked._noise = {s.name: sigma * scale for s, scale in zip(stages, plan.scales, strict=True)}
-        asked._random, asked._rows, asked.asked = Randomness.create(0).noise, rows, []
-        asked._progress, asked._answers, asked.n = None, 0, n
+        asked._random, asked._rows, asked.asked = Randomness.create(0).noise, private_sums.slabs_of(rows), []
+        asked._progress, asked._answers, asked.n, asked._share = None, 0, n, Share.of(n, None)
         begin = time.perf_counter()
         found = fit_quantile(asked, problem, TAUS, n, float(np.sqrt(p)), half)
         spent = time.perf_counter() - begin

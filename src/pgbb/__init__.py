@@ -13,6 +13,7 @@ from pgbb.errors import InvalidValue, NotCertifiable, PgbbError, PgbbWarning
 if TYPE_CHECKING:
     from pgbb.comparison import compare
     from pgbb.fitting import fit
+    from pgbb.hosts import Hosts
     from pgbb.ledger import Ledger
     from pgbb.models import Custom, HuberRegression, LogisticRegression, Mean, QuantileRegression
     from pgbb.release import Release, generate_key, load
@@ -23,6 +24,7 @@ __version__ = "0.1.0"
 _HOME = {
     "Custom": "models",
     "Flag": "schema",
+    "Hosts": "hosts",
     "HuberRegression": "models",
     "Ledger": "ledger",
     "Levels": "schema",
@@ -41,6 +43,7 @@ _HOME = {
 __all__ = [
     "Custom",
     "Flag",
+    "Hosts",
     "HuberRegression",
     "InvalidValue",
     "Ledger",

@@ -27,13 +27,14 @@ from safetensors import numpy as safetensors
 
 from pgbb import _validate
 from pgbb.errors import PgbbError, PgbbWarning
+from pgbb.hosts import Together
 from pgbb.ledger import Entry, Ledger
 from pgbb.release import _sync_folder
 
 if TYPE_CHECKING:
     from pgbb.private.mechanism import Position  # needs JAX
 
-__all__ = ["Checkpoint", "CheckpointError", "Saved"]
+__all__ = ["Checkpoint", "CheckpointError", "Saved", "position_from_first"]
 
 SECONDS = 30.0
 """Time between two checkpoints, at least."""
@@ -259,6 +260,20 @@ def _position(plain: Mapping[str, Any]) -> "Position":
         public=_state_from_json(plain["public"]),
         order=_hex(plain["order"], 256),
     )
+
+
+def position_from_first(together: Together, position: "Position | None") -> "Position | None":
+    """Where process 0 goes on from, in all processes; None for a run from the start."""
+    plain = None
+    if position is not None:
+        plain = {
+            "steps": position.steps,
+            "chunk": position.chunk,
+            "order": f"{position.order or 0:x}",
+            "public": _state_to_json(position.public),
+        }
+    said = json.loads(together.first(json.dumps(plain).encode()))
+    return None if said is None else _position(said)
 
 
 def _state_to_json(state: Mapping[str, Any]) -> dict[str, Any]:

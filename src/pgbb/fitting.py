@@ -3,24 +3,28 @@
 import hashlib
 import json
 import math
+import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
+import pgbb
 from pgbb.accountant.calibrate import Accountant
 from pgbb.accountant.filters import Charge
 from pgbb.certificate import describe
 from pgbb.checkpoint import Checkpoint, CheckpointError
 from pgbb.errors import InvalidValue, NotCertifiable, PgbbError, PgbbNote, PgbbWarning
+from pgbb.hosts import HostLost, Hosts, connected
 from pgbb.ledger import STOPPED, BudgetExceeded, Entry, Ledger, LedgerError
 from pgbb.methods.registry import METHODS, settings_for
 from pgbb.methods.request import Planned, Request, prepared
 from pgbb.models import Model
 from pgbb.payload import summary_of
-from pgbb.release import Release
+from pgbb.release import Release, load
 from pgbb.schema import Schema
 
 __all__ = ["fit", "fit_many"]
@@ -44,6 +48,7 @@ def fit(
     dataset: str | None = None,
     keep: Callable[[Release], Any] | None = None,
     checkpoint: str | Path | None = None,
+    hosts: Hosts | str | None = None,
     **settings: Any,
 ) -> Release:
     """Fit a private posterior under (ε, δ).
@@ -69,6 +74,10 @@ def fit(
       checkpoint: a file for what the fit has so far, every half minute; needs a ledger, and method "paper" or "sgld".
         The same call again goes on from there if the process was killed or interrupted: nothing more is spent. The
         file goes when the release is settled. See `pgbb.checkpoint`.
+      hosts: processes that share the records, each reading its part of a Parquet file or folder: a `pgbb.Hosts`,
+        "ADDRESS:PORT,PROCESSES,PROCESS", or "auto" under SLURM, Open MPI or Kubernetes. All make the same call; ledger,
+        checkpoint and keep are those of process 0. The answers are bit for bit those of one process
+        (docs/howto/hosts.md).
       settings: constants of the method, such as blocks, steps, draws_per_step, sampling_rate and gamma of "paper";
         all are fields of `pgbb.methods.<method>.Settings`, with defaults that are rules on public quantities.
         None means the default.
@@ -83,16 +92,85 @@ def fit(
     )  # fmt: skip
     chosen, constants = settings_for(method, settings)
     chosen.check(model, prepared(model, schema))
+    if hosts is None:
+        return _run(request, chosen.name, chosen.load(), constants, ledger, dataset, keep, checkpoint)
+    if not getattr(chosen.load(), "HOSTS", False):
+        those = [repr(name) for name, m in METHODS.items() if hasattr(m.load(), "HOSTS")]
+        raise InvalidValue(
+            f"method = {method!r} needs all records in one process: with hosts take {' or '.join(those)}."
+        )
+    with connected(Hosts.of(hosts)) as together:
+        together.agree(_facts(request, chosen.name, constants))
+        request = replace(request, together=together)
+        if together.leads:
+            release = _run(request, chosen.name, chosen.load(), constants, ledger, dataset, keep, checkpoint)
+            try:
+                together.first(_sent(release))
+            except PgbbError as error:
+                text = f"the release is complete, but not all processes have received it: {error.args[0]}"
+                warnings.warn(text, PgbbWarning, stacklevel=2)
+            return release
+        chosen.load().run(replace(request, progress=None), constants)
+        return _received(together.first(b""))
+
+
+def _run(
+    request: Request,
+    method: str,
+    module: ModuleType,
+    settings: Any,
+    ledger: str | Path | Ledger | None,
+    dataset: str | None,
+    keep: Callable[[Release], Any] | None,
+    checkpoint: str | Path | None,
+) -> Release:
+    """What the process does that leads, or is alone."""
     if ledger is not None or dataset is not None:
-        return _charged(request, chosen.name, chosen.load(), constants, ledger, dataset, keep, checkpoint)
+        return _charged(request, method, module, settings, ledger, dataset, keep, checkpoint)
     if checkpoint is not None:
         raise InvalidValue(
             "checkpoint needs a ledger, which sees to it that no answer is asked twice: give ledger= and dataset= too."
         )
-    release: Release = chosen.load().run(request, constants)
+    release: Release = module.run(request, settings)
     if keep is not None:
         keep(release)
     return release
+
+
+def _facts(request: Request, method: str, settings: Any) -> dict[str, Any]:
+    """What processes that fit together must agree on, before anything is reserved; public, and no record is read."""
+    from pgbb.private.shards import survey
+
+    return {
+        **survey(request.data).facts(),
+        "the version of pgbb": pgbb.__version__,
+        "the version of jax": version("jax"),
+        "the version of numpy": version("numpy"),
+        "method": method,
+        "the model": summary_of(prepared(request.model, request.schema)).to_dict(),
+        "the schema": request.schema.to_dict(),
+        "epsilon": request.epsilon,
+        "delta": request.delta,
+        "accountant": request.accountant,
+        "weights": request.weights,
+        "group_size": request.group_size,
+        "insecure_seed": request.insecure_seed,
+        "non_private": request.non_private,
+        **{f.name: getattr(settings, f.name) for f in fields(settings)},
+    }
+
+
+def _sent(release: Release) -> bytes:
+    """A release as bytes, for the other processes."""
+    with tempfile.TemporaryDirectory() as folder:
+        return release.save(Path(folder) / "r.pgbb").read_bytes()
+
+
+def _received(data: bytes) -> Release:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "r.pgbb"
+        path.write_bytes(data)
+        return load(path)
 
 
 def fit_many(
@@ -192,7 +270,7 @@ def _charged(
         if keep is not None:
             keep(release)
     except BaseException as error:
-        outside = isinstance(error, KeyboardInterrupt | CheckpointError | LedgerError)
+        outside = isinstance(error, KeyboardInterrupt | CheckpointError | LedgerError | HostLost)
         stopped = point is not None and (outside or (found is not None and not answering))
         try:
             ledger.close(entry, STOPPED if stopped else f"ended by {type(error).__name__}")
@@ -238,10 +316,8 @@ def _reserve(
 
 def _identity(request: Request, method: str, settings: Any, planned: Planned) -> str:
     """A digest of all that decides what a fit asks and makes of the answers, but for the code of a custom loss."""
-    from pgbb import __version__
-
     whole = {
-        "version": __version__,
+        "version": pgbb.__version__,
         "method": method,
         "model": summary_of(prepared(request.model, request.schema)).to_dict(),
         "schema": request.schema.to_dict(),

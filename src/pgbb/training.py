@@ -126,17 +126,15 @@ def train(
     step, optimiser = _make_step(problem, mechanism, settings, session.pseudo_blocks, keep_transcript, public_part)
     kept: list[dict[str, np.ndarray]] = []
     names = ("u", "index", "query", "answer") if keep_transcript else ()
-    if checkpoint is None or checkpoint.saved is None:
-        state = _state(_initial(session, settings), optimiser)
-        if checkpoint is not None:
-            checkpoint.save(session.position, state, {}, total=mechanism.steps)
-    else:
-        position, saved = session.position, checkpoint.saved
-        template = _state(_initial(session, settings), optimiser)
-        session.randomness.public.bit_generator.state = dict(position.public)  # the template has drawn from it
-        state = saved.state(template)
-        if position.steps:
-            kept.append(saved.kept(names, position.steps))
+    state = _state(_initial(session, settings), optimiser)
+    if session.resumed is not None:
+        session.randomness.public.bit_generator.state = dict(session.resumed.public)  # the start has drawn from it
+    if checkpoint is not None and checkpoint.saved is None:
+        checkpoint.save(session.position, state, {}, total=mechanism.steps)
+    elif checkpoint is not None and checkpoint.saved is not None:
+        state = checkpoint.saved.state(state)
+        if session.position.steps:
+            kept.append(checkpoint.saved.kept(names, session.position.steps))
     if begin is not None:
         begin()
 

@@ -10,6 +10,7 @@ from pgbb import _validate
 from pgbb.cli import options as o
 from pgbb.cli.output import Json
 from pgbb.errors import InvalidValue
+from pgbb.hosts import Hosts
 from pgbb.release import Release, private_key
 from pgbb.schema import Schema
 
@@ -54,6 +55,10 @@ def fit_command(
     checkpoint: Annotated[
         Path | None, typer.Option(help="File to go on from if the fit is killed; with --ledger.", show_default=False)
     ] = None,
+    hosts: Annotated[
+        str | None,
+        typer.Option(help="Fit with other processes: ADDRESS:PORT,PROCESSES,PROCESS, or auto.", show_default=False),
+    ] = None,
     key: Annotated[Path | None, typer.Option(help="Ed25519 private key (PEM) to sign with.")] = None,
     insecure_seed: o.InsecureSeed = None,
     not_private: Annotated[
@@ -68,10 +73,13 @@ def fit_command(
     Example: pgbb fit census.parquet -s census.toml -f "logwk ~ educ + exper" -e 1 -d 1e-6 -o schooling.pgbb
     """
     o.check_seed(insecure_seed, not_private)
-    _check_target(out, force)
+    joined = None if hosts is None else Hosts.of(hosts)
+    leads = joined is None or joined.process == 0
+    if leads:
+        _check_target(out, force)
     model = o.build_model(family, formula, taus, interval, bandwidth, column, mean_family, scale, clip)
     declared = Schema.from_toml(schema)
-    signing = None if key is None else private_key(key)
+    signing = None if key is None or not leads else private_key(key)
 
     from pgbb.cli.show import show_release
     from pgbb.fitting import fit
@@ -83,12 +91,12 @@ def fit_command(
     written: list[Path] = []
     options: dict[str, Any] = {"blocks": blocks, "sampling_rate": sampling_rate, "gamma": gamma, "weights": weights}
     try:
-        with o.progress_bar("training", quiet=quiet or as_json) as progress:
+        with o.progress_bar("training", quiet=quiet or as_json or not leads) as progress:
             release = fit(
                 model, data, schema=declared, epsilon=epsilon, delta=delta, method=method, steps=steps,
                 draws_per_step=draws_per_step, learning_rate=learning_rate, accountant=accountant,
                 group_size=group_size, insecure_seed=insecure_seed, progress=progress, ledger=ledger, dataset=dataset,
-                keep=keep, checkpoint=checkpoint, **options,
+                keep=keep, checkpoint=checkpoint, hosts=joined, **options,
             )  # fmt: skip
     except KeyboardInterrupt:
         text = (
@@ -100,6 +108,8 @@ def fit_command(
             text = f"The same command goes on from {checkpoint}, and nothing more is spent."
         typer.echo(f"stopped. {out if written else 'No file'} was written. {text}", err=True)
         sys.exit(130)
+    if not leads:
+        return
     if as_json:
         show_release(release, as_json=True, file=str(out))
     elif not quiet:

@@ -18,7 +18,9 @@ from pgbb.models import Problem
 from pgbb.payload import Payload, summary_of
 from pgbb.release import Release
 
-__all__ = ["Settings", "plan", "run"]
+__all__ = ["HOSTS", "Settings", "plan", "run"]
+
+HOSTS = True  # several processes can fit together
 
 WEIGHTED = (
     "Records whose covariates are far out are weighted down: where the linear model is wrong, this moves its target."
@@ -73,19 +75,19 @@ def run(request: Request, settings: Settings) -> Release:
     """Ask the planned answers under the budget and pack the posterior they add up to."""
     from pgbb.calibration.quantile import fit_quantile  # JAX is needed from here on
     from pgbb.calibration.smooth import fit_custom, fit_huber, fit_logistic, fit_mean
-    from pgbb.private.loading import records_for
+    from pgbb.private.loading import share_for
     from pgbb.private.sampling import Randomness
     from pgbb.private.sums import Sums
 
     problem = prepared(request.model, request.schema)
     stages = stages_for(problem)
-    records = records_for(request.data, problem, request.schema, request.weights)
-    n = records.n
+    records, share = share_for(request.data, problem, request.schema, request.weights, request.together)
+    n = share.n
     request.advise(n)
     planned = plan(request, settings, n)
     target, sigma = planned.mechanism, planned.sigma
     assert isinstance(target, Composition)
-    randomness = Randomness.create(request.insecure_seed)
+    randomness = Randomness.create(request.insecure_seed, together=request.together)
     sums = Sums(
         records,
         problem.shift,
@@ -95,6 +97,7 @@ def run(request: Request, settings: Settings) -> Release:
         randomness,
         consume=True,
         progress=request.progress,
+        share=share,
     )
     levels = levels_of(problem, settings.knots)
     request.begin(planned)

@@ -8,6 +8,7 @@ import numpy as np
 
 from pgbb import _validate
 from pgbb.accountant import Mechanism, noise_scale
+from pgbb.checkpoint import position_from_first
 from pgbb.errors import InvalidValue
 from pgbb.methods.request import Planned, Request, prepared
 from pgbb.models import Problem
@@ -15,9 +16,10 @@ from pgbb.payload import Payload, summary_of
 from pgbb.release import Release
 from pgbb.schema import Schema
 
-__all__ = ["CHECKPOINTS", "Settings", "plan", "run", "run_many"]
+__all__ = ["CHECKPOINTS", "HOSTS", "Settings", "plan", "run", "run_many"]
 
 CHECKPOINTS = True  # this method can go on from one
+HOSTS = True  # several processes can fit together
 
 PARTIAL = (
     "Intervals are those of the printed algorithm: they carry only part of the privacy noise, and can be too narrow."
@@ -129,23 +131,27 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
 
 def _open(request: Request, settings: Settings, problem: Problem) -> tuple[Any, Any, Planned]:
     """A session that is ready to answer, the gradient of public pseudo-samples, if any, and what is to be paid."""
-    from pgbb.private.loading import records_for
+    from pgbb.private.loading import share_for
     from pgbb.private.mechanism import Session
     from pgbb.private.sampling import Randomness
 
-    records = records_for(request.data, problem, request.schema, request.weights)
-    request.advise(records.n)
-    planned = plan(request, settings, records.n)
-    mechanism = settings.describe(records.n, problem.clip)
+    together = request.together
+    records, share = share_for(request.data, problem, request.schema, request.weights, together, copies=2)
+    request.advise(share.n)
+    planned = plan(request, settings, share.n)
+    mechanism = settings.describe(share.n, problem.clip)
     public_part, extra_blocks = None, 0
     if settings.pseudo is not None:
         public_part, extra_blocks = _pseudo_gradient(settings, problem, request.schema, mechanism)
     saved = None if request.checkpoint is None else request.checkpoint.saved
     position = None if saved is None else saved.position
+    if together is not None:
+        position = position_from_first(together, position)
     order = None if position is None or settings.reshuffle else position.order  # else partitions would come again
     session = Session(
-        records, problem, mechanism, planned.sigma, Randomness.create(request.insecure_seed, order=order),
-        pseudo_blocks=extra_blocks, reshuffle=settings.reshuffle, consume=True, resume=position,
+        records, problem, mechanism, planned.sigma,
+        Randomness.create(request.insecure_seed, order=order, together=together),
+        pseudo_blocks=extra_blocks, reshuffle=settings.reshuffle, consume=True, resume=position, share=share,
     )  # fmt: skip
     return session, public_part, planned
 

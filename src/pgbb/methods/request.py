@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from pgbb import _validate
 from pgbb.accountant import ACCOUNTANTS, Composition, Mechanism, Resampling
 from pgbb.accountant.calibrate import Accountant
-from pgbb.certificate import Certificate
+from pgbb.certificate import Certificate, describe
 from pgbb.errors import InvalidValue, PgbbWarning
+from pgbb.hosts import Together
 from pgbb.models import Custom, Model, Problem
 from pgbb.schema import Schema
 
@@ -45,7 +46,8 @@ class Request:
     """The arguments of `pgbb.fit` that mean the same for every method; validated here, once.
 
     `declared_n` and `spend` come from a ledger: the number of records that it was told, and what to call before the
-    first answer. `checkpoint` is where a long fit writes what it has so far.
+    first answer. `checkpoint` is where a long fit writes what it has so far. `together` are the processes that fit
+    with this one.
     """
 
     model: Model
@@ -62,6 +64,7 @@ class Request:
     declared_n: int | None = None
     spend: Spend | None = None
     checkpoint: "Checkpoint | None" = None
+    together: Together | None = None
 
     def __post_init__(self) -> None:
         def store(name: str, value: Any) -> None:
@@ -99,7 +102,12 @@ class Request:
             )
 
     def begin(self, planned: Planned) -> None:
-        """To be called right before the first answer: with a ledger, this puts on disk that answers follow."""
+        """To be called right before the first answer: with a ledger, this puts on disk that answers follow.
+
+        With other processes, not before all have loaded their records and will ask the same.
+        """
+        if self.together is not None:
+            self.together.agree({"what will be asked": describe(planned.mechanism), "the noise": repr(planned.sigma)})
         if self.spend is not None:
             self.spend(planned)
 

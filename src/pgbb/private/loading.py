@@ -3,11 +3,13 @@
 import numpy as np
 
 from pgbb.errors import InvalidValue
+from pgbb.hosts import Together
 from pgbb.models import Problem
 from pgbb.private.records import Records, Source, load, load_columns
+from pgbb.private.shards import Share, records_of, survey
 from pgbb.schema import Schema
 
-__all__ = ["records_for"]
+__all__ = ["records_for", "share_for"]
 
 
 def records_for(source: Source, problem: Problem, schema: Schema, weights: str | None = None) -> Records:
@@ -30,3 +32,24 @@ def records_for(source: Source, problem: Problem, schema: Schema, weights: str |
         x = np.ones((n, 1), np.float32)
         y = columns.values[str(problem.response)].astype(np.float32)
     return Records(x, y, columns.valid.astype(np.float32), columns.valid)
+
+
+def share_for(
+    source: Source,
+    problem: Problem,
+    schema: Schema,
+    weights: str | None = None,
+    together: Together | None = None,
+    *,
+    copies: int = 1,
+) -> tuple[Records, Share]:
+    """The records of this process, encoded, and which they are: all, where there are no others.
+
+    `copies` is how many times they are in memory at once.
+    """
+    if together is None:
+        records = records_for(source, problem, schema, weights)
+        return records, Share.of(records.n, None)
+    listing = survey(source)
+    share = Share.of(listing.n, together)
+    return records_of(listing, problem, schema, weights, share, copies=copies), share

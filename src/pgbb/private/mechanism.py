@@ -17,19 +17,34 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import io_callback
 
 from pgbb.accountant import Mechanism
 from pgbb.blocks import block_sizes, draw_weights
 from pgbb.errors import PgbbError
+from pgbb.hosts import Together
 from pgbb.models import Problem
 from pgbb.private import lots
 from pgbb.private.noise import rounded_normals
 from pgbb.private.sampling import MULTIPLE, Randomness, buffer_size, draw_batches
+from pgbb.private.shards import Share
 
 if TYPE_CHECKING:
     from pgbb.private.records import Records  # needs pandas, which a machine that only trains may lack
 
-__all__ = ["Data", "Position", "Session", "Step", "answer", "place", "run_many", "weighted", "whole_sum"]
+__all__ = [
+    "Data",
+    "Position",
+    "Session",
+    "Step",
+    "answer",
+    "place",
+    "place_share",
+    "run_many",
+    "shifted",
+    "weighted",
+    "whole_sum",
+]
 
 _SAFETY = 1e-6  # gradients of d numbers are clipped to C(1 − 1e-6 − d·2⁻²²), a margin for the rounding of one norm
 _CLIPS = (1e-12, 1e12)  # outside, squares and noise would leave single precision
@@ -44,14 +59,23 @@ _ROWS = 2**24  # most rows of a batch, so that low halves add up in 32 bits
 class Data:
     """Records on the device, one packed row each: x, response − shift, survey weight (0 if invalid), ‖x‖².
 
-    Rows are in the order of the secret partition: the block of row i is ⌊iS/n⌋.
+    Rows are in the order of the secret partition: the block of position i is
+    ⌊iS/n⌋. Row i has position i, or `position[i]` where other processes hold other rows.
     """
 
     rows: jax.Array
     n: int
+    position: jax.Array | None = None
 
 
-jax.tree_util.register_dataclass(Data, data_fields=["rows"], meta_fields=["n"])
+jax.tree_util.register_dataclass(Data, data_fields=["rows", "position"], meta_fields=["n"])
+
+
+def shifted(records: "Records", shift: float, *, consume: bool = False) -> Any:
+    """Packed rows with the response shifted, in a copy of their own unless `consume` spares it."""
+    rows = records.rows if consume else _copy(records.rows)
+    rows[:, -3] -= shift
+    return rows
 
 
 def place(records: "Records", shift: float, order: np.random.Generator | None, *, consume: bool = False) -> Data:
@@ -59,11 +83,25 @@ def place(records: "Records", shift: float, order: np.random.Generator | None, *
 
     A shuffle of whole rows needs no second array: the design exists once.
     """
-    rows = records.rows if consume else _copy(records.rows)
-    rows[:, -3] -= shift
+    rows = shifted(records, shift, consume=consume)
     if order is not None:
         order.shuffle(rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1])))[:, 0])
     return Data(rows=jax.device_put(rows, may_alias=True), n=len(rows))
+
+
+def place_share(records: "Records", shift: float, order: np.random.Generator, share: Share) -> tuple[Data, Any]:
+    """A share of the records in the order that `place` gives to all n, and their positions in it, increasing.
+
+    The same generator swaps numbers here and rows there: position i of all holds record order[i] in both.
+    """
+    number = np.arange(share.n, dtype=np.int64)
+    order.shuffle(number)
+    held = np.flatnonzero((share.first <= number) & (number < share.last))
+    from pgbb.private.records import packed
+
+    rows = packed(len(held), records.p)
+    np.take(shifted(records, shift, consume=True), number[held] - share.first, axis=0, out=rows)
+    return Data(rows=jax.device_put(rows, may_alias=True), n=share.n, position=jnp.asarray(held, jnp.int32)), held
 
 
 def _copy(rows: Any) -> Any:
@@ -186,53 +224,74 @@ class Position:
     order: int | None
 
 
-def _noisy_sum(problem: Problem, packed: Any, inverse: Any, noise: Any, theta: Any, index: Any) -> Any:
-    """One answer in units of the grid; noise (2, d) holds high and low halves, and is added before any rounding."""
+def _noisy_halves(problem: Problem, packed: Any, inverse: Any, noise: Any, theta: Any, index: Any) -> Any:
+    """One answer in units of the grid, (2, d): high and low halves, as its noise, added before any rounding."""
     high, low = (half[: problem.dim] for half in whole_sum(weighted(problem, packed, inverse, theta, index)))
-    high, low = high + noise[0], low + noise[1]
+    return jnp.stack([high + noise[0], low + noise[1]])
+
+
+def _joined(halves: Any) -> Any:
+    """Whole numbers from their halves, (K, 2, d), in single precision: rounded after the noise."""
+    high, low = halves[:, 0], halves[:, 1]
     return (high + (low >> _SPLIT)).astype(jnp.float32) * 2.0**_SPLIT + (low & _LOW).astype(jnp.float32)
 
 
 def _loop(
-    state: Any, data: Data, grid: Any, inputs: dict[str, Any], problem: Problem, mechanism: Mechanism, step: Step
+    state: Any,
+    data: Data,
+    grid: Any,
+    inputs: dict[str, Any],
+    problem: Problem,
+    mechanism: Mechanism,
+    step: Step,
+    together: Together | None = None,
 ) -> Any:
     k, n = mechanism.draws_per_step, mechanism.n
     plan = lots.lot_plan(n, mechanism.sampling_rate)
-    position = jnp.arange(data.rows.shape[0], dtype=jnp.int32)
+    position = jnp.arange(data.rows.shape[0], dtype=jnp.int32) if data.position is None else data.position
     first = jnp.asarray(np.cumsum(block_sizes(n, mechanism.blocks)), jnp.int32)  # where the next block begins
     block = jnp.minimum(jnp.searchsorted(first, position, side="right"), mechanism.blocks - 1)
 
     def gathered(batch: Any, noise: Any, point: Any, index: Any) -> Any:
         packed = data.rows.at[batch["rows"]].get(mode="promise_in_bounds")
-        return _noisy_sum(problem, packed, batch["inverse"], noise, point, index) * grid
+        return _noisy_halves(problem, packed, batch["inverse"], noise, point, index)
 
     def drawn_by_lot(batch: Any, noise: Any, point: Any, index: Any) -> Any:
+        if data.position is not None:  # every process draws the lots of all, and keeps those of its rows
+            joins = lots.mask(plan, batch["key"])[jnp.minimum(position, n - 1)] & (position < n)
+            inverse = jnp.where(joins, batch["inverse"][block], jnp.inf)
+            return _noisy_halves(problem, data.rows, inverse, noise, point, index)
         if mechanism.sampling_rate > lots.SPARSE or jax.default_backend() != "gpu":
             joins = lots.mask(plan, batch["key"])[: data.rows.shape[0]]
             inverse = jnp.where(joins, batch["inverse"][block], jnp.inf)
-            return _noisy_sum(problem, data.rows, inverse, noise, point, index) * grid
+            return _noisy_halves(problem, data.rows, inverse, noise, point, index)
         rows, taken = lots.members(plan, batch["key"])
         packed = data.rows.at[rows].get(mode="promise_in_bounds")
         inverse = jnp.where(taken, batch["inverse"][block[rows]], jnp.inf)
-        return _noisy_sum(problem, packed, inverse, noise, point, index) * grid
+        return _noisy_halves(problem, packed, inverse, noise, point, index)
 
     def body(state: Any, drawn: dict[str, Any]) -> Any:
         draw = {name: drawn[name] for name in ("u", "index", "t")}
         points, memo = step.query(state, draw)
         if points.shape != (k, problem.dim):
             raise PgbbError(f"a query of shape {points.shape} is not allowed: it must be {(k, problem.dim)}.")
+        points = once(points)
+        if together is not None:  # the points of process 0, for all
+            points = io_callback(together.first_of, jax.eval_shape(lambda: points), points)
         one = drawn_by_lot if "key" in drawn["batch"] else gathered
-        answers = jax.vmap(one)(drawn["batch"], drawn["noise"], points, drawn["index"])
-        return step.update(state, draw, memo, answers)
+        halves = jax.vmap(one)(drawn["batch"], drawn["noise"], points, drawn["index"])
+        if together is not None:  # only process 0 has added noise
+            halves = io_callback(together.total_of, jax.eval_shape(lambda: halves), halves)
+        return step.update(state, draw, memo, once(_joined(halves) * grid))
 
     return jax.lax.scan(body, state, inputs)
 
 
-_STATIC = ("problem", "mechanism", "step")
+_STATIC = ("problem", "mechanism", "step", "together")
 _run_one = partial(jax.jit, static_argnames=_STATIC, donate_argnums=(0,))(_loop)
 
 
-@partial(jax.jit, static_argnames=_STATIC, donate_argnums=(0,))
+@partial(jax.jit, static_argnames=_STATIC[:3], donate_argnums=(0,))
 def _run_many(
     state: Any, data: Data, grid: Any, inputs: Any, problem: Problem, mechanism: Mechanism, step: Step
 ) -> Any:
@@ -258,6 +317,9 @@ class Session:
     `mechanism`, `sigma`, `pseudo_blocks`, `reshuffle` and `randomness.public`.
     With `resume` it gives only the answers that are left after that position,
     with the u of the run that reached it, and batches and noise of its own.
+    With a `share` of the records, every process has a session and draws the same u, order and
+    batches; each sums over the members that it holds, at the points of process 0,
+    sums are added as whole numbers, and process 0 alone adds noise, once.
 
     On a CPU, the members of a batch are drawn on the host and their rows gathered.
     On other devices each record draws its own lot (`by_lot`, see `lots`): a word of a keystream that is
@@ -277,9 +339,13 @@ class Session:
         consume: bool = False,
         by_lot: bool | None = None,
         resume: Position | None = None,
+        share: Share | None = None,
     ) -> None:
-        if records.n != mechanism.n:
-            raise PgbbError(f"the mechanism is described for n = {mechanism.n} records, but {records.n} were loaded.")
+        self._share = share = Share.of(records.n, None) if share is None else share
+        if share.last - share.first != records.n:
+            raise PgbbError(f"{records.n} records were loaded, but this process has {share.last - share.first}.")
+        if share.n != mechanism.n:
+            raise PgbbError(f"the mechanism is described for n = {mechanism.n} records, but {share.n} were loaded.")
         if (mechanism.alpha > 0) != (pseudo_blocks > 0):
             raise PgbbError(
                 f"alpha = {mechanism.alpha:g} with {pseudo_blocks} blocks of pseudo-samples is not what is certified: "
@@ -309,11 +375,26 @@ class Session:
                 raise PgbbError(f"a run of {mechanism.steps:,} steps cannot go on after step {resume.steps:,}.")
             randomness.public.bit_generator.state = dict(resume.public)
         self._resume, self._reached = resume, resume
-        self._data = place(records, problem.shift, randomness.secret, consume=consume)
-        if self.by_lot and mechanism.n % MULTIPLE:
-            padded = jnp.pad(self._data.rows, ((0, -mechanism.n % MULTIPLE), (0, 0)))
-            self._data = replace(self._data, rows=padded)
+        self._local: Any = None  # row of every position, −1 where another process has it; None where this one has all
+        if share.together is None:
+            self._data = place(records, problem.shift, randomness.secret, consume=consume)
+        else:
+            self._data, held = place_share(records, problem.shift, randomness.secret, share)
+            self._local = np.full(mechanism.n, -1, np.int32)
+            self._local[held] = np.arange(len(held), dtype=np.int32)
+        if self.by_lot and (extra := -records.n % MULTIPLE):
+            position = self._data.position
+            self._data = replace(
+                self._data,
+                rows=jnp.pad(self._data.rows, ((0, extra), (0, 0))),
+                position=None if position is None else jnp.pad(position, (0, extra), constant_values=mechanism.n),
+            )
         self._spent = False
+
+    @property
+    def resumed(self) -> Position | None:
+        """Where an earlier process had come to; None for a run from the start."""
+        return self._resume
 
     @property
     def position(self) -> Position:
@@ -333,7 +414,9 @@ class Session:
         u = draw_weights(m.blocks, m.concentration, self.pseudo_blocks, m.alpha, total, rng.public)
         index = self.problem.index.draw(total, rng.public) if self.problem.index else np.zeros(total)
         whole = np.floor(u[:, : m.blocks] * (m.block_size / block_sizes(m.n, m.blocks) * 2.0**self._bits))
-        noise = rounded_normals(rng.noise, self.sigma, self.grid, (total, d))
+        noise = np.zeros((total, d), np.int64)  # of a process that does not lead: noise is added once
+        if self._share.leads:
+            noise = rounded_normals(rng.noise, self.sigma, self.grid, (total, d))
         drawn = {
             "u": u.astype(np.float32),
             "index": index.astype(np.float32),
@@ -357,7 +440,26 @@ class Session:
         rows = position
         if self.reshuffle:
             rows = np.stack([rng.secret.permutation(m.n)[p] for p in position]).astype(np.int32)
-        return {"rows": rows, "inverse": inverse_weights(m, whole, position, size)}
+        inverse = inverse_weights(m, whole, position, size)
+        if self._local is None:
+            return {"rows": rows, "inverse": inverse}
+        return members_here(self._local[rows], inverse, buffer_size(self._data.rows.shape[0], m.sampling_rate))
+
+
+def members_here(rows: Any, inverse: Any, expected: int) -> dict[str, np.ndarray]:
+    """Of every batch the members that this process holds, and their inverse weights, infinite for padding.
+
+    `rows` is −1 for those of others. The buffer holds `expected` members, or all there may be where a batch has more.
+    """
+    here = (rows >= 0) & np.isfinite(inverse)
+    most = int(here.sum(axis=1).max(initial=0))
+    size = -(-expected // MULTIPLE) * MULTIPLE
+    size = size if most <= size else rows.shape[1]
+    found = {"rows": np.zeros((len(rows), size), np.int32), "inverse": np.full((len(rows), size), np.inf, np.float32)}
+    for i, mask in enumerate(here):
+        count = int(mask.sum())
+        found["rows"][i, :count], found["inverse"][i, :count] = rows[i, mask], inverse[i, mask]
+    return found
 
 
 def _inverse(whole: Any) -> Any:
@@ -407,6 +509,9 @@ def _drive(sessions: list[Session], state: Any, step: Step, chunk: int | None, *
         if session._resume is not None and many:
             raise PgbbError("sessions run side by side begin at the first step.")
         session._spent = True
+    together = first._share.together
+    if together is not None and many:
+        raise PgbbError("sessions run side by side have all their records in one process.")
     chunk = chunk or _chunk(sessions)
     data = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[s._data for s in sessions]) if many else first._data
     grid = jnp.asarray([s.grid for s in sessions] if many else first.grid, jnp.float32)
@@ -430,8 +535,10 @@ def _drive(sessions: list[Session], state: Any, step: Step, chunk: int | None, *
                 state, out = _run_many(state, data, grid, inputs, problem, m, step)
             else:
                 inputs = jax.tree.map(jnp.asarray, drawn[0])
-                state, out = _run_one(state, data, grid, inputs, problem, m, step)
+                state, out = _run_one(state, data, grid, inputs, problem, m, step, together)
             jax.block_until_ready(state)  # type: ignore[no-untyped-call]
+            if together is not None:
+                together.check()  # before anybody sees what a chunk without all processes has made
             for session, position in zip(sessions, positions, strict=True):
                 session._reached = position
             yield min(start + chunk, m.steps), state, out

@@ -370,9 +370,14 @@ def _parquet_names(path: Path) -> list[Any]:
 
 
 def _parquet(path: Path, names: list[str], schema: Schema) -> pd.DataFrame:
+    import pyarrow.parquet
+
+    return arrow_frame(pyarrow.parquet.read_table(path, columns=names))
+
+
+def arrow_frame(table: Any) -> pd.DataFrame:
     """Dtypes come from the types in the file alone: a null turns neither booleans nor integers into something else."""
     import pyarrow
-    import pyarrow.parquet
 
     def dtype(kind: pyarrow.DataType) -> Any:
         if pyarrow.types.is_boolean(kind):
@@ -381,7 +386,6 @@ def _parquet(path: Path, names: list[str], schema: Schema) -> pd.DataFrame:
             return pd.api.types.pandas_dtype(str(kind).replace("int", "Int").replace("uI", "UI"))
         return pd.ArrowDtype(kind) if pyarrow.types.is_decimal(kind) else None
 
-    table = pyarrow.parquet.read_table(path, columns=names)
     return table.to_pandas(ignore_metadata=True, types_mapper=dtype)
 
 

@@ -13,23 +13,25 @@ accountant certifies is the object that this code runs.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
 from pgbb.accountant import Composition
 from pgbb.errors import PgbbError
-from pgbb.private.mechanism import once, place
+from pgbb.private.mechanism import once, shifted
 from pgbb.private.noise import rounded_normals
 from pgbb.private.sampling import Randomness
+from pgbb.private.shards import UNIT, Share
 
 if TYPE_CHECKING:
     from pgbb.private.records import Records
 
-__all__ = ["Statistic", "Sums", "mean_of", "sum_of"]
+__all__ = ["Statistic", "Sums", "mean_of", "slabs_of", "sum_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -38,17 +40,19 @@ Statistic = Callable[..., Any]
 
 _SAFETY = 1e-6  # rows of m numbers are clipped to norm 1 − 1e-6 − m·2⁻²⁴, a margin for the rounding of one norm
 _CELLS = 2**20  # numbers of one chunk of rows; bounds memory, not results
+_SLAB = 2**16  # rows that a program is compiled for
 _BLOCK, _BITS = 2**10, 20  # whole numbers of at most 20 bits, 2¹⁰ of them, add up in 32 bits without rounding
 
 
-@partial(jax.jit, static_argnames=("statistic", "width", "power"))
-def _partial_sums(statistic: Statistic, width: int, power: int, rows: Any, parameters: Any) -> Any:
+def _chunk_sums(statistic: Statistic, power: int, size: int, count: Any, rows: Any, parameters: Any) -> Any:
     """Sums over blocks of the clipped rows in whole units of 2⁻²⁰, rounded toward zero: (chunks, blocks, m).
 
     Sums of floating-point numbers are rounded differently when one record is
     replaced, the more the longer the sum; whole numbers add up exactly, in any
-    order and on any device. Rounding toward zero makes no row longer.
+    order and on any device. Rounding toward zero makes no row longer. `count`
+    chunks of `size` rows are summed; the compiler does not know how many.
     """
+    width = rows.shape[1] - 3
 
     def chunk(packed: Any) -> Any:
         values = statistic(packed[:, :width], packed[:, width], *parameters)
@@ -62,33 +66,105 @@ def _partial_sums(statistic: Statistic, width: int, power: int, rows: Any, param
         whole = jnp.trunc(rows * 2.0**_BITS).astype(jnp.int32)
         return jnp.sum(whole.reshape(-1, _BLOCK, whole.shape[1]), axis=1)
 
-    return jax.lax.map(chunk, rows)
+    def add(i: Any, found: Any) -> Any:
+        part = once(jax.lax.dynamic_slice_in_dim(rows, i * size, size))
+        return jax.lax.dynamic_update_index_in_dim(found, chunk(part), i, 0)
+
+    form = jax.eval_shape(chunk, rows[:size])
+    return jax.lax.fori_loop(0, count, add, jnp.zeros((rows.shape[0] // size, *form.shape), form.dtype))
+
+
+_DEVICE, _ALL = PartitionSpec("device"), PartitionSpec()  # type: ignore[no-untyped-call]
+
+
+@partial(jax.jit, static_argnames=("statistic", "power", "size", "mesh"))
+def _partial_sums(
+    statistic: Statistic, power: int, size: int, mesh: Any, counts: Any, rows: Any, parameters: Any
+) -> Any:
+    """The sums of every device over its rows, (devices, chunks, blocks, m); nothing is sent between devices."""
+
+    def one(count: Any, rows: Any, parameters: Any) -> Any:
+        return _chunk_sums(statistic, power, size, count[0], rows[0], parameters)[None]
+
+    if mesh is None:
+        return one(counts, rows, parameters)
+    return _shard_map(one, mesh, (_DEVICE, _DEVICE, _ALL), _DEVICE)(counts, rows, parameters)
+
+
+def _shard_map(function: Any, mesh: Any, inputs: Any, outputs: Any) -> Any:
+    """`jax.shard_map` under either of its names and options."""
+    if hasattr(jax, "shard_map"):
+        return jax.shard_map(function, mesh=mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
+    from jax.experimental.shard_map import shard_map
+
+    return shard_map(function, mesh=mesh, in_specs=inputs, out_specs=outputs, check_rep=False)  # type: ignore[no-untyped-call]
+
+
+class Slabs(NamedTuple):
+    """Packed rows in slabs of one size, (devices, 2¹⁶, ·) each, and how many rows of each are records.
+
+    All programs are compiled for a slab, whatever n is: a record's row is computed
+    by the same code at the same place of a chunk, however many processes and devices share the records.
+    """
+
+    parts: list[tuple[Any, NDArray[np.int64]]]
+    mesh: Any
+    n: int
+
+
+def slabs_of(rows: Any, devices: Sequence[Any] | None = None) -> Slabs:
+    """Rows shared over devices in units, filled up with rows of weight zero; on a CPU full slabs are not copied."""
+    n, width = rows.shape
+    units = -(-n // UNIT)
+    devices = list(jax.local_devices()[:1] if devices is None else devices)[: max(units, 1)]
+    each = -(-units // len(devices)) * UNIT
+    mesh = None if len(devices) == 1 else Mesh(np.array(devices), ("device",))
+    parts = []
+    for start in range(0, each, _SLAB):
+        held = [rows[k * each + start : min(k * each + min(start + _SLAB, each), n)] for k in range(len(devices))]
+        put = [jax.device_put(_filled(part)[None], d, may_alias=True) for part, d in zip(held, devices, strict=True)]
+        whole = put[0]
+        if mesh is not None:
+            form, where = (len(devices), _SLAB, width), NamedSharding(mesh, _DEVICE)
+            whole = jax.make_array_from_single_device_arrays(form, where, put)
+        parts.append((whole, np.array([len(part) for part in held])))
+    return Slabs(parts, mesh, n)
+
+
+def _filled(part: Any) -> Any:
+    """A slab from at most as many rows."""
+    if len(part) == _SLAB:
+        return part
+    whole = np.zeros((_SLAB, part.shape[1]), np.float32)
+    whole[: len(part)] = part
+    return whole
 
 
 def sum_of(statistic: Statistic, rows: Any, parameters: Sequence[Any], power: int = 1) -> Ints:
     """Σ over packed rows of the statistic clipped to norm 1 times the survey weight to a power, in units of 2⁻²⁰.
 
     A row that is not finite, or of weight zero, counts as zero. The sum is that of whole numbers, without rounding.
+    `rows` is an array (n, ·), or `Slabs`.
     """
-    n, width = rows.shape[0], rows.shape[1] - 3
+    slabs = rows if isinstance(rows, Slabs) else slabs_of(rows)
     given = tuple(jnp.asarray(p, jnp.float32) for p in parameters)
-    one = jax.eval_shape(statistic, rows[:1, :width], rows[:1, width], *given)
-    size = max(_BLOCK, 2 ** int(np.log2(max(_CELLS // max(int(np.prod(one.shape[1:])), 1), 1))))
-    whole = n // size * size
-    result = np.zeros(int(np.prod(one.shape[1:])), dtype=np.int64)
-    if whole:
-        total = np.asarray(_partial_sums(statistic, width, power, rows[:whole].reshape(-1, size, rows.shape[1]), given))
-        result += total.astype(np.int64).sum(axis=(0, 1))
-    if whole < n:
-        filled = jnp.pad(rows[whole:], ((0, (whole - n) % _BLOCK), (0, 0)))  # rows of weight zero
-        rest = np.asarray(_partial_sums(statistic, width, power, filled[None], given))
-        result += rest.astype(np.int64).sum(axis=(0, 1))
+    width = slabs.parts[0][0].shape[-1] - 3 if slabs.parts else 0
+    one = np.zeros((1, width), np.float32), np.zeros(1, np.float32)
+    numbers = int(np.prod(jax.eval_shape(statistic, *one, *given).shape[1:]))
+    size = min(max(_BLOCK, 2 ** int(np.log2(max(_CELLS // max(numbers, 1), 1)))), UNIT)
+    found = [
+        _partial_sums(statistic, power, size, slabs.mesh, (-(-counts // size)).astype(np.int32), part, given)
+        for part, counts in slabs.parts
+    ]
+    result = np.zeros(numbers, dtype=np.int64)
+    for part in found:
+        result += np.asarray(part).reshape(-1, numbers).astype(np.int64).sum(axis=0)
     return result
 
 
 def mean_of(statistic: Statistic, rows: Any, parameters: Sequence[Any], power: int = 1) -> Floats:
     """The mean that belongs to `sum_of`, without noise."""
-    return sum_of(statistic, rows, parameters, power) * (2.0**-_BITS / rows.shape[0])
+    return sum_of(statistic, rows, parameters, power).astype(np.float64) * (2.0**-_BITS / len(rows))
 
 
 class Sums:
@@ -96,7 +172,9 @@ class Sums:
 
     Stage i of `plan` answers `plan.mechanisms[i].steps` times, by name, in any
     order; `progress` is told (answers given, answers planned). Holds the records out
-    of sight; with `consume` it takes their memory over.
+    of sight, over all devices of this process; with `consume` it takes their memory over.
+    With a `share` of the records, every process asks the same, about points that process 0
+    gives; sums are added over processes as whole numbers, and process 0 alone adds noise, once.
     """
 
     def __init__(
@@ -110,18 +188,23 @@ class Sums:
         *,
         consume: bool = False,
         progress: Callable[[int, int], None] | None = None,
+        share: Share | None = None,
     ) -> None:
+        self._share = share = Share.of(records.n, None) if share is None else share
+        if share.last - share.first != records.n:
+            raise PgbbError(f"{records.n} records were loaded, but this process has {share.last - share.first}.")
         for member in plan.mechanisms:
-            if member.n != records.n:
-                raise PgbbError(f"the plan is described for n = {member.n} records, but {records.n} were loaded.")
+            if member.n != share.n:
+                raise PgbbError(f"the plan is described for n = {member.n} records, but {share.n} were loaded.")
             if member.blocks != 1 or member.sampling_rate != 1 or member.clip != 1:
                 raise PgbbError("sums over all records need blocks = 1, sampling_rate = 1 and clip = 1 in every stage.")
         if len(names) != len(plan.mechanisms) or len(set(names)) < len(names):
             raise PgbbError("every stage of the plan needs a name of its own.")
         self._left = {name: m.answers for name, m in zip(names, plan.mechanisms, strict=True)}
         self._noise = {name: sigma * scale for name, scale in zip(names, plan.scales, strict=True)}
-        self._random, self._rows = randomness.noise, place(records, shift, None, consume=consume).rows
-        self.n = records.n
+        self._random = randomness.noise
+        self._rows = slabs_of(shifted(records, shift, consume=consume), jax.local_devices())
+        self.n = share.n
         self.asked: list[str] = []
         self._progress, self._answers = progress, sum(self._left.values())
 
@@ -143,8 +226,13 @@ class Sums:
             raise PgbbError(f"stage {stage!r} has given all its answers; another would not be covered.")
         self._left[stage] -= 1
         self.asked.append(stage)
-        whole, noise = sum_of(statistic, self._rows, parameters, power), self._noise[stage]
+        noise, grid, share = self._noise[stage], 2.0**-_BITS / self.n, self._share
+        given = tuple(np.asarray(p, np.float32) for p in parameters)
+        given = share.question(f"{stage} {getattr(statistic, '__name__', '')} {power}", given)
+        whole = sum_of(statistic, self._rows, given, power)
+        if share.leads:
+            whole = whole + rounded_normals(self._random, noise, grid, whole.shape)
+        answer = share.total(whole).astype(np.float64) * grid
         if self._progress is not None:
             self._progress(len(self.asked), self._answers)
-        grid = 2.0**-_BITS / self.n
-        return (whole + rounded_normals(self._random, noise, grid, whole.shape)).astype(np.float64) * grid, noise
+        return answer, noise

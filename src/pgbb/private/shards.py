@@ -1,0 +1,253 @@
+"""Which records each process of a fit holds, and reading them: each process its own row groups, and no others.
+
+The number of a record is its place in the sorted list of files and their row
+groups: public metadata. Blocks, batches and sums are functions of it, so that
+they do not depend on how many processes share the records. Errors here depend on names,
+types and counts in the files' metadata, never on a cell.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb.errors import InvalidValue, PgbbError
+from pgbb.hosts import Together
+from pgbb.models import Problem
+from pgbb.schema import Schema
+
+if TYPE_CHECKING:
+    from pgbb.private.records import Records  # needs pandas
+
+__all__ = ["UNIT", "Listing", "Share", "records_of", "survey"]
+
+UNIT = 2**13
+"""Processes and devices share records in units of so many, so that the chunks of a sum are the same however many."""
+
+_PIECE = 2**17  # records read at once
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """The records of one process: those numbered `first` to `last` − 1 of n."""
+
+    n: int
+    first: int
+    last: int
+    together: Together | None = None
+
+    @classmethod
+    def of(cls, n: int, together: Together | None) -> "Share":
+        """Whole units, as evenly as can be."""
+        if together is None or together.processes == 1:
+            return cls(n, 0, n)
+        units, count = -(-n // UNIT), together.processes
+        if units < count:
+            raise InvalidValue(
+                f"n = {n:,} records are too few for {count} processes, which share them in units of {UNIT:,}. Take "
+                f"at most {units}."
+            )
+        first, last = (min(units * k // count * UNIT, n) for k in (together.process, together.process + 1))
+        return cls(n, first, last, together)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process draws the noise: one does."""
+        return self.together is None or self.together.leads
+
+    def total(self, whole: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The sum over processes: exact, hence the same in any order."""
+        return whole if self.together is None else self.together.total(whole)
+
+    def question(self, name: str, parameters: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The parameters of a question as process 0 has them, so that all ask about the same point to the last bit."""
+        if self.together is None:
+            return parameters
+        own = [np.asarray(p, dtype="<f4") for p in parameters]
+        label = hashlib.sha256(f"{name} {[p.shape for p in own]}".encode()).digest()
+        said = self.together.first(label + b"".join(p.tobytes() for p in own))
+        if said[: len(label)] != label:
+            raise PgbbError(
+                f"process {self.together.process} has come to another question than process 0. Run the same version "
+                "of pgbb and its packages everywhere."
+            )
+        parts = np.split(np.frombuffer(said[len(label) :], "<f4"), np.cumsum([p.size for p in own])[:-1])
+        return tuple(part.reshape(p.shape).astype(np.float32) for part, p in zip(parts, own, strict=True))
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A Parquet data set by its metadata: row groups (file, number, records) in order, and columns by name and type."""
+
+    groups: tuple[tuple[Path, int, int], ...]
+    columns: tuple[tuple[str, str], ...]
+
+    @property
+    def n(self) -> int:
+        """Number of records; public."""
+        return sum(rows for _, _, rows in self.groups)
+
+    def facts(self) -> dict[str, Any]:
+        """What all processes must agree on."""
+        order = hashlib.sha256(repr([(path.name, group, rows) for path, group, rows in self.groups]).encode())
+        return {
+            "n": self.n,
+            "the number of row groups": len(self.groups),
+            "the columns": [list(column) for column in self.columns],
+            "the list of files and row groups": order.hexdigest(),
+        }
+
+
+def survey(source: Any) -> Listing:
+    """The row groups of a Parquet file, or of the .parquet files of a folder, sorted by name; reads no record."""
+    if not isinstance(source, str | Path):
+        raise InvalidValue(
+            f"data is a {type(source).__name__}, but hosts need the path of a .parquet file, or of a folder of them, "
+            "of which each process reads its part. Write it with frame.to_parquet(...)."
+        )
+    path = Path(source)
+    if path.is_dir():
+        files = sorted(p for p in path.iterdir() if p.suffix.lower() == ".parquet" and p.is_file())
+        if not files:
+            raise InvalidValue(f"the folder {str(path)!r} has no .parquet file in it. Check the path.")
+    elif path.suffix.lower() != ".parquet":
+        raise InvalidValue(
+            f"data file {str(path)!r} is not a .parquet file, nor a folder of them: hosts need one, of which each "
+            "process reads its row groups. Convert it, for example with pandas' to_parquet."
+        )
+    elif not path.is_file():
+        raise InvalidValue(f"data file {str(path)!r} does not exist or is not a file. Check the path.")
+    else:
+        files = [path]
+    groups: list[tuple[Path, int, int]] = []
+    columns: tuple[tuple[str, str], ...] | None = None
+    for file in files:
+        found, counts = _metadata(file)
+        if columns is not None and found != columns:
+            odd = [name for name, kind in {*found} ^ {*columns}] or [name for name, _ in found]
+            raise InvalidValue(
+                f"{file.name!r} has other columns than {files[0].name!r}: {', '.join(map(repr, sorted(set(odd))))} "
+                "differ in name, type or order. All files of a data set must have the same."
+            )
+        columns = found
+        groups += [(file, i, rows) for i, rows in enumerate(counts)]
+    assert columns is not None
+    listing = Listing(tuple(groups), columns)
+    if listing.n == 0:
+        raise InvalidValue("the data has 0 records; at least one is needed. Check the path or the filter before it.")
+    return listing
+
+
+def _metadata(path: Path) -> tuple[tuple[tuple[str, str], ...], list[int]]:
+    """Names and types of the columns, and the number of records of each row group."""
+    file = _opened(path)
+    schema = file.schema_arrow
+    columns = tuple((name, str(kind)) for name, kind in zip(schema.names, schema.types, strict=True))
+    return columns, [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+
+
+def _opened(path: Path) -> Any:
+    import pyarrow.parquet
+
+    try:
+        return pyarrow.parquet.ParquetFile(path)
+    except Exception:
+        raise _unreadable(path) from None
+
+
+def _unreadable(path: Path) -> PgbbError:
+    return PgbbError(
+        f"data file {str(path)!r} cannot be read as parquet: it is missing, empty, damaged or of another format. Its "
+        "reader's message is withheld, because it may quote records. Restore the file: no other process has its part."
+    )
+
+
+def _pieces(listing: Listing, names: list[str], share: Share) -> Iterator[Any]:
+    """The records of a share in order, as frames of bounded size; row groups that hold none of them are not read."""
+    from pgbb.private.records import arrow_frame
+
+    start = 0
+    for path, group, rows in listing.groups:
+        low, high = max(share.first - start, 0), min(share.last - start, rows)
+        start += rows
+        if low >= high:
+            continue
+        file = _opened(path)
+        if file.num_row_groups <= group or file.metadata.row_group(group).num_rows != rows:
+            raise PgbbError(
+                f"row group {group} of {path.name!r} is missing, or has not the {rows:,} records that it had when the "
+                "fit began. Leave the files alone while a fit runs."
+            )
+        try:
+            at = 0
+            for batch in file.iter_batches(batch_size=_PIECE, row_groups=[group], columns=names):
+                inside = batch.slice(max(low - at, 0), max(min(high, at + len(batch)) - max(low, at), 0))
+                at += len(batch)
+                if len(inside):
+                    import pyarrow
+
+                    yield arrow_frame(pyarrow.Table.from_batches([inside]))
+        except Exception:
+            raise _unreadable(path) from None
+
+
+def records_of(
+    listing: Listing, problem: Problem, schema: Schema, weights: str | None, share: Share, *, copies: int = 1
+) -> "Records":
+    """The encoded records of a share; refused before they are read if `copies` of them do not fit into memory."""
+    from pgbb.private.loading import records_for
+    from pgbb.private.records import Records, packed
+
+    present = {name for name, _ in listing.columns}
+    names = [name for name in _needed(problem, weights) if name in present]  # the first frame shows what is missing
+    count, done, rows, valid = share.last - share.first, 0, None, np.empty(0, np.bool_)
+    for frame in _pieces(listing, names, share):
+        part = records_for(frame, problem, schema, weights)
+        if rows is None:
+            _refuse_too_many(count, 4 * part.rows.shape[1] * copies)
+            rows, valid = packed(count, part.p), np.empty(count, np.bool_)
+        rows[done : done + part.n], valid[done : done + part.n] = part.rows, part.valid
+        done += part.n
+    if rows is None or done != count:
+        raise PgbbError(f"{done:,} of the {count:,} records of this process were found. Leave the files alone.")
+    return Records.from_rows(rows, valid)
+
+
+def _needed(problem: Problem, weights: str | None) -> list[str]:
+    """The columns that a model reads; others stay unread."""
+    if problem.design is not None:
+        found = [*problem.design.columns, problem.design.response]
+    else:
+        found = [*(problem.columns or (problem.response or "",))]
+    return list(dict.fromkeys([*found, *([] if weights is None else [weights])]))
+
+
+def _refuse_too_many(count: int, size: int) -> None:
+    """Raise where `count` records of `size` bytes are more than the free memory."""
+    free = free_memory()
+    if free is not None and count * size > free:
+        raise PgbbError(
+            f"{count:,} records need {count * size / 2**30:.2f} GiB in this process, and {free / 2**30:.2f} GiB of "
+            "memory are free. Take more processes, larger machines, or fewer terms."
+        )
+
+
+def free_memory() -> int | None:
+    """Bytes that this process may still take, by the system and its control group; None where that is not told."""
+    found = []
+    try:
+        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
+        found.append(int(lines["MemAvailable"].split()[0]) * 1024)
+    except (OSError, KeyError, ValueError, IndexError):
+        pass
+    try:
+        group = Path("/sys/fs/cgroup")
+        limit, used = ((group / name).read_text(encoding="ascii") for name in ("memory.max", "memory.current"))
+        found.append(max(int(limit) - int(used), 0))
+    except (OSError, ValueError):  # no limit is the word max
+        pass
+    return min(found, default=None)
