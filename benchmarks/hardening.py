@@ -91,20 +91,28 @@ def plain_run(state: Any, data: Any, grid: Any, inputs: Any, problem: Any, mecha
     return private._loop(state, data, grid, inputs, problem, mechanism, step)
 
 
-@partial(jax.jit, static_argnames=("statistic", "width", "power"))
-def plain_partial_sums(statistic: Any, width: int, power: int, rows: Any, parameters: Any) -> Any:
+@partial(jax.jit, static_argnames=("statistic", "width", "power", "size", "pieces"))
+def plain_partial_sums(
+    statistic: Any, width: int, power: int, size: int, pieces: int, rows: Any, first: Any, parameters: Any
+) -> Any:
     """Sums in single precision, block by block."""
+    if rows.shape[0] < size:
+        rows = jnp.pad(rows, ((0, size - rows.shape[0]), (0, 0)))
 
-    def chunk(packed: Any) -> Any:
+    def piece(number: Any) -> Any:
+        start = jnp.minimum(number * size, rows.shape[0] - size)
+        packed = jax.lax.dynamic_slice_in_dim(rows, start, size)
+        fresh = start + jnp.arange(size) >= number * size
         values = statistic(packed[:, :width], packed[:, width], *parameters)
-        values = values.reshape(values.shape[0], -1)
+        values = values.reshape(size, -1)
         norm = jnp.sqrt(jnp.sum(values**2, axis=1))
         survey = packed[:, width + 1]
-        weight = jnp.where(jnp.isfinite(norm) & (survey > 0), survey**power / jnp.maximum(norm, 1.0), 0.0)
-        rows = jnp.where(jnp.isfinite(norm)[:, None], values, 0.0) * weight[:, None]
-        return jnp.sum(rows.reshape(-1, sums._BLOCK, rows.shape[1]) * 2.0**sums._BITS, axis=1)
+        counts = jnp.isfinite(norm) & (survey > 0) & fresh
+        weight = jnp.where(counts, survey**power / jnp.maximum(norm, 1.0), 0.0)
+        clipped = jnp.where(jnp.isfinite(norm)[:, None], values, 0.0) * weight[:, None]
+        return jnp.sum(clipped.reshape(-1, sums._BLOCK, clipped.shape[1]) * 2.0**sums._BITS, axis=1)
 
-    return jax.lax.map(chunk, rows)
+    return jax.lax.map(piece, first + jnp.arange(pieces, dtype=jnp.int32))
 
 
 @contextmanager
