@@ -97,6 +97,7 @@ def run(request: Request, settings: Settings) -> Release:
         consume=True,
         progress=request.progress,
     )
+    del records  # what is needed of them has been taken over
     levels = levels_of(problem, settings.knots)
     sums.prepare(programs(problem, 0 if levels is None else len(levels)))
     request.begin(planned)

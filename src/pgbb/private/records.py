@@ -501,6 +501,7 @@ def _parquet(path: Path) -> _Opened:
         with pyarrow.parquet.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as file:
             for batch in file.iter_batches(batch_size=_CHUNK, columns=names, use_threads=False):
                 yield _from_arrow(pyarrow.Table.from_batches([batch]).select(names))
+        pyarrow.default_memory_pool().release_unused()  # else it would be kept for another file
 
     def kinds(names: list[str], schema: Schema) -> pd.DataFrame:
         return _quietly(path, lambda: _from_arrow(found.empty_table().select(names)))
