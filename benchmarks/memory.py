@@ -103,13 +103,10 @@ def main(n: int = N, p: int = TERMS) -> None:
         for method in ("calibrated", "paper"):
             r, w = child(path, None, method, p), child(path, small, method, p)
             print(f"{method:12} peak {r['peak']:.0f} MiB, idle {r['idle']:.0f} MiB, {r['seconds']:.0f} s")
-            print(
-                f"  over idle                  {r['over_idle']:.3f} of the matrix, {r['packed_over_idle']:.3f} of the rows"
-            )
-            print(
-                f"  over idle after a small fit {w['over_ready']:.3f} of the matrix, {w['packed_over_ready']:.3f} of the rows",
-                flush=True,
-            )
+            for label, part in (("idle", (r, "over_idle")), ("idle after a small fit", (w, "over_ready"))):
+                found, key = part
+                whole = found[f"packed_{key}"]
+                print(f"  over {label:24}{found[key]:.3f} of the matrix, {whole:.3f} of the rows", flush=True)
 
 
 def curve(largest: int = N, p: int = 4) -> list[dict[str, float]]:

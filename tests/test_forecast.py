@@ -8,10 +8,9 @@ import pytest
 from scipy import stats
 
 import pgbb
-from pgbb import PgbbWarning, Range, Schema
+from pgbb import PgbbWarning, Range, Schema, costs
 from pgbb.accountant import Mechanism, noise_scale
 from pgbb.accountant.gaussian import gdp_mu
-from pgbb import costs
 from pgbb.calibration.plan import stages_for
 from pgbb.forecast import FAMILIES, Reference, calibrated_seconds, forecast, paper_seconds, search
 

@@ -157,8 +157,8 @@ def _cost(seconds: float, load: float, memory: float, method: str) -> str:
     known = costs.coefficients()
     return (
         f"about {seconds:.2g} s, after {load:.2g} s to read them from Parquet and {known['compile'][method]:.2g} s to "
-        f"compile, the first time; {memory / 2**30:.2g} GiB of memory\n(measured on {known['machine']}, with nothing else "
-        "to do; right to a factor of two there; time and memory are linear in n)\n"
+        f"compile, the first time; {memory / 2**30:.2g} GiB of memory\n(measured on {known['machine']}, with nothing "
+        "else to do; right to a factor of two there; time and memory are linear in n)\n"
     )
 
 
