@@ -63,7 +63,7 @@ def arrays(source, monkeypatch, piece=2**15):
 def test_parquet_in_pieces_gives_the_bits_of_the_frame(tmp_path, monkeypatch, piece, group):
     path = tmp_path / "d.parquet"
     pq.write_table(table(), path, row_group_size=group)
-    whole = records._from_arrow(pq.read_table(path))
+    whole = records.arrow_frame(pq.read_table(path))
     assert str(whole["b"].dtype) == "boolean" and str(whole["k"].dtype) == "Int64" and len(whole) == N
     assert arrays(path, monkeypatch, piece) == arrays(whole, monkeypatch)
 
@@ -227,7 +227,7 @@ def test_a_refusal_for_lack_of_memory_costs_nothing(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="other devices have memory of their own")
 def test_the_device_uses_the_loaded_array_itself():
-    found = load(records._from_arrow(table(5000)), DESIGN, SCHEMA)
+    found = load(records.arrow_frame(table(5000)), DESIGN, SCHEMA)
     data = place(found, 1.0, np.random.default_rng(0), consume=True)
     assert data.rows.unsafe_buffer_pointer() == found.rows.ctypes.data
     assert packed(3, 2).ctypes.data % 64 == 0
