@@ -28,8 +28,10 @@ lint: $(VENV)/.installed-test
 demo: $(VENV)/.installed-demo
 	$(BIN)/pgbb demo --out demo-output
 
-bench: $(VENV)/.installed-test
+# Scaling curves, comparisons and the cost model: a page in docs/ and results/bench/; QUICK=1 in a minute or two.
+bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/accountant.py
+	$(BIN)/python benchmarks/bench.py $(if $(QUICK),--quick)
 
 # Runs every block of the tutorial and the how-to pages, then follows the built tutorial in an empty folder.
 docs: $(VENV)/.installed-docs

@@ -1,6 +1,6 @@
 """Time, memory and accuracy of the accountants on the design's table and a natality-size problem.
 
-Run with `make bench`. Prints one row per problem and accountant: the certified
+`make bench` runs it too. Prints one row per problem and accountant: the certified
 σ·n_S/C, the time of `noise_scale` and the peak memory of a fresh process, and
 for the design's rows the interval of `epsilon_bounds` at the paper's σ.
 """

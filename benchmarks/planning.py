@@ -60,7 +60,8 @@ def main() -> None:
         model = pgbb.HuberRegression(formula)
         found = seconds(model, data, schema, method="paper", blocks=5, sampling_rate=q, steps=steps, draws_per_step=k)
         print(
-            f"n = {n:9,} q = {q:g} T·K = {steps:6,}·{k}  {found:8.2f}{paper_seconds(n, q, steps, k):10.2f}", flush=True
+            f"n = {n:9,} q = {q:g} T·K = {steps:6,}·{k}  {found:8.2f}{paper_seconds(n, q, steps, k, 4):10.2f}",
+            flush=True,
         )
 
 

@@ -61,6 +61,7 @@ def main(n: int = 1_000_000, p: int = 14) -> None:
         asked._noise = {s.name: sigma * scale for s, scale in zip(stages, plan.scales, strict=True)}
         asked._random, asked._rows, asked.asked = Randomness.create(0).noise, private_sums.slabs_of(rows), []
         asked._progress, asked._answers, asked.n, asked._share = None, 0, n, Share.of(n, None)
+        asked._ahead = {}
         begin = time.perf_counter()
         found = fit_quantile(asked, problem, TAUS, n, float(np.sqrt(p)), half)
         spent = time.perf_counter() - begin

@@ -86,6 +86,13 @@ def test_json_of_the_default_method_holds_the_numbers_that_the_library_gives():
     assert "candidates" not in data
 
 
+@pytest.mark.parametrize("extra", [[], ["--method", "paper", "--dim", "4"]])
+def test_time_and_memory_are_shown_with_where_they_were_measured(extra):
+    text = " ".join(invoke(*BUDGET, *extra).stdout.split())
+    for part in ("to read them from Parquet", "to compile", "GiB of memory", "measured on two cores", "factor of two"):
+        assert part in text
+
+
 def test_optimise_marks_the_least_noise_within_the_time_limit():
     data = json.loads(invoke(*BUDGET, "--family", "mean", "--time-limit", ".6", "--json").stdout)
     rows = data["candidates"]

@@ -8,9 +8,10 @@ import pytest
 from scipy import stats
 
 import pgbb
-from pgbb import PgbbWarning, Range, Schema
+from pgbb import PgbbWarning, Range, Schema, costs
 from pgbb.accountant import Mechanism, noise_scale
 from pgbb.accountant.gaussian import gdp_mu
+from pgbb.calibration.plan import stages_for
 from pgbb.forecast import FAMILIES, Reference, calibrated_seconds, forecast, paper_seconds, search
 
 BETA = np.array([1.5, -1.5, 1.0])
@@ -166,6 +167,35 @@ def test_times_grow_with_records_and_answers():
     assert calibrated_seconds("huber", 2_000_000, 4) > 1.9 * calibrated_seconds("huber", 1_000_000, 4)
     assert calibrated_seconds("mean", 1_000_000, 1) < calibrated_seconds("huber", 1_000_000, 1)
     assert paper_seconds(10_000, 0.1, 10_000, 1) > paper_seconds(10_000, 0.1, 2_000, 5)
+
+
+def test_the_cost_model_is_measured_linear_in_n_and_grows_with_all_that_costs():
+    known = costs.coefficients()
+    assert known["machine"] and all(v >= 0 for part in ("calibrated", "paper") for v in known[part].values())
+    stages = stages_for(Reference("quantile", 6).problem())
+
+    def fit(n=10**6, terms=6, levels=5):
+        return costs.calibrated_seconds("quantile", stages, n, terms, levels)
+
+    assert fit(10**8) - fit(10**7) == pytest.approx(10 * (fit(10**7) - fit(10**6)))
+    assert fit() <= fit(terms=12) and fit() <= fit(levels=9) and 0 < fit(1) < fit()
+    base = {"n": 10**5, "rate": 0.01, "steps": 100, "draws": 2, "terms": 6}
+    for name, more in (("n", 10**6), ("rate", 0.1), ("steps", 200), ("draws", 4), ("terms", 12)):
+        assert costs.paper_seconds(**base) <= costs.paper_seconds(**base | {name: more})
+    assert costs.memory(10**7, 14) - costs.memory(0, 14) == 10**7 * (17 * 4 + 1)
+    assert costs.load_seconds(2 * 10**6, 3) == pytest.approx(2 * costs.load_seconds(10**6, 3))
+
+
+@pytest.mark.parametrize("kind", ["quantile", "huber", "logistic", "mean", "custom"])
+def test_the_model_counts_the_numbers_that_are_asked(kind):
+    """Against the shapes of the statistics themselves, where a stage asks the same each time."""
+    from pgbb.calibration import statistics
+
+    assert costs.BINS == statistics.BINS
+    stages = stages_for(Reference(kind, 3).problem())
+    assert costs.numbers(kind, stages, 3, 5) >= sum(s.asks for s in stages)
+    if kind == "huber":  # 3·6 + 7 (with the count of cuts, which is left out) + 7·(3 + 1) + 64 + 3·10 + 2·4
+        assert costs.numbers(kind, stages, 3, 5) == 4 * 6 + 14 * 2 + 64 + 3 * 10 + 2 * 4
 
 
 def test_a_forecast_needs_no_jax():

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
-from pgbb import _validate
+from pgbb import _validate, costs
 from pgbb.accountant import ACCOUNTANTS, Mechanism, noise_scale
 from pgbb.accountant.calibrate import Accountant
 from pgbb.calibration.algebra import strategy
@@ -40,12 +40,6 @@ FAMILIES: tuple[Family, ...] = ("quantile", "huber", "logistic", "mean", "custom
 Z = 1.959963984540054  # half a 95 % interval, in standard deviations
 REACH, WIDEST = 0.8, 0.15  # bandwidth of the curvature of a level, as in `calibration.quantile`
 SCALE_WEIGHT = 0.5  # coordinate of the Huber scale, as in `calibration.smooth`
-
-# Seconds, from benchmarks/planning.py on two cores, once everything is compiled; right to a factor of two there.
-ANSWER = 1.3e-3  # an answer, apart from the records
-PASS = 3.0e-8  # a record, answer and term of a full pass
-STEP = 2.3e-4  # a step of the paper's training
-ROW = 3.2e-8  # a record in one of its batches
 
 
 @dataclass(frozen=True)
@@ -201,8 +195,19 @@ class Forecast:
 
     @property
     def seconds(self) -> float:
-        """Run time on the machine of the benchmark, compilation apart."""
-        return calibrated_seconds(self.reference.family, self.n, self.reference.terms)
+        """Run time on the machine of the benchmark, compiling and reading apart."""
+        r = self.reference
+        return costs.calibrated_seconds(r.family, self.stages, self.n, r.terms, len(r.levels))
+
+    @property
+    def load_seconds(self) -> float:
+        """Time there to read the records from a Parquet file."""
+        return costs.load_seconds(self.n, self.reference.terms)
+
+    @property
+    def memory(self) -> float:
+        """Memory of the process at its peak, in bytes."""
+        return costs.memory(self.n, self.reference.terms)
 
     @property
     def effective(self) -> float:
@@ -225,6 +230,8 @@ class Forecast:
             "effective_noise": self.effective,
             "passes": self.passes,
             "seconds": self.seconds,
+            "load_seconds": self.load_seconds,
+            "memory_bytes": self.memory,
             "stages": [
                 asdict(s) | {"noise": self.noise(s), "noise_multiplier": self.n * self.noise(s)} for s in self.stages
             ],
@@ -269,15 +276,15 @@ def forecast(
 # Which mechanism has the least noise ---------------------------------------------------------------------------------
 
 
-def calibrated_seconds(family: Family, n: int, terms: int) -> float:
-    """Run time of a calibrated fit on the machine of the benchmark, compilation apart."""
+def calibrated_seconds(family: Family, n: int, terms: int, levels: int = 5) -> float:
+    """Run time of a calibrated fit on the machine of the benchmark, compiling and reading apart."""
     stages = stages_for(Reference(family, terms).problem())
-    return sum(s.asks for s in stages) * (ANSWER + n * terms * PASS)
+    return costs.calibrated_seconds(family, stages, n, terms, levels)
 
 
-def paper_seconds(n: int, rate: float, steps: int, draws: int) -> float:
-    """Run time of the paper's method on the machine of the benchmark, compilation apart."""
-    return steps * (STEP + draws * rate * n * ROW)
+def paper_seconds(n: int, rate: float, steps: int, draws: int, terms: int = 4) -> float:
+    """Run time of the paper's method on the machine of the benchmark, compiling and reading apart."""
+    return costs.paper_seconds(n, rate, steps, draws, terms)
 
 
 GRID = (
@@ -338,7 +345,8 @@ def search(result: Forecast, time_limit: float | None = None) -> tuple[Candidate
         if blocks > result.n:
             continue
         m = Mechanism(n=result.n, blocks=blocks, sampling_rate=q, steps=steps, draws_per_step=draws, clip=1.0)
-        seconds, sigma, effective = paper_seconds(result.n, q, steps, draws), None, None
+        seconds = paper_seconds(result.n, q, steps, draws, result.reference.terms)
+        sigma = effective = None
         if seconds <= limit:
             sigma = noise_scale(m, result.epsilon, result.delta)
             effective = sigma / q / math.sqrt(m.answers)

@@ -1,4 +1,6 @@
 import warnings
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -8,7 +10,9 @@ import pgbb
 from pgbb import Custom, Flag, HuberRegression, LogisticRegression, Mean, PgbbError, PgbbWarning, Range, Schema
 from pgbb import QuantileRegression as Quantile
 from pgbb.accountant import epsilon as epsilon_of
+from pgbb.calibration.ahead import programs
 from pgbb.payload import Payload
+from pgbb.private import sums
 from pgbb.private.loading import records_for
 from pgbb.reference import exact_quantile, solve, to_original
 
@@ -427,3 +431,34 @@ def test_the_certificate_says_how_many_records_are_weighted_down():
     assert "of the records are weighted down (±" in some and "at most" not in some
     none = fit(HUBER, frame(20_000), epsilon=1.0).certificate.notes[0]
     assert "at most" in none
+
+
+def test_what_is_asked_was_compiled_ahead():
+    """Shapes and powers of calibration/ahead.py are those of the questions; the order is that of the first asks."""
+    n, rng = 4000, np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.uniform(-1, 1, n)})
+    frame["y"] = frame["x"] + rng.normal(0, 0.5, n)
+    frame["z"] = (frame["y"] > 0).astype(int)
+    schema = pgbb.Schema(x=pgbb.Range(-1, 1), y=pgbb.Range(-4, 4), z=pgbb.Flag())
+    models = (
+        pgbb.QuantileRegression("y ~ x", taus=[0.2, 0.6]), pgbb.HuberRegression("y ~ x"),
+        pgbb.LogisticRegression("z ~ x"), pgbb.Mean("y", scale=0.5),
+        pgbb.Custom(lambda t, r, i: (r["y"] - t[0]) ** 2, dim=1, clip=1.0, columns=["y"], box=(-4, 4)),
+    )  # fmt: skip
+    real = sums.sum_of
+    for model in models:
+        expected = programs(model.prepare(schema), 2)
+        asked: list[Any] = []
+
+        def ask(statistic, rows, parameters, power=1, asked=asked):
+            shapes = tuple(np.shape(p) for p in parameters)
+            if (statistic, shapes, power) not in asked:
+                asked.append((statistic, shapes, power))
+            return real(statistic, rows, parameters, power)
+
+        with mock.patch.object(sums, "sum_of", ask):
+            pgbb.fit(model, frame, schema=schema, epsilon=1.0, delta=1e-6, insecure_seed=0)
+        if model is models[-1]:  # functions made for one prepared problem
+            assert [a[1:] for a in asked] == [e[1:] for e in expected]
+        else:
+            assert asked == expected

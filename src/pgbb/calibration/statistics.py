@@ -44,12 +44,17 @@ __all__ = [
 ]
 
 BINS = 64
+WRITTEN_OUT = 32  # products of so few numbers are written out: processors are slow at picking columns
 
 
 def _packed(v: Any) -> Any:
     """Packed outer products v vᵀ of rows; their length is ‖v‖²."""
-    i, j = np.triu_indices(v.shape[1])
-    return v[:, i] * v[:, j] * jnp.asarray(np.where(i == j, 1.0, np.sqrt(2.0)), v.dtype)
+    d = v.shape[1]
+    i, j = np.triu_indices(d)
+    scale = jnp.asarray(np.where(i == j, 1.0, np.sqrt(2.0)), v.dtype)
+    if d > WRITTEN_OUT:
+        return v[:, i] * v[:, j] * scale
+    return jnp.concatenate([v[:, k : k + 1] * v[:, k:] for k in range(d)], axis=1) * scale
 
 
 def _bounded(x: Any, frame: Any) -> tuple[Any, Any]:

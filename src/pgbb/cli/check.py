@@ -17,7 +17,9 @@ NOTICE = (
 
 
 def check_command(
-    data: Annotated[Path, typer.Argument(help="Records: a .csv, .parquet or .dta file.", show_default=False)],
+    data: Annotated[
+        Path, typer.Argument(help="Records: .csv, .parquet, .dta, or a folder of .parquet.", show_default=False)
+    ],
     schema: Annotated[Path, typer.Option("--schema", "-s", help="TOML file that declares the columns.")],
     as_json: Json = False,
 ) -> None:

@@ -43,7 +43,9 @@ HINTS = {
 
 
 def init_command(
-    data: Annotated[Path, typer.Argument(help="Records: a .csv, .parquet or .dta file.", show_default=False)],
+    data: Annotated[
+        Path, typer.Argument(help="Records: .csv, .parquet, .dta, or a folder of .parquet.", show_default=False)
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Template to write (.toml); never replaces a file.")] = Path(
         "schema.toml"
     ),
@@ -72,6 +74,8 @@ def init_command(
 
 def header(path: Path) -> Types:
     """The columns of a data file with their stored types; an error where names are missing, repeated or not names."""
+    if path.is_dir():
+        path = next((file for file in sorted(path.iterdir()) if file.suffix.lower() == ".parquet"), path)
     readers: dict[str, Callable[[Path], list[tuple[Any, str]]]] = {".csv": _csv, ".parquet": _parquet, ".dta": _stata}
     if path.suffix.lower() not in readers:
         raise InvalidValue(f"data file {str(path)!r} has an unknown ending; it must be .csv, .parquet or .dta.")

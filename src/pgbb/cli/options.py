@@ -19,7 +19,7 @@ __all__ = ["build_model", "check_seed", "method_bars", "method_names", "numbers"
 
 _FAMILIES = ("quantile", "huber", "logistic", "mean")
 
-DataFile = Annotated[Path, typer.Argument(help="Confidential records: .csv, .parquet or .dta.")]
+DataFile = Annotated[Path, typer.Argument(help="Confidential records: .csv, .parquet, .dta, or a folder of .parquet.")]
 SchemaFile = Annotated[Path, typer.Option("--schema", "-s", help="Public schema (TOML).")]
 Epsilon = Annotated[float, typer.Option("--epsilon", "-e", help="Privacy level ε.")]
 Delta = Annotated[float, typer.Option("--delta", "-d", help="Failure probability δ, well below 1/n.")]

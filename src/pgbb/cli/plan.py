@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pgbb import _validate
+from pgbb import _validate, costs
 from pgbb.accountant import Mechanism
 from pgbb.accountant.calibrate import Accountant
 from pgbb.cli.options import LEVELS, numbers
@@ -153,6 +153,15 @@ def _budget(console: Console, n: int, epsilon: float, delta: float) -> None:
     console.print()
 
 
+def _cost(seconds: float, load: float, memory: float, method: str) -> str:
+    known = costs.coefficients()
+    return (
+        f"about {seconds:.2g} s, after {load:.2g} s to read them from Parquet and {known['compile'][method]:.2g} s to "
+        f"compile, the first time; {memory / 2**30:.2g} GiB of memory\n(measured on {known['machine']}, with nothing "
+        "else to do; right to a factor of two there; time and memory are linear in n)\n"
+    )
+
+
 def _show_forecast(result: Forecast, console: Console) -> None:
     r = result.reference
     levels = f", levels {', '.join(f'{v:g}' for v in r.levels)}" if r.family == "quantile" else ""
@@ -168,8 +177,8 @@ def _show_forecast(result: Forecast, console: Console) -> None:
         table.add_row(s.name, str(s.asks), f"{s.share:.1%}", _number(result.n * result.noise(s)), s.why)
     console.print(table)
     console.print(
-        f"{result.passes} passes over the records, about {result.seconds:.2g} s where the benchmark ran (two cores, "
-        "to a factor of two), and some seconds to compile\n"
+        f"{result.passes} passes over the records: "
+        + _cost(result.seconds, result.load_seconds, result.memory, "calibrated")
     )
     if not result.widths:
         console.print("Widths cannot be predicted for a custom loss: its curvature is not known beforehand.")
@@ -226,6 +235,9 @@ def _show(result: Plan, console: Console) -> None:
         f"[bold]noise σ = {_number(result.sigma)}[/bold]  (σ·n_S/C = {_number(1 / m.signal(result.sigma))}, "
         f"by accountant '{result.accountant}'; no data was opened)\n"
     )
+    seconds = costs.paper_seconds(m.n, m.sampling_rate, m.steps, m.draws_per_step, result.dim)
+    read, room = costs.load_seconds(m.n, result.dim), costs.memory(m.n, result.dim)
+    console.print(f"{m.steps:,} steps of {result.dim} terms: " + _cost(seconds, read, room, "paper"))
     table = _table(console, "By accountant", "accountant", "ε at this σ", "σ for this ε")
     for name in result.certified:
         table.add_row(name, _number(result.certified[name]), _number(result.noise[name]))

@@ -73,7 +73,8 @@ def plan(request: Request, settings: Settings, n: int) -> Planned:
 
 def run(request: Request, settings: Settings) -> Release:
     """Ask the planned answers under the budget and pack the posterior they add up to."""
-    from pgbb.calibration.quantile import fit_quantile  # JAX is needed from here on
+    from pgbb.calibration.ahead import programs  # JAX is needed from here on
+    from pgbb.calibration.quantile import fit_quantile
     from pgbb.calibration.smooth import fit_custom, fit_huber, fit_logistic, fit_mean
     from pgbb.private.loading import share_for
     from pgbb.private.sampling import Randomness
@@ -99,7 +100,9 @@ def run(request: Request, settings: Settings) -> Release:
         progress=request.progress,
         share=share,
     )
+    del records  # what is needed of them has been taken over
     levels = levels_of(problem, settings.knots)
+    sums.prepare(programs(problem, 0 if levels is None else len(levels)))
     request.begin(planned)
     if problem.design is not None:
         bound = problem.design.norm_bound

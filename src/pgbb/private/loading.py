@@ -1,11 +1,13 @@
 """From a frame or a file to the `Records` that a prepared model needs."""
 
+from typing import Any
+
 import numpy as np
 
 from pgbb.errors import InvalidValue
 from pgbb.hosts import Together
 from pgbb.models import Problem
-from pgbb.private.records import Records, Source, load, load_columns
+from pgbb.private.records import Columns, Records, Source, encoded, load
 from pgbb.private.shards import Share, records_of, survey
 from pgbb.schema import Schema
 
@@ -22,16 +24,17 @@ def records_for(source: Source, problem: Problem, schema: Schema, weights: str |
         return load(source, problem.design, schema, weights)
     if weights is not None:
         raise InvalidValue(f"weights = {weights!r} is not allowed here: only formula models take survey weights.")
-    names = problem.columns or ((problem.response,) if problem.response else ())
-    columns = load_columns(source, schema, [str(name) for name in names])
-    n = columns.n
-    if problem.columns:
-        x = np.column_stack([columns.values[name] for name in problem.columns]).astype(np.float32)
-        y = np.zeros(n, np.float32)
-    else:
-        x = np.ones((n, 1), np.float32)
-        y = columns.values[str(problem.response)].astype(np.float32)
-    return Records(x, y, columns.valid.astype(np.float32), columns.valid)
+    columns, response = problem.columns, problem.response
+
+    def side_by_side(data: Columns) -> tuple[Any, Any, Any]:
+        return np.column_stack([data.values[name] for name in columns]).astype(np.float32), 0.0, 1.0
+
+    def alone(data: Columns) -> tuple[Any, Any, Any]:
+        return np.ones((data.n, 1), np.float32), data.values[str(response)], 1.0
+
+    if columns:
+        return encoded(source, schema, [str(name) for name in columns], len(columns), side_by_side)
+    return encoded(source, schema, [str(response)], 1, alone)
 
 
 def share_for(

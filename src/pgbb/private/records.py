@@ -1,12 +1,14 @@
-"""Records: read from a frame or a file, and encoded by public rules alone.
+"""Records: read from a frame or from files piece by piece, and encoded by public rules alone.
 
 An error here depends on names, dtypes and the number of rows, never on a cell:
 values are clamped, and a record with an unusable cell keeps its place with
-`valid` False. No row is dropped, sorted or deduplicated.
+`valid` False. No row is dropped, sorted or deduplicated. Where a piece begins
+and ends changes nothing: the code of a cell depends on that cell and on types alone.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Self, TypeAlias, TypeVar
 
@@ -14,6 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from pgbb._memory import free_memory
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.formula import Design
 from pgbb.schema import Column, Flag, Levels, Range, Schema
@@ -24,7 +27,9 @@ Source: TypeAlias = pd.DataFrame | str | Path
 Bools = NDArray[np.bool_]
 Singles = NDArray[np.float32]
 
-_CHUNK = 2**15  # records encoded at once
+_CHUNK = 2**15  # records read and encoded at once
+_SPARE = 2**28  # bytes for all else: pieces, compiled code, the accountant
+_BUFFER = 2**16  # bytes of a column of a Parquet file that are read ahead
 
 
 EXTRA = 3  # columns after x in the packed rows: response, weight, squared norm of x
@@ -138,7 +143,9 @@ def load(source: Source, design: Design, schema: Schema, weights: str | None = N
     """Encode the records of `source` for `design`.
 
     Args:
-      source: a pandas DataFrame, or the path of a .csv, .parquet or .dta file.
+      source: a pandas DataFrame, or the path of a .csv, .parquet or .dta file, or of a folder of .parquet files,
+        which are taken in the order of their names. CSV and Parquet are read in pieces: memory holds the design
+        once, and never the file.
       design: the parsed formula.
       schema: the declared columns.
       weights: a column of survey weights, declared as a Range with low ≥ 0. Weights are divided by the public high.
@@ -158,21 +165,58 @@ def load(source: Source, design: Design, schema: Schema, weights: str | None = N
                 f"Declare {weights} = Range(0, high) with a public high."
             )
     names = list(dict.fromkeys([*design.columns, design.response, *([] if weights is None else [weights])]))
-    frame = _typed_frame(source, schema, names)
-    n, p = len(frame), len(design.names)
-    rows, valid = packed(n, p), np.empty(n, dtype=np.bool_)
-    for start in range(0, n, _CHUNK):  # bounded memory: the design exists once, in single precision
-        part = slice(start, min(start + _CHUNK, n))
-        data = _clamped(frame.iloc[part], schema, names)
-        bad = ~data.valid
+
+    def encode(data: Columns) -> tuple[Any, Any, Any]:
+        weight = 1.0 if weights is None else data.values[weights] / schema[weights].bounds[1]  # type: ignore[union-attr]
         x = design.matrix(data.values)
-        x[bad] = 0
-        rows[part, :p], rows[part, p] = x, data.values[design.response]
-        rows[part, p + 1] = 1.0 if weights is None else data.values[weights] / schema[weights].bounds[1]  # type: ignore[union-attr]
-        rows[part, p + 1][bad] = 0
-        rows[part, p + 2] = np.einsum("ij,ij->i", x, x)
+        x[~data.valid] = 0
+        return x, data.values[design.response], weight
+
+    return encoded(source, schema, names, len(design.names), encode)
+
+
+def encoded(
+    source: Source,
+    schema: Schema,
+    names: Sequence[str],
+    width: int,
+    encode: Callable[[Columns], tuple[Any, Any, Any]],
+) -> Records:
+    """Records of `width` numbers in x, filled piece by piece: the design exists once, in single precision.
+
+    `encode` makes x, y and weight of the clamped columns of a piece. The weight of an invalid record becomes 0.
+    """
+    opened = _typed(source, schema, names)
+    rows, valid = _room(opened.most(list(names), schema), width)
+    n = 0
+    for frame in opened.pieces(list(names), schema):
+        data = _clamped(frame, schema, names)
+        part = slice(n, n + data.n)
+        x, y, weight = encode(data)
+        rows[part, :width], rows[part, width], rows[part, width + 1] = x, y, weight
+        rows[part, width + 1][~data.valid] = 0
+        rows[part, width + 2] = np.einsum("ij,ij->i", x, x)
         valid[part] = data.valid
-    return Records.from_rows(rows, valid)
+        n += data.n
+    if n == 0:
+        raise InvalidValue(_NOTHING)
+    return Records.from_rows(rows[:n], valid[:n])
+
+
+def _room(most: int, width: int) -> tuple[Singles, Bools]:
+    """Arrays for so many records, or a refusal that says what to change; nothing has been asked or spent by then."""
+    needed, there = most * ((width + EXTRA) * 4 + 1) + _SPARE, free_memory()
+    try:
+        if there is not None and needed > there:
+            raise MemoryError
+        return packed(most, width), np.empty(most, dtype=np.bool_)
+    except MemoryError:
+        have = "" if there is None else f", and {there / 2**30:,.1f} GiB are available"
+        raise PgbbError(
+            f"{most:,} records of {width} terms need {needed / 2**30:,.1f} GiB of memory{have}. Take a machine with "
+            "more memory, a formula with fewer terms, or more hosts, each with its part of the records. Nothing was "
+            "read or spent."
+        ) from None
 
 
 def load_columns(source: Source, schema: Schema, names: Sequence[str]) -> Columns:
@@ -182,20 +226,25 @@ def load_columns(source: Source, schema: Schema, names: Sequence[str]) -> Column
     >>> data.values["x"].tolist(), data.valid.tolist()
     ([4.0, 2.0, 1.0], [True, False, True])
     """
-    return _clamped(_typed_frame(source, schema, names), schema, names)
+    parts = [_clamped(frame, schema, names) for frame in _typed(source, schema, names).pieces(list(names), schema)]
+    if not parts:
+        raise InvalidValue(_NOTHING)
+    values = {name: np.concatenate([part.values[name] for part in parts]) for name in names}
+    return Columns(values, np.concatenate([part.valid for part in parts]))
 
 
-def _typed_frame(source: Source, schema: Schema, names: Sequence[str]) -> pd.DataFrame:
-    """The named columns as they are, refused if a dtype cannot hold what is declared."""
-    frame = read_frame(source, names, schema)
-    wrong = {name: why for name in names if (why := _dtype_problem(frame[name], schema[name]))}
+def _typed(source: Source, schema: Schema, names: Sequence[str]) -> "_Opened":
+    """The opened data, refused if a column is missing or its dtype cannot hold what is declared."""
+    opened = _checked(source, names, schema)
+    kinds = opened.kinds(list(names), schema)
+    wrong = {name: why for name in names if (why := _dtype_problem(kinds[name], schema[name]))}
     if wrong:
         first = next(iter(wrong))
         raise InvalidValue(
             f"wrong dtype: {'; '.join(f'column {name!r} {why}' for name, why in wrong.items())}. Convert it first, "
             f"for example frame[{first!r}] = pandas.to_numeric(frame[{first!r}], errors='coerce'), or declare Levels."
         )
-    return frame
+    return opened
 
 
 def _clamped(frame: pd.DataFrame, schema: Schema, names: Sequence[str]) -> Columns:
@@ -219,55 +268,92 @@ def examine(source: Source, schema: Schema) -> list[dict[str, Any]]:
     >>> row["missing"], row["outside"]
     (1, 1)
     """
-    present, fetch = _open(source)
-    known = [name for name in schema if name in present]
-    frame = fetch(known, schema)
-    rows = []
+    opened = _open(source)
+    known = [name for name in schema if opened.names.count(name) == 1]
+    kinds = opened.kinds(known, schema)
+    text = not isinstance(source, pd.DataFrame) and Path(source).suffix.lower() == ".csv"
+    rows: dict[str, dict[str, Any]] = {}
     for name, column in schema.items():
-        row: dict[str, Any] = {
-            "column": name,
-            "declared": repr(column),
-            "records": len(frame),
-            "present": name in known,
-        }
+        row: dict[str, Any] = {"column": name, "declared": repr(column), "records": 0}
+        row["present"] = name in opened.names
         row |= {"dtype": None, "problem": None, "missing": None, "outside": None}
-        if name not in known:
+        if not row["present"]:
             row["problem"] = "missing from the data"
-        elif present.count(name) > 1:
+        elif name not in known:
             row["problem"] = "occurs more than once in the data"
         else:
-            row["dtype"] = _shown_dtype(frame[name], source)
-            row["problem"] = _dtype_problem(frame[name], column)
+            row["dtype"], row["problem"] = str(kinds[name].dtype), _dtype_problem(kinds[name], column)
             if row["problem"] is None:
-                _, usable, outside = _encode(frame[name], column)
-                row["outside"] = int(outside.sum())
-                row["missing"] = int((~usable & ~outside).sum())
-        rows.append(row)
-    return rows
+                row["missing"] = row["outside"] = 0
+        rows[name] = row
+    counted = [name for name, row in rows.items() if row["missing"] is not None]
+    whole: dict[str, bool | None] = {name: None for name in counted if text and kinds[name].dtype == np.float64}
+    for frame in opened.pieces(known, schema):
+        for row in rows.values():
+            row["records"] += len(frame)
+        for name in counted:
+            _, usable, outside = _encode(frame[name], schema[name])
+            rows[name]["outside"] += int(outside.sum())
+            rows[name]["missing"] += int((~usable & ~outside).sum())
+            if name in whole:
+                whole[name] = _all_whole(frame[name].to_numpy(), whole[name])
+    for name, found in whole.items():
+        if found:
+            rows[name]["dtype"] = "int64"
+    return list(rows.values())
 
 
-def _shown_dtype(series: "pd.Series[Any]", source: Source) -> str:
-    """The dtype; a text file has none, and its numbers, all read as float64, are called int64 where all are whole.
+def _all_whole(numbers: NDArray[np.float64], before: bool | None) -> bool | None:
+    """Whether all numbers so far are whole; None while there are none.
 
-    PRIVATE, as all that `examine` says: the cells decide. What a fit reads does not change.
+    PRIVATE, as all that `examine` says. A text file has no dtypes: its numbers are read as float64, and called int64
+    where all are whole. What a fit reads does not change.
     """
-    text = not isinstance(source, pd.DataFrame) and Path(source).suffix.lower() == ".csv"
-    if text and series.dtype == np.float64:
-        numbers = series.to_numpy()[np.isfinite(series.to_numpy())]
-        if len(numbers) and (numbers == np.trunc(numbers)).all():
-            return "int64"
-    return str(series.dtype)
+    numbers = numbers[np.isfinite(numbers)]
+    return before if not len(numbers) else before is not False and bool((numbers == np.trunc(numbers)).all())
 
 
 # Reading: names and dtypes are public, cells are not -----------------------------------------------------------------
 
 
+_NOTHING = "the data has 0 records; at least one is needed. Check the path or the filter before it."
+
+_Pieces = Callable[[list[str], Schema], Iterator[pd.DataFrame]]
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """Data of which names and types are known, and that can be read from the beginning, piece by piece.
+
+    Attributes:
+      names: of all columns.
+      most: there are no more records than this; exactly so many in anything but text.
+      kinds: a frame without records whose dtypes are those of the pieces; they do not depend on a cell.
+      pieces: reads some columns, one frame after another.
+    """
+
+    names: list[Any]
+    most: Callable[[list[str], Schema], int]
+    kinds: Callable[[list[str], Schema], pd.DataFrame]
+    pieces: _Pieces
+
+
 def read_frame(source: Source, columns: Iterable[str], schema: Schema) -> pd.DataFrame:
-    """The declared `columns` of `source`, in file order; other columns are not read.
+    """The declared `columns` of `source` in one frame; other columns are not read. For data that fits into memory.
 
     Text files carry no dtypes, and guessing them would let one cell decide the type of a column. So the schema decides:
     CSV cells of a Range or Flag are read as numbers (unreadable ones as missing) and those of Levels as text.
     """
+    names = list(dict.fromkeys(columns))
+    opened = _checked(source, names, schema)
+    parts = list(opened.pieces(names, schema))
+    if not parts:
+        raise InvalidValue(_NOTHING)
+    return pd.concat(parts, ignore_index=True)
+
+
+def _checked(source: Source, columns: Iterable[str], schema: Schema) -> _Opened:
+    """The opened data, refused if a column is undeclared, missing or there twice, or if there are no records."""
     names = list(dict.fromkeys(columns))
     undeclared = [name for name in names if name not in schema]
     if undeclared:
@@ -275,53 +361,46 @@ def read_frame(source: Source, columns: Iterable[str], schema: Schema) -> pd.Dat
             f"column {undeclared[0]!r} is not declared; the schema declares {', '.join(schema) or 'nothing'}. "
             "Declare its Range, Flag or Levels: bounds are never taken from the records."
         )
-    present, fetch = _open(source)
-    missing = [name for name in names if name not in present]
+    opened = _open(source)
+    missing = [name for name in names if name not in opened.names]
     if missing:
         # The names found are not listed: in a file without a header they would be the first record.
         raise InvalidValue(
             f"the data has no column {', '.join(map(repr, missing))}; the schema declares {', '.join(schema)}. "
             "Correct the name in the schema or in the data; a CSV file needs a header line."
         )
-    twice = [name for name in names if present.count(name) > 1]
+    twice = [name for name in names if opened.names.count(name) > 1]
     if twice:
         raise InvalidValue(f"the data has column {twice[0]!r} more than once; names must differ. Rename or remove one.")
-    frame = fetch(names, schema)
-    if len(frame) == 0:
-        raise InvalidValue("the data has 0 records; at least one is needed. Check the path or the filter before it.")
-    return frame
+    if opened.most(names, schema) == 0:
+        raise InvalidValue(_NOTHING)
+    return opened
 
 
 T = TypeVar("T")
-_Fetch = Callable[[list[str], Schema], pd.DataFrame]
 
 
-def _open(source: Source) -> tuple[list[Any], _Fetch]:
-    """Column names, and a function that reads some of them."""
+def _open(source: Source) -> _Opened:
     if isinstance(source, pd.DataFrame):
-        return list(source.columns), lambda names, _: source  # no copy: columns are taken one by one
+        return _of_frame(source)
     if not isinstance(source, str | Path):
         raise InvalidValue(
             f"data is a {type(source).__name__}, it must be a pandas DataFrame or the path of a file. "
             "Convert it with pandas.DataFrame(...)."
         )
     path = Path(source)
-    formats: dict[str, tuple[Callable[[Path], list[Any]], Callable[[Path, list[str], Schema], pd.DataFrame]]] = {
-        ".csv": (_csv_names, _csv),
-        ".parquet": (_parquet_names, _parquet),
-        ".dta": (_stata_names, _stata),
-    }
-    if path.suffix.lower() not in formats:
+    formats: dict[str, Callable[[Path], _Opened]] = {".csv": _csv, ".parquet": _parquet, ".dta": _stata}
+    kind = path.suffix.lower()
+    if path.is_dir() and kind not in (".csv", ".dta"):
+        return _folder(path)
+    if kind not in formats:
         raise InvalidValue(
-            f"data file {str(path)!r} has an unknown ending; it must be .csv, .parquet or .dta. Convert the file, or "
-            "read it with pandas and pass the frame."
+            f"data file {str(path)!r} has an unknown ending; it must be .csv, .parquet or .dta, or a folder of "
+            ".parquet files. Convert the file, or read it with pandas and pass the frame."
         )
     if not path.is_file():
         raise InvalidValue(f"data file {str(path)!r} does not exist or is not a file. Check the path.")
-    names_of, read = formats[path.suffix.lower()]
-    return _quietly(path, lambda: names_of(path)), lambda names, schema: _quietly(
-        path, lambda: read(path, names, schema)
-    )
+    return formats[kind](path)
 
 
 def _quietly(path: Path, read: Callable[[], T]) -> T:
@@ -335,23 +414,60 @@ def _quietly(path: Path, read: Callable[[], T]) -> T:
         ) from None
 
 
-def _csv_names(path: Path) -> list[Any]:
-    plain: dict[str, Any] = {"dtype": str, "na_filter": False, "encoding": "utf-8-sig", "encoding_errors": "replace"}
-    return pd.read_csv(path, header=None, nrows=1, **plain).iloc[0].tolist()
+def _quiet(path: Path, begin: Callable[[], Iterator[pd.DataFrame]]) -> Iterator[pd.DataFrame]:
+    """The pieces of a reader, quietly."""
+    pieces = _quietly(path, begin)
+    while (piece := _quietly(path, lambda: next(pieces, None))) is not None:
+        yield piece
 
 
-def _csv(path: Path, names: list[str], schema: Schema) -> pd.DataFrame:
-    text = pd.read_csv(
-        path,
-        usecols=names,
-        dtype=str,
-        na_filter=False,
-        skip_blank_lines=False,  # a blank line is a record without cells
-        index_col=False,
-        encoding="utf-8-sig",
-        encoding_errors="replace",
+def _of_frame(frame: pd.DataFrame) -> _Opened:
+    """No copy: of a piece, columns are taken one by one."""
+
+    def pieces(names: list[str], schema: Schema) -> Iterator[pd.DataFrame]:
+        return (frame.iloc[start : start + _CHUNK] for start in range(0, len(frame), _CHUNK))
+
+    return _Opened(list(frame.columns), lambda *_: len(frame), lambda *_: frame.iloc[:0], pieces)
+
+
+_CSV: dict[str, Any] = {"dtype": str, "na_filter": False, "encoding": "utf-8-sig", "encoding_errors": "replace"}
+
+
+def _csv(path: Path) -> _Opened:
+    names = _quietly(path, lambda: pd.read_csv(path, header=None, nrows=1, **_CSV).iloc[0].tolist())
+
+    def read(names: list[str], schema: Schema) -> Iterator[pd.DataFrame]:
+        with pd.read_csv(
+            path,
+            usecols=names,
+            skip_blank_lines=False,  # a blank line is a record without cells
+            index_col=False,
+            chunksize=_CHUNK,
+            **_CSV,
+        ) as reader:
+            for text in reader:
+                if len(text):
+                    yield pd.DataFrame({n: _csv_column(text[n], schema[n]) for n in names}, index=text.index)
+
+    lines = lru_cache(_lines)  # counted once
+
+    def kinds(names: list[str], schema: Schema) -> pd.DataFrame:
+        return pd.DataFrame({name: _csv_column(pd.Series([], dtype=str), schema[name]) for name in names})
+
+    return _Opened(
+        names, lambda *_: _quietly(path, lambda: lines(path)), kinds, lambda *given: _quiet(path, lambda: read(*given))
     )
-    return pd.DataFrame({name: _csv_column(text[name], schema[name]) for name in names}, index=text.index)
+
+
+def _lines(path: Path) -> int:
+    """How many lines end in the file, and one for a last without end: a record has one or, in quotes, more."""
+    count, before = 1, b""
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            count += block.count(b"\n") + block.count(b"\r") - block.count(b"\r\n")
+            count -= before == b"\r" and block[:1] == b"\n"
+            before = block[-1:]
+    return count
 
 
 def _csv_column(text: "pd.Series[str]", column: Column) -> "pd.Series[Any]":
@@ -360,23 +476,30 @@ def _csv_column(text: "pd.Series[str]", column: Column) -> "pd.Series[Any]":
     if isinstance(column, Flag):
         lower = text.str.strip().str.lower()
         text = text.mask(lower == "true", "1").mask(lower == "false", "0")
-    return pd.to_numeric(text, errors="coerce").astype(np.float64)
+    cells = np.append(text.to_numpy(dtype=object), "0.5")  # whole numbers alone would be rounded in another way
+    return pd.Series(np.asarray(pd.to_numeric(cells, errors="coerce")[:-1], dtype=np.float64), index=text.index)
 
 
-def _parquet_names(path: Path) -> list[Any]:
+def _parquet(path: Path) -> _Opened:
+    """Dtypes come from the types in the file alone: a null turns neither booleans nor integers into something else."""
     import pyarrow.parquet
 
-    return list(pyarrow.parquet.read_schema(path).names)
+    found = _quietly(path, lambda: pyarrow.parquet.read_schema(path))
+    count = _quietly(path, lambda: pyarrow.parquet.read_metadata(path).num_rows)
 
+    def read(names: list[str], schema: Schema) -> Iterator[pd.DataFrame]:
+        with pyarrow.parquet.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as file:
+            for batch in file.iter_batches(batch_size=_CHUNK, columns=names, use_threads=False):
+                yield arrow_frame(pyarrow.Table.from_batches([batch]).select(names))
+        pyarrow.default_memory_pool().release_unused()  # else it would be kept for another file
 
-def _parquet(path: Path, names: list[str], schema: Schema) -> pd.DataFrame:
-    import pyarrow.parquet
+    def kinds(names: list[str], schema: Schema) -> pd.DataFrame:
+        return _quietly(path, lambda: arrow_frame(found.empty_table().select(names)))
 
-    return arrow_frame(pyarrow.parquet.read_table(path, columns=names))
+    return _Opened(list(found.names), lambda *_: count, kinds, lambda *given: _quiet(path, lambda: read(*given)))
 
 
 def arrow_frame(table: Any) -> pd.DataFrame:
-    """Dtypes come from the types in the file alone: a null turns neither booleans nor integers into something else."""
     import pyarrow
 
     def dtype(kind: pyarrow.DataType) -> Any:
@@ -389,18 +512,55 @@ def arrow_frame(table: Any) -> pd.DataFrame:
     return table.to_pandas(ignore_metadata=True, types_mapper=dtype)
 
 
-def _stata_names(path: Path) -> list[Any]:
-    with pd.read_stata(path, iterator=True) as reader:
-        return list(reader.variable_labels())
+def _folder(path: Path) -> _Opened:
+    """The Parquet files of a folder, one after another by name; names and types must be the same in each."""
+    import pyarrow.parquet
+
+    files = sorted(file for file in path.iterdir() if file.suffix.lower() == ".parquet" and file.is_file())
+    if not files:
+        raise InvalidValue(f"data folder {str(path)!r} holds no .parquet file. Check the path.")
+    found = [_quietly(file, partial(pyarrow.parquet.read_schema, file)) for file in files]
+    for file, schema_of_file in zip(files, found, strict=True):
+        if not schema_of_file.equals(found[0]):
+            raise InvalidValue(
+                f"data file {str(file)!r} has other columns or types than {files[0].name!r}; all files of a folder "
+                "must have the same, in the same order. Convert it, or move it elsewhere."
+            )
+    parts = [_parquet(file) for file in files]
+
+    def pieces(names: list[str], schema: Schema) -> Iterator[pd.DataFrame]:
+        for part in parts:
+            yield from part.pieces(names, schema)
+
+    return _Opened(parts[0].names, lambda *given: sum(part.most(*given) for part in parts), parts[0].kinds, pieces)
 
 
-def _stata(path: Path, names: list[str], schema: Schema) -> pd.DataFrame:
-    """Codes stay codes, except where the schema declares levels by their labels."""
-    frame = pd.read_stata(path, columns=names, convert_categoricals=False)
-    labelled = [n for n in names if isinstance(c := schema[n], Levels) and any(isinstance(v, str) for v in c.levels)]
-    if labelled:
-        frame = frame.assign(**pd.read_stata(path, columns=labelled, convert_categoricals=True))
-    return frame
+def _stata(path: Path) -> _Opened:
+    """Codes stay codes, except where the schema declares levels by their labels. Read at once, not piece by piece."""
+
+    def names() -> list[Any]:
+        with pd.read_stata(path, iterator=True) as reader:
+            return list(reader.variable_labels())
+
+    def read(names: list[str], schema: Schema) -> pd.DataFrame:
+        frame = pd.read_stata(path, columns=names, convert_categoricals=False)
+        labelled = [
+            n for n in names if isinstance(c := schema[n], Levels) and any(isinstance(v, str) for v in c.levels)
+        ]
+        if labelled:
+            frame = frame.assign(**pd.read_stata(path, columns=labelled, convert_categoricals=True))
+        return frame
+
+    @lru_cache(maxsize=1)
+    def whole(names: tuple[str, ...], schema: Schema) -> _Opened:
+        return _of_frame(_quietly(path, lambda: read(list(names), schema)))
+
+    return _Opened(
+        _quietly(path, names),
+        lambda n, schema: whole(tuple(n), schema).most(n, schema),
+        lambda n, schema: whole(tuple(n), schema).kinds(n, schema),
+        lambda n, schema: whole(tuple(n), schema).pieces(n, schema),
+    )
 
 
 # Encoding ------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb._memory import free_memory
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.hosts import Together
 from pgbb.models import Problem
@@ -234,20 +235,3 @@ def _refuse_too_many(count: int, size: int) -> None:
             f"{count:,} records need {count * size / 2**30:.2f} GiB in this process, and {free / 2**30:.2f} GiB of "
             "memory are free. Take more processes, larger machines, or fewer terms."
         )
-
-
-def free_memory() -> int | None:
-    """Bytes that this process may still take, by the system and its control group; None where that is not told."""
-    found = []
-    try:
-        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
-        found.append(int(lines["MemAvailable"].split()[0]) * 1024)
-    except (OSError, KeyError, ValueError, IndexError):
-        pass
-    try:
-        group = Path("/sys/fs/cgroup")
-        limit, used = ((group / name).read_text(encoding="ascii") for name in ("memory.max", "memory.current"))
-        found.append(max(int(limit) - int(used), 0))
-    except (OSError, ValueError):  # no limit is the word max
-        pass
-    return min(found, default=None)

@@ -12,6 +12,7 @@ accountant certifies is the object that this code runs.
 """
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,15 +32,18 @@ from pgbb.private.shards import UNIT, Share
 if TYPE_CHECKING:
     from pgbb.private.records import Records
 
-__all__ = ["Statistic", "Sums", "mean_of", "slabs_of", "sum_of"]
+__all__ = ["Program", "Statistic", "Sums", "mean_of", "slabs_of", "sum_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Statistic = Callable[..., Any]
 """(x, y, *parameters) → rows: a pure function of one chunk of records, row by row."""
+Program = tuple[Statistic, tuple[tuple[int, ...], ...], int]
+"""A statistic, the shapes of its parameters, and the power of the survey weights."""
 
 _SAFETY = 1e-6  # rows of m numbers are clipped to norm 1 − 1e-6 − m·2⁻²⁴, a margin for the rounding of one norm
 _CELLS = 2**20  # numbers of one chunk of rows; bounds memory, not results
+_THREADS = 2  # that compile
 _SLAB = 2**16  # rows that a program is compiled for
 _BLOCK, _BITS = 2**10, 20  # whole numbers of at most 20 bits, 2¹⁰ of them, add up in 32 bits without rounding
 
@@ -147,19 +151,33 @@ def sum_of(statistic: Statistic, rows: Any, parameters: Sequence[Any], power: in
     `rows` is an array (n, ·), or `Slabs`.
     """
     slabs = rows if isinstance(rows, Slabs) else slabs_of(rows)
-    given = tuple(jnp.asarray(p, jnp.float32) for p in parameters)
-    width = slabs.parts[0][0].shape[-1] - 3 if slabs.parts else 0
-    one = np.zeros((1, width), np.float32), np.zeros(1, np.float32)
-    numbers = int(np.prod(jax.eval_shape(statistic, *one, *given).shape[1:]))
-    size = min(max(_BLOCK, 2 ** int(np.log2(max(_CELLS // max(numbers, 1), 1)))), UNIT)
+    given = tuple(np.asarray(p, np.float32) for p in parameters)
+    numbers, size = _layout(statistic, slabs, given)
     found = [
         _partial_sums(statistic, power, size, slabs.mesh, (-(-counts // size)).astype(np.int32), part, given)
         for part, counts in slabs.parts
     ]
     result = np.zeros(numbers, dtype=np.int64)
     for part in found:
-        result += np.asarray(part).reshape(-1, numbers).astype(np.int64).sum(axis=0)
+        result += np.asarray(part).reshape(-1, numbers).sum(axis=0, dtype=np.int64)
     return result
+
+
+def _layout(statistic: Statistic, slabs: Slabs, parameters: Any) -> tuple[int, int]:
+    """Numbers of an answer, and rows of a chunk."""
+    width = slabs.parts[0][0].shape[-1] - 3 if slabs.parts else 0
+    one = np.zeros((1, width), np.float32), np.zeros(1, np.float32)
+    numbers = int(np.prod(jax.eval_shape(statistic, *one, *parameters).shape[1:]))
+    return numbers, min(max(_BLOCK, 2 ** int(np.log2(max(_CELLS // max(numbers, 1), 1)))), UNIT)
+
+
+def _compile(program: Program, slabs: Slabs) -> None:
+    """Compile what `sum_of` will call; JAX remembers it."""
+    statistic, shapes, power = program
+    given = tuple(np.zeros(shape, np.float32) for shape in shapes)
+    _, size = _layout(statistic, slabs, given)
+    part, counts = slabs.parts[0]
+    _partial_sums.lower(statistic, power, size, slabs.mesh, counts.astype(np.int32), part, given).compile()
 
 
 def mean_of(statistic: Statistic, rows: Any, parameters: Sequence[Any], power: int = 1) -> Floats:
@@ -207,6 +225,13 @@ class Sums:
         self.n = share.n
         self.asked: list[str] = []
         self._progress, self._answers = progress, sum(self._left.values())
+        self._ahead: dict[tuple[Statistic, int], Future[None]] = {}
+
+    def prepare(self, programs: Sequence[Program]) -> None:
+        """Compile what will be asked, in that order and on threads of their own: the first answer need not wait."""
+        threads = ThreadPoolExecutor(_THREADS)
+        self._ahead = {(p[0], p[2]): threads.submit(_compile, p, self._rows) for p in programs}
+        threads.shutdown(wait=False)
 
     def left(self, stage: str) -> int:
         """How many answers a stage has left."""
@@ -229,6 +254,8 @@ class Sums:
         noise, grid, share = self._noise[stage], 2.0**-_BITS / self.n, self._share
         given = tuple(np.asarray(p, np.float32) for p in parameters)
         given = share.question(f"{stage} {getattr(statistic, '__name__', '')} {power}", given)
+        if (ahead := self._ahead.pop((statistic, power), None)) is not None:
+            wait([ahead])  # if it failed, the answer will say why
         whole = sum_of(statistic, self._rows, given, power)
         if share.leads:
             whole = whole + rounded_normals(self._random, noise, grid, whole.shape)
