@@ -292,6 +292,15 @@ def test_a_coefficient_is_identified_where_hidden_directions_spread_it_less_than
         assert (hazy < 1.5 * usual) == expected  # as the draws say
 
 
+def test_a_weak_hidden_direction_does_not_hide_behind_itself():
+    v = np.array([0.08, np.sqrt(1 - 0.08**2), 0.0])
+    weak = np.eye(D) - (1 - 1e-3) * np.outer(v, v)
+    one = local(None, free=np.outer(v, v)[np.newaxis], curvature=weak[np.newaxis]).local
+    assert one.columns(None, np.eye(D))["identified"][0].tolist() == [False, False, True]
+    whole, known = (sum(one.parts(None, known=k))[0] for k in (False, True))
+    assert v @ whole @ v > 100 * abs(v @ known @ v)
+
+
 def test_diagnostics_tell_the_share_of_privacy_what_is_hidden_and_a_faint_curvature():
     fine = posterior(curvature_sd=[0.01, 0.01, 0.0]).diagnostics()
     assert not fine.remarks and (fine.at_edge == 0).all() and fine.linear_share is None

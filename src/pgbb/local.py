@@ -179,18 +179,22 @@ class Local:
         moved = np.sqrt(np.einsum("ab,jbc,ac->ja", t["frame"], t["free"][open_knots], t["frame"]))
         return VAGUE / float(np.min(np.max(moved / (t["high"] - t["low"]), axis=1)))
 
-    def parts(self, levels: Sequence[float] | None) -> tuple[Floats, Floats]:
+    def parts(self, levels: Sequence[float] | None, *, known: bool = False) -> tuple[Floats, Floats]:
         """Covariances (levels, d, d) of the sampling error and of the privacy noise, internal coordinates.
 
         At the estimated curvature, before the box and along identified and
-        unidentified directions alike.
+        unidentified directions alike, or along those that are `known` alone.
         """
         t = self.tensors
         mix = self._mix(levels)
         slope = np.linalg.inv(np.einsum("lj,jab->lab", mix, t["curvature"]))
+        inverse = np.linalg.inv(t["curvature"])
+        if known:
+            slope = slope - np.einsum("lj,jab->lab", mix, t["free"]) @ slope
+            inverse = inverse - t["free"] @ inverse
         factor = np.ones(len(mix)) if levels is None else np.array([v * (1 - v) for v in levels])
-        sampling = factor[:, np.newaxis, np.newaxis] * (slope @ t["sampling"] @ slope)
-        maps = np.einsum("lj,jk,jab->lkab", mix, t["privacy"], np.linalg.inv(t["curvature"]))
+        sampling = factor[:, np.newaxis, np.newaxis] * (slope @ t["sampling"] @ np.swapaxes(slope, 1, 2))
+        maps = np.einsum("lj,jk,jab->lkab", mix, t["privacy"], inverse)
         privacy = np.einsum("lkab,lkcb->lac", maps, maps)
         frame = t["frame"]
         return frame @ sampling @ frame.T, frame @ privacy @ frame.T
@@ -209,11 +213,12 @@ class Local:
         touched = (weight > FREE).astype(float) @ (transform != 0).T
         line = transform @ frame
         spread = self._mix(levels) @ np.einsum("ab,jbc,ac->ja", line, self.tensors["free"], line) * self.vague**2
+        rest = np.einsum("ab,lbc,ac->la", transform, sum(self.parts(levels, known=True)), transform)
         return {
             "sampling_sd": np.sqrt(np.maximum(sampling, 0.0)),  # semidefinite up to rounding
             "privacy_sd": np.sqrt(privacy),
             "privacy_share": privacy / np.where(total > 0, total, 1.0),
-            "identified": (touched == 0) & (spread <= total),
+            "identified": (touched == 0) & (spread <= rest),
         }
 
     def signal(self) -> Floats:

@@ -12,7 +12,9 @@ from pgbb.private.lots import Plan, lot_plan
 
 
 def keys(count):
-    return jnp.asarray(np.random.default_rng(0).integers(0, 2**32, (count, 2), dtype=np.uint32))
+    found = np.random.default_rng(0).integers(0, 2**32, (count, 4), dtype=np.uint32)
+    found[:, 2] = np.arange(count)
+    return jnp.asarray(found)
 
 
 def listed(plan, key):
@@ -23,10 +25,11 @@ def listed(plan, key):
 def test_words_are_those_of_threefry():
     from jax.extend.random import threefry_2x32
 
-    key, counter = keys(1)[0], jnp.arange(1000, dtype=jnp.uint32)
-    found = jnp.concatenate(lots.words(key[0], key[1], counter))
-    assert jnp.array_equal(found, threefry_2x32(key, jnp.concatenate([counter, jnp.zeros_like(counter)])))
-    assert not jnp.array_equal(found, jnp.concatenate(lots.words(key[0], key[1] + 1, counter)))
+    key, counter = keys(8)[7], jnp.arange(1000, dtype=jnp.uint32)
+    found = jnp.concatenate(lots.words(key, counter))
+    assert jnp.array_equal(found, threefry_2x32(key[:2], jnp.concatenate([counter, jnp.full_like(counter, 7)])))
+    for part in (0, 1, 2):  # other keys, and the same key in another answer
+        assert not jnp.array_equal(found, jnp.concatenate(lots.words(key.at[part].add(1), counter)))
 
 
 @pytest.mark.parametrize("n, rate", [(1, 0.2), (500, 0.2), (10_000, 0.1), (70_001, 0.01)])
@@ -38,7 +41,7 @@ def test_the_list_of_members_is_that_of_the_mask(n, rate):
 
 
 def test_lists_side_by_side_are_those_of_one_by_one():
-    plan, many = lot_plan(5_000, 0.1), keys(6).reshape(3, 2, 2)
+    plan, many = lot_plan(5_000, 0.1), keys(6).reshape(3, 2, 4)
     positions, taken = jax.vmap(jax.vmap(lambda k: lots.members(plan, k, interpret=True)))(many)
     for i, j in np.ndindex(3, 2):
         found = np.asarray(positions[i, j])[np.asarray(taken[i, j])]

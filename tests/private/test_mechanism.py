@@ -156,15 +156,20 @@ def test_sampling_makes_the_answer_q_times_the_full_sum_on_average():
     assert mean[0.3] != pytest.approx(0.4 * mean[1.0], abs=0.02 * problem.clip)
 
 
-def counts_of(q, keys=None, n=200):
-    """How many records join each of 3,000 pairs of answers, when each draws its own lot."""
+def counts_of(q, columns=(), n=200):
+    """How many records join each of 3,000 pairs of answers, when each draws its own lot; some columns of keys fixed."""
     problem = MODELS["gaussian mean"].prepare(SCHEMA)
     records = records_for(pd.DataFrame({"y": np.full(n, 4.0)}), problem, SCHEMA)  # every gradient is −C
     m = Mechanism(n=n, blocks=1, sampling_rate=q, steps=3000, draws_per_step=2, clip=problem.clip)
-    randomness = Randomness.create(6)
-    if keys is not None:
-        randomness.batches.words = keys
-    session = Session(records, problem, m, 0.0, randomness, by_lot=True)
+    session = Session(records, problem, m, 0.0, Randomness.create(6), by_lot=True)
+    lots = session._lots
+
+    def fixed(whole, first):
+        found = lots(whole, first)
+        found["key"][:, columns] = 7
+        return found
+
+    session._lots = fixed
     point = jnp.full((2, 1), -4.0, jnp.float32)
     outs = [np.asarray(o) for _, _, o in session.run(jnp.zeros(()), asking(point))]
     return np.concatenate(outs)[:, :, 0] * -n / problem.clip
@@ -175,8 +180,8 @@ def test_lots_are_drawn_by_each_record_alone_and_anew_for_every_answer():
     assert found == pytest.approx(np.round(found), abs=1e-2)
     assert found.mean() == pytest.approx(60, abs=0.4) and found.var() == pytest.approx(42, rel=0.08)
     assert abs(np.corrcoef(found.T)[0, 1]) < 0.06 and abs(np.corrcoef(found[1:, 0], found[:-1, 0])[0, 1]) < 0.06
-    same = counts_of(0.3, lambda count: np.full(count, 7, np.uint64))  # the twin: one key for all answers
-    assert same.var() < 1e-6
+    assert counts_of(0.3, [0, 1]).var() == pytest.approx(42, rel=0.08)  # one key for all: their numbers suffice
+    assert counts_of(0.3, [0, 1, 2]).var() < 1e-6  # the twin: the same number as well
     assert counts_of(0.31).mean() != pytest.approx(60, abs=0.4)
 
 

@@ -145,7 +145,7 @@ def _finish(
     )
     if relief is not None:
         bend = bend.plus(relief.at(best) - relief.at(point))
-        if crooked(relief, best, frame, bend, sampling / n, sd):
+        if crooked(relief, best, frame, bend, sampling / n, widened(sd, sampling / n, doubt)):
             doubt = np.inf
     return Estimate(
         center=point[None],

@@ -1,6 +1,6 @@
 """Who joins a batch, decided on the device: each record draws its own lot from a keystream.
 
-Record i has word i of Threefry-2x32 under the key of the answer, in tiles: the two words of a counter go to the
+Record i has a word of Threefry-2x32 under the key of the answer, in tiles: the two words of a counter go to the
 two halves of a tile. It joins if its word is below ⌊q·2³²⌋. A tile has places for so many that the next is
 turned away with probability below 2⁻¹²⁸ only (docs/privacy.md, section 12). Nothing here reads records.
 """
@@ -42,10 +42,13 @@ def lot_plan(n: int, rate: float) -> Plan:
     return Plan((n, tile, -(-enough // _PLACES) * _PLACES, math.floor(rate * 2**32)))
 
 
-def words(first: Any, second: Any, counter: Any) -> tuple[Any, Any]:
-    """Threefry-2x32 with twenty rounds of (counter, 0) under the key (first, second); all uint32."""
-    keys = (first, second, first ^ second ^ jnp.uint32(0x1BD11BDA))
-    a, b = counter + keys[0], jnp.zeros_like(counter) + keys[1]
+def words(key: Any, counter: Any) -> tuple[Any, Any]:
+    """Threefry-2x32 with twenty rounds of (counter, number), all uint32; the key is (first, second, number, unused).
+
+    The number is that of the answer: two that had the same key by chance would still have other words.
+    """
+    keys = (key[0], key[1], key[0] ^ key[1] ^ jnp.uint32(0x1BD11BDA))
+    a, b = counter + keys[0], jnp.zeros_like(counter) + key[2] + keys[1]
     for i in range(5):
         for turn in _ROTATIONS[i % 2]:
             a = a + b
@@ -60,7 +63,7 @@ def _halves(plan: Plan, key: Any, tile: Any) -> list[tuple[Any, Any]]:
     lane = jax.lax.iota(jnp.int32, size // 2)
     counter = (tile * (size // 2) + lane).astype(jnp.uint32)
     found = []
-    for side, word in enumerate(words(key[0], key[1], counter)):
+    for side, word in enumerate(words(key, counter)):
         position = tile * size + side * (size // 2) + lane
         drawn = position < n if joining == 2**32 else (word < jnp.uint32(joining)) & (position < n)
         found.append((position, drawn))
@@ -83,7 +86,7 @@ def _kernel(plan: Plan, key: Any, positions: Any, counts: Any) -> None:
 
     _, _, capacity, _ = plan
     before = jnp.int32(0)
-    for position, drawn in _halves(plan, (key[0], key[1]), pl.program_id(0)):
+    for position, drawn in _halves(plan, (key[0], key[1], key[2]), pl.program_id(0)):
         place = before + jnp.cumsum(drawn.astype(jnp.int32)) - 1
         place = jnp.where(drawn & (place < capacity), place, capacity)  # one place more, for those who do not join
         triton.store(positions.at[0, place], position, mask=place < capacity)
@@ -100,7 +103,7 @@ def members(plan: Plan, key: Any, *, interpret: bool = False) -> tuple[Any, Any]
     positions, counts = pl.pallas_call(
         partial(_kernel, plan),
         grid=(tiles,),
-        in_specs=[pl.BlockSpec((2,), lambda _: (0,))],
+        in_specs=[pl.BlockSpec((4,), lambda _: (0,))],
         out_specs=[pl.BlockSpec((1, capacity + 1), lambda i: (i, 0)), pl.BlockSpec((1,), lambda i: (i,))],
         out_shape=[
             jax.ShapeDtypeStruct((tiles, capacity + 1), jnp.int32),  # type: ignore[no-untyped-call]

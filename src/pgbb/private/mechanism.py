@@ -420,18 +420,18 @@ class Session:
         drawn = {
             "u": u.astype(np.float32),
             "index": index.astype(np.float32),
-            "batch": self._lots(whole) if self.by_lot else self._members(whole),
+            "batch": self._lots(whole, start * k) if self.by_lot else self._members(whole),
             "noise": np.stack([noise >> _SPLIT, noise & _LOW], axis=1).astype(np.int32),
         }
         shaped: dict[str, Any] = jax.tree.map(lambda v: v.reshape(count, k, *v.shape[1:]), drawn)
         return shaped | {"t": np.arange(start, start + count, dtype=np.int32)}
 
-    def _lots(self, whole: Any) -> dict[str, np.ndarray]:
-        """A key for every answer, from the stream of batches, and the inverse weights of the blocks."""
-        return {
-            "key": self.randomness.batches.words(len(whole)).view(np.uint32).reshape(-1, 2),
-            "inverse": _inverse(whole),
-        }
+    def _lots(self, whole: Any, first: int) -> dict[str, np.ndarray]:
+        """A key for every answer, from the stream of batches, with its number; and the inverse weights of the blocks."""
+        key = np.zeros((len(whole), 4), np.uint32)
+        key[:, :2] = self.randomness.batches.words(len(whole)).view(np.uint32).reshape(-1, 2)
+        key[:, 2] = np.arange(first, first + len(whole))
+        return {"key": key, "inverse": _inverse(whole)}
 
     def _members(self, whole: Any) -> dict[str, np.ndarray]:
         """The members of every batch, and their inverse weights."""

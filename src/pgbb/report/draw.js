@@ -418,31 +418,33 @@ class LocalMap {
       const own = row.map(([j]) => cholesky(this.knots[j].base, d, new Float64Array(size)));
       return Array.from({ length: d }, (_, a) => {
         const line = lead.subarray(a * d, (a + 1) * d);
-        const slope = solve(factor, d, line, new Float64Array(d));
-        const image = times(slope, t.sampling, 0, d, new Float64Array(d));
-        const sampling = Math.max(scale * slope.reduce((s, x, b) => s + x * image[b], 0), 0);
-        const slopes = own.map((l) => solve(l, d, line, new Float64Array(d)));
-        let privacy = 0;
-        for (let q = 0; q < k; q++) {
-          for (let b = 0; b < d; b++) {
-            let x = 0;
-            row.forEach(([j, w], s) => { x += w * t.privacy[j * k + q] * slopes[s][b]; });
-            privacy += x * x;
+        // Variances of the sampling error and of the noise along `mixed`, and along one line a knot.
+        const variances = (mixed, single) => {
+          const slope = solve(factor, d, mixed, new Float64Array(d));
+          const image = times(slope, t.sampling, 0, d, new Float64Array(d));
+          const slopes = own.map((l, s) => solve(l, d, single[s], new Float64Array(d)));
+          let privacy = 0;
+          for (let q = 0; q < k; q++) {
+            for (let b = 0; b < d; b++) {
+              let x = 0;
+              row.forEach(([j, w], s) => { x += w * t.privacy[j * k + q] * slopes[s][b]; });
+              privacy += x * x;
+            }
           }
-        }
+          return [Math.max(scale * slope.reduce((s, x, b) => s + x * image[b], 0), 0), privacy];
+        };
+        const [sampling, privacy] = variances(line, row.map(() => line));
         let touched = false;
         for (let b = 0; b < d; b++) {
           const loose = row.reduce((s, [j, w]) => s + w * weight[j][b], 0);
           if (transform[a * d + b] !== 0 && loose > VAGUE_SHARE) touched = true;
         }
         const total = sampling + privacy;
-        let spread = 0;
-        for (const [j, w] of row) {
-          if (this.knots[j].free < 0) continue;
-          const hidden = times(line, t.free, this.knots[j].free, d, new Float64Array(d));
-          spread += w * this.vague ** 2 * line.reduce((s, x, b) => s + x * hidden[b], 0);
-        }
-        if (spread > total) touched = true;
+        const hidden = row.map(([j]) => (this.knots[j].free < 0 ? new Float64Array(d) : times(line, t.free, this.knots[j].free, d, new Float64Array(d))));
+        const spread = row.reduce((sum, [, w], s) => sum + w * this.vague ** 2 * line.reduce((x, y, b) => x + y * hidden[s][b], 0), 0);
+        const mixed = line.map((x, b) => x - row.reduce((sum, [, w], s) => sum + w * hidden[s][b], 0));
+        const rest = variances(mixed, hidden.map((h) => line.map((x, b) => x - h[b])));
+        if (spread > rest[0] + rest[1]) touched = true;
         return {
           sampling_sd: Math.sqrt(sampling),
           privacy_sd: Math.sqrt(privacy),
