@@ -231,7 +231,7 @@ MISTAKES = [
     (["plot", "q.pgbb", "--out", "taken/p.png"], "folder"),
     (["check", "d.csv", "-s", "absent.toml"], "cannot be read"),
     (["check", "d.csv", "-s", "."], "cannot be read"),
-    (["check", ".", "-s", "s.toml"], "unknown ending"),
+    (['check', '.', '-s', 's.toml'], 'holds no .parquet file'),
     (["fit", "absent.csv", "-s", "s.toml", *MEAN, *BUDGET, "-o", "z.pgbb"], "does not exist"),
     (["fit", "d.csv", "-s", "s.toml", *MEAN, "-e", "one", "-d", "1e-6", "-o", "z.pgbb"], "valid number"),
     (["fit", "d.csv", "-s", "s.toml", *MEAN, *BUDGET], "--out"),
