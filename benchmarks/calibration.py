@@ -286,6 +286,10 @@ def _two_humps(apart: float) -> Callable[[np.random.Generator, int], np.ndarray]
     return lambda rng, n: np.where(rng.random(n) < 0.5, apart, -apart) + 0.5 * rng.standard_normal(n)
 
 
+def _uneven_humps(rng: np.random.Generator, n: int) -> np.ndarray:
+    return np.where(rng.random(n) < 0.25, 2.0, -2.0) + 0.3 * rng.standard_normal(n)
+
+
 def _heaped(rng: np.random.Generator, n: int) -> tuple[pd.DataFrame, np.ndarray]:
     """Errors of a log-normal answer rounded to one part in twenty; quantiles of y move by less than the rounding."""
     frame = _uniform(rng, n)
@@ -412,6 +416,8 @@ def hostile(runs: int = 60, *only: str) -> None:
         ("heaped response", quantile, _heaped, 20_000, (1.0, 4.0)),
         ("Huber, exponential", huber, _located(skew, _huber_centre), 10_000, (1.0, 4.0)),
         ("Huber, log-normal", huber, _located(skewer, _huber_centre), 10_000, (1.0, 4.0)),
+        ("Huber, uneven humps", huber, _located(_uneven_humps, _huber_centre), 10_000, (1.0,)),
+        ("Huber, uneven humps", huber, _located(_uneven_humps, _huber_centre), 20_000, (0.7, 4.0)),
         ("scale said half", pgbb.Mean("y", scale=0.5), _column(normal, 1.5), 2_000, (1.0, 4.0)),
         ("scale said a quarter", pgbb.Mean("y", scale=0.25), _column(normal, 1.5), 2_000, (1.0, 4.0)),
         ("scale said double", pgbb.Mean("y", scale=2.0), _column(normal, 1.5), 2_000, (1.0, 4.0)),

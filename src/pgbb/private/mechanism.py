@@ -427,7 +427,7 @@ class Session:
         return shaped | {"t": np.arange(start, start + count, dtype=np.int32)}
 
     def _lots(self, whole: Any, first: int) -> dict[str, np.ndarray]:
-        """A key for every answer, from the stream of batches, with its number; and the inverse weights of the blocks."""
+        """A key for every answer, from the stream of batches, and its number; the inverse weights of the blocks."""
         key = np.zeros((len(whole), 4), np.uint32)
         key[:, :2] = self.randomness.batches.words(len(whole)).view(np.uint32).reshape(-1, 2)
         key[:, 2] = np.arange(first, first + len(whole))
