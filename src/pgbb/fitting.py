@@ -99,15 +99,19 @@ def fit(
         raise InvalidValue(
             f"method = {method!r} needs all records in one process: with hosts take {' or '.join(those)}."
         )
+    from pgbb.private.shards import Share, survey
+
     with connected(Hosts.of(hosts)) as together:
-        together.agree(_facts(request, chosen.name, constants))
-        request = replace(request, together=together)
+        listing = survey(data)
+        together.agree(listing.facts() | _facts(request, chosen.name, constants), copies=dict(listing.digests))
+        Share.of(listing.n, together)  # refuses too few records, before anything is reserved
+        request = replace(request, data=listing, together=together)
         if together.leads:
             release = _run(request, chosen.name, chosen.load(), constants, ledger, dataset, keep, checkpoint)
             try:
                 together.first(_sent(release))
-            except PgbbError as error:
-                text = f"the release is complete, but not all processes have received it: {error.args[0]}"
+            except (PgbbError, OSError) as error:
+                text = f"the release is complete, but not all processes have received it: {error}"
                 warnings.warn(text, PgbbWarning, stacklevel=2)
             return release
         chosen.load().run(replace(request, progress=None), constants)
@@ -138,11 +142,8 @@ def _run(
 
 
 def _facts(request: Request, method: str, settings: Any) -> dict[str, Any]:
-    """What processes that fit together must agree on, before anything is reserved; public, and no record is read."""
-    from pgbb.private.shards import survey
-
+    """What processes that fit together must agree on, beside the data, before anything is reserved; public."""
     return {
-        **survey(request.data).facts(),
         "the version of pgbb": pgbb.__version__,
         "the version of jax": version("jax"),
         "the version of numpy": version("numpy"),

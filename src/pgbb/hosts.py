@@ -10,6 +10,7 @@ connection. Either way the others end, with an error that says who and why.
 
 import contextlib
 import hmac
+import ipaddress
 import json
 import os
 import secrets
@@ -37,7 +38,9 @@ _DATA, _FAILED, _STOPPED = b"D", b"F", b"S"
 _HEAD = struct.Struct(">cQ")
 _LARGEST = 2**32  # bytes of a message
 _SHORTEST_KEY = 16
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_HANDSHAKE = 10.0  # seconds that a process has to show that it belongs here
+_UNHEARD = 45  # seconds after which a machine that answers nothing is gone
+_UNASKED = 2**16  # bytes that a system takes in for a process that does not read yet
 _FORM = "ADDRESS:PORT,PROCESSES,PROCESS such as 10.0.0.1:5555,2,0, or auto"
 
 
@@ -154,11 +157,16 @@ class Together:
     def total(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         """The sum over all processes of whole numbers, without rounding."""
         given = np.ascontiguousarray(values, dtype="<i8")
+        asked = given.nbytes > _UNASKED  # else what waits for a busy process 0 would look like a dead connection
         if not self.leads:
+            if asked:
+                self._receive(0)
             self._send(0, given.tobytes())
             return self._numbers(0, given)
         whole = given.astype(np.int64)
         for peer in self._peers:
+            if asked:
+                self._send(peer, b"")
             whole = whole + self._numbers(peer, given)
         self.first(whole.astype("<i8").tobytes())
         return whole
@@ -172,21 +180,30 @@ class Together:
             )
         return np.frombuffer(data, "<i8").reshape(like.shape).astype(np.int64)
 
-    def agree(self, facts: Mapping[str, Any]) -> None:
-        """Go on if all processes give the same facts, which are public; otherwise say who differs in what."""
-        given = json.dumps(dict(facts), sort_keys=True, default=lambda value: type(value).__name__).encode()
+    def agree(self, facts: Mapping[str, Any], *, copies: Mapping[str, str] | None = None) -> None:
+        """Go on if all processes give the same facts, which are public; otherwise say who differs in what.
+
+        So do `copies`, digests of files by name, but these are not said: cells decide them.
+        """
+        whole = [dict(facts), dict(copies or {})]
+        given = json.dumps(whole, sort_keys=True, default=lambda value: type(value).__name__).encode()
         if not self.leads:
             self._send(0, given)
             verdict = self.first(b"").decode()
         else:
-            own = json.loads(given)
-            found = {peer: json.loads(self._receive(peer)) for peer in self._peers}
+            own, files = json.loads(given)
+            said = {peer: json.loads(self._receive(peer)) for peer in self._peers}
             differ = [
                 f"{name} is {_short(own.get(name))} in process 0 and {_short(other.get(name))} in process {peer}"
-                for peer, other in found.items()
+                for peer, (other, _) in said.items()
                 for name in sorted({*own, *other})
                 if own.get(name) != other.get(name)
             ]
+            for peer, (_, others) in said.items():
+                odd = [name for name in sorted({*files, *others}) if files.get(name) != others.get(name)]
+                if odd:
+                    more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
+                    differ.append(f"process {peer} has another copy of {_short(odd[0])}{more} than process 0")
             verdict = "; ".join(differ)
             self.first(verdict.encode())
         if verdict:
@@ -284,14 +301,18 @@ class Together:
         if self.processes == 1:
             return
         until = time.monotonic() + self.hosts.wait
-        key = _key()
+        key, (host, port) = _key(), self.hosts.address
+        if not key and not _loopback(host):
+            raise InvalidValue(
+                f"{KEY} is not set, and others may reach {host}: whoever joins learns who is in which batch. Set it in "
+                f"all processes, to the same {_SHORTEST_KEY} or more secret letters."
+            )
         if not self.leads:
             self._peers[0] = self._call(until, key)
             return
-        host, port = self.hosts.address
-        bind = host if host in _LOOPBACK else ""
+        bind = host if _loopback(host) else ""
         both = not bind and socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if both or bind == "::1" else socket.AF_INET
+        family = socket.AF_INET6 if both or ":" in bind else socket.AF_INET
         try:
             server = socket.create_server((bind, port), family=family, backlog=self.processes, dualstack_ipv6=both)
         except OSError as error:
@@ -313,11 +334,11 @@ class Together:
 
     def _admit(self, connection: socket.socket, key: bytes) -> None:
         """Take a process in that knows the key, and prove to it that this one does; anybody else is left out."""
-        connection.settimeout(10.0)
-        nonce = secrets.token_bytes(32)
+        connection.settimeout(_HANDSHAKE)
+        until, nonce = time.monotonic() + _HANDSHAKE, secrets.token_bytes(32)
         try:
             connection.sendall(_GREETING + nonce)
-            reply = _exactly(connection, 32 + 8 + 32)
+            reply = _exactly(connection, 32 + 8 + 32, until)
         except OSError:
             connection.close()
             return
@@ -332,7 +353,7 @@ class Together:
             if process in self._peers or not 0 < process < processes
             else ""
         )
-        mine = hmac.digest(key, b"welcome" + theirs + nonce, "sha256")
+        mine = hmac.digest(key, b"welcome" + theirs + nonce, "sha256") if known else bytes(32)
         with contextlib.suppress(OSError):
             connection.sendall(mine + _HEAD.pack(_FAILED if wrong else _DATA, len(wrong.encode())) + wrong.encode())
         if not wrong:
@@ -346,7 +367,7 @@ class Together:
         """A connection to process 0, which may start later than this one."""
         while True:
             try:
-                connection = socket.create_connection(self.hosts.address, timeout=10.0)
+                connection = socket.create_connection(self.hosts.address, timeout=_HANDSHAKE)
                 break
             except OSError:
                 if time.monotonic() > until:
@@ -356,21 +377,22 @@ class Together:
                     ) from None
                 time.sleep(0.1)
         try:
-            connection.settimeout(max(until - time.monotonic(), 1.0))
-            greeting = _exactly(connection, len(_GREETING) + 32)
+            until = max(until, time.monotonic() + 1.0)
+            greeting = _exactly(connection, len(_GREETING) + 32, until)
             nonce, own = greeting[len(_GREETING) :], secrets.token_bytes(32)
             reply = own + struct.pack(">II", self.process, self.processes)
             connection.sendall(reply + hmac.digest(key, b"join" + nonce + reply, "sha256"))
-            proof = _exactly(connection, 32)
-            kind, size = _HEAD.unpack(_exactly(connection, _HEAD.size))
-            said = _exactly(connection, min(size, 1000)).decode()
+            proof = _exactly(connection, 32, until)
+            kind, size = _HEAD.unpack(_exactly(connection, _HEAD.size, until))
+            said = _exactly(connection, min(size, 1000), until)
         except OSError:
             connection.close()
             raise HostLost(f"what answers at {self.hosts.coordinator} is no process of this fit.") from None
         known = hmac.compare_digest(proof, hmac.digest(key, b"welcome" + own + nonce, "sha256"))
         if kind != _DATA or not known or not greeting.startswith(_GREETING):
             connection.close()
-            raise InvalidValue(f"process 0 refused: {said or f'{KEY} is not the same in all processes'}. Correct it.")
+            why = said.decode() if known else f"{KEY} is not the same in all processes"  # a stranger is not quoted
+            raise InvalidValue(f"process 0 refused: {why}. Correct it.")
         return _kept_alive(connection, self.hosts.patience)
 
 
@@ -385,9 +407,20 @@ def _key() -> bytes:
     return key
 
 
-def _exactly(connection: socket.socket, size: int) -> bytes:
+def _loopback(host: str) -> bool:
+    """Whether an address is of this machine alone; a name other than localhost may be anything."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _exactly(connection: socket.socket, size: int, until: float | None = None) -> bytes:
+    """So many bytes: all of them by a time, or none later than the connection's timeout after another."""
     data = bytearray()
     while len(data) < size:
+        if until is not None:
+            connection.settimeout(max(until - time.monotonic(), 0.001))
         part = connection.recv(min(size - len(data), 2**20))
         if not part:
             raise ConnectionResetError
@@ -396,13 +429,17 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def _kept_alive(connection: socket.socket, patience: float) -> socket.socket:
-    """Small messages go at once, and a machine that is off or cut off is noticed within a minute."""
+    """Small messages go at once, and a machine that is off or cut off is noticed within a minute.
+
+    Probes notice it while nothing is under way, and the last option while something is.
+    """
     connection.settimeout(patience)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, seconds in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 6)):
+    options = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 6, "TCP_USER_TIMEOUT": 1000 * _UNHEARD}
+    for name, value in options.items():
         with contextlib.suppress(AttributeError, OSError):  # not every system has them
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), seconds)
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return connection
 
 

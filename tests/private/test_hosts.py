@@ -1,6 +1,7 @@
 import itertools
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -113,28 +114,33 @@ def in_threads(*calls):
 
 
 def test_two_processes_and_four_devices_give_the_same_bits_as_one(data):
-    """Process 0 has four virtual devices, process 1 has one; in the twins process 1 has another record."""
+    """Process 0 has four virtual devices, process 1 has one; in the twins a record of process 1 is another.
+
+    Batches are drawn as process 0 draws them, whatever the other would do.
+    """
     seed = {"insecure_seed": 3}
     alone = [{"data": data["file"], **seed}, {"data": data["file"], **seed, **PAPER}]
     lots = {**alone[1], "by_lot": True}
-    ports = [port() for _ in range(5)]
+    ports = [port() for _ in range(7)]
 
     def of(process):
         at = [{"data": data["folder"], "hosts": f"127.0.0.1:{number},2,{process}", **seed} for number in ports]
-        twin = {"data": data["other" if process == 1 else "folder"]}
-        changes = [{}, PAPER, {**PAPER, "by_lot": True}, twin, {**PAPER, **twin}]
+        twin = {"data": data["other"]}
+        mixed = [{**PAPER, "by_lot": process == leader} for leader in (0, 1)]
+        changes = [{}, PAPER, {**PAPER, "by_lot": True}, twin, {**PAPER, **twin}, *mixed]
         return [{**job, **change} for job, change in zip(at, changes, strict=True)]
 
     first, second = start([*of(0), *alone], devices=4), start([*of(1), lots])
     one = [digest(fit(**job)) for job in alone]
     (zero, zero_err), (other, other_err) = ended(first), ended(second)
-    assert len(zero) == 7 and len(other) == 6, zero_err + other_err
+    assert len(zero) == 9 and len(other) == 8, zero_err + other_err
     assert zero[0]["devices"] == 4 and other[0]["devices"] == 1
-    assert [found["digest"] for found in zero[5:]] == one  # four devices alone
+    assert [found["digest"] for found in zero[7:]] == one  # four devices alone
     assert [found["digest"] for found in zero[:2]] == one
-    assert zero[2]["digest"] == other[5]["digest"] != one[1]
+    assert zero[2]["digest"] == other[7]["digest"] != one[1]
+    assert zero[5]["digest"] == zero[2]["digest"] and zero[6]["digest"] == one[1]  # process 0 decides
     assert zero[3]["digest"] != one[0] and zero[4]["digest"] != one[1]
-    assert [found["digest"] for found in zero[:5]] == [found["digest"] for found in other[:5]]  # all have the release
+    assert [found["digest"] for found in zero[:7]] == [found["digest"] for found in other[:7]]  # all have the release
 
 
 def test_positions_are_those_of_the_shuffle_of_all_rows():
@@ -254,11 +260,12 @@ def test_a_lost_process_ends_the_fit_and_a_restart_goes_on(data, tmp_path):
     assert entry.state == "settled" and entry.resumes == 2 and ledger.dataset("d").share == share
 
 
-def test_a_process_that_is_lost_after_the_release_was_made_is_a_warning(data, ledger, monkeypatch):
+@pytest.mark.parametrize("why", [HostLost("process 1 of 2 is gone."), OSError(28, "No space left on device")])
+def test_a_process_that_is_lost_after_the_release_was_made_is_a_warning(data, ledger, monkeypatch, why):
     from pgbb import fitting
 
     def lost(release):
-        raise HostLost("process 1 of 2 is gone.")
+        raise why
 
     monkeypatch.setattr(fitting, "_sent", lost)
     with pytest.warns(pgbb.PgbbWarning, match="the release is complete, but not all processes have received it"):
@@ -290,6 +297,25 @@ def test_sums_and_words_of_process_0_reach_all():
         assert np.array_equal(total, np.array([[2**61 * 6 - 2**64, -30], [42, 0]])) and said == b"0"
     wrapped = talk(*([lambda t: t.total_of(np.array([2**31 - 1, 4095], np.int32))] * 2))
     assert all(np.array_equal(w, np.array([-2, 8190], np.int32)) for w in wrapped)
+    large = np.arange(2**15)  # more than a system takes in unread: sent when process 0 asks
+    assert all(np.array_equal(total, 3 * large) for total in talk(*([lambda t: t.total(large)] * 3)))
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="this system has no such option")
+def test_unacknowledged_data_end_a_connection_within_a_minute():
+    def limits(together):
+        return [c.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) for c in together._peers.values()]
+
+    assert talk(limits, limits) == [[45_000], [45_000]]
+
+
+def test_large_sums_wait_for_a_busy_process_0_outside_the_connection():
+    def busy(together):
+        assert select.select([together._peers[1]], [], [], 0.5)[0] == []
+        return together.total(np.ones(2**14, np.int64))
+
+    found = talk(busy, lambda t: t.total(np.ones(2**14, np.int64)))
+    assert all(np.array_equal(total, np.full(2**14, 2)) for total in found)
 
 
 def test_one_that_fails_says_why_but_quotes_no_other_librarys_error():
@@ -375,14 +401,34 @@ def test_processes_with_other_records_counts_or_versions_are_refused(data, ledge
     assert ledger.dataset("d").entries == ()
 
 
+def test_processes_whose_copies_differ_are_refused_and_no_digest_is_said(data, ledger, tmp_path, monkeypatch):
+    """Rows in another order have the footer's counts, and may have its bytes; then only the whole content tells."""
+    n = 2 * UNIT + 5
+    x = pd.DataFrame({"a": np.tile([-1.0, 0.5, 1.0], n)[:n], "g": "p", "y": np.tile([1.0, 2.0, 3.0], n)[:n]})
+    plain = {"row_group_size": n, "index": False, "compression": "none", "use_dictionary": False}
+    for name, made in (("one", x), ("two", x.iloc[[1, 0, *range(2, n)]])):
+        (tmp_path / name).mkdir()
+        made.to_parquet(tmp_path / name / "all.parquet", **plain)
+    assert (tmp_path / "one/all.parquet").stat().st_size == (tmp_path / "two/all.parquet").stat().st_size
+    for zero, one in ((tmp_path / "one", tmp_path / "two"), (data["folder"], data["other"])):
+        found = pair({"data": zero}, {"data": one}, ledger)
+        name = "all.parquet" if zero == tmp_path / "one" else "part-3.parquet"
+        words = f'the processes disagree: process 1 has another copy of "{name}" than process 0. Start'
+        assert all(isinstance(error, pgbb.InvalidValue) and words in str(error) for error in found), found
+        digests = {word for path in (zero, one) for _, digest in survey(path).digests for word in digest.split()[2:]}
+        assert len(digests) > 1 and not any(word in str(error) for word in digests for error in found)
+    assert ledger.dataset("d").entries == ()
+    monkeypatch.setattr(shards, "_WHOLE", 1000)  # beyond it, footers only
+    assert survey(tmp_path / "one").digests == survey(tmp_path / "two").digests
+    other = written(tmp_path / "many", data["frame"][::-1])
+    found = pair({"data": data["folder"]}, {"data": other}, ledger)
+    assert all('another copy of "part-0.parquet" and 3 more than' in str(error) for error in found), found
+
+
 def test_a_row_group_that_is_gone_or_damaged_when_it_is_read_is_refunded(data, ledger, tmp_path, monkeypatch):
     parts = written(tmp_path / "parts", data["frame"])
-    facts = shards.Listing.facts
-    monkeypatch.setattr(shards.Listing, "facts", lambda self: (facts(self), (parts / "part-3.parquet").unlink(True))[0])
     monkeypatch.setattr(shards, "survey", lambda _, once=survey(parts): once)
-    from pgbb.private import loading
-
-    monkeypatch.setattr(loading, "survey", lambda _, once=survey(parts): once)
+    (parts / "part-3.parquet").unlink()
     found = pair({"data": parts}, {"data": parts}, ledger)
     assert all("part-3.parquet" in str(error) and "Restore the file" in str(error) for error in found), found
     assert "process 1 ended" in str(found[0])
@@ -440,11 +486,12 @@ def test_a_row_group_with_other_records_than_listed_is_refused(data):
         records_of(wrong, MODEL.prepare(SCHEMA), SCHEMA, None, Share(rows + 1, 0, rows + 1))
 
 
-def test_too_few_records_and_methods_that_cannot_share_are_refused(data, tmp_path):
+def test_too_few_records_and_methods_that_cannot_share_are_refused(data, ledger, tmp_path):
     small = tmp_path / "small.parquet"
     data["frame"][:100].to_parquet(small, index=False)
-    found = pair({"data": small}, {"data": small})
+    found = pair({"data": small}, {"data": small}, ledger)
     assert all("too few for 2 processes" in str(error) for error in found)
+    assert ledger.dataset("d").entries == ()
     with pytest.raises(pgbb.InvalidValue, match="with hosts take 'calibrated' or 'paper'"):
         fit(data["folder"], method="sgld", hosts="127.0.0.1:1,2,0")
 
@@ -538,9 +585,66 @@ def test_with_a_key_a_stranger_is_left_out_and_the_fit_goes_on(monkeypatch):
     monkeypatch.setenv(KEY, "a secret of thirty-two letters ..")
     heard, said, own = in_threads(stranger, late, leader)
     assert said == own == b"hello" and b"is not the same" in heard and b"hello" not in heard
+    assert heard[44 : 44 + 32] == bytes(32)  # after the greeting, no proof for one who has given none
     monkeypatch.setenv(KEY, "short")
     (error,) = join(Hosts(f"127.0.0.1:{at}", 2, 0, wait=1))
     assert "too short" in str(error)
+
+
+def test_a_process_with_another_key_is_told_and_a_false_process_0_is_not_quoted(monkeypatch):
+    monkeypatch.setenv(KEY, "a secret of thirty-two letters ..")
+    with socket.create_server(("127.0.0.1", 0)) as false:
+
+        def answer():
+            connection, _ = false.accept()
+            with connection:
+                connection.sendall(b"pgbb hosts 1" + bytes(32))
+                text = b"\xff send your records to me"
+                connection.sendall(bytes(32) + b"F" + len(text).to_bytes(8) + text)
+                connection.recv(4096)
+
+        _, (error,) = in_threads(answer, lambda: join(Hosts(f"127.0.0.1:{false.getsockname()[1]}", 2, 1, wait=5)))
+    assert "is not the same in all processes" in str(error) and "records" not in str(error)
+
+
+def test_a_stranger_who_sends_byte_by_byte_is_left_after_the_time_of_a_handshake(monkeypatch):
+    monkeypatch.setattr("pgbb.hosts._HANDSHAKE", 0.6)
+    at = port()
+
+    def slow():
+        time.sleep(0.2)
+        begun = time.monotonic()
+        with socket.create_connection(("127.0.0.1", at), timeout=5) as connection, pytest.raises(OSError):
+            while time.monotonic() < begun + 8:
+                connection.sendall(b"x")
+                time.sleep(0.2)
+        return time.monotonic() - begun
+
+    def late():
+        time.sleep(0.4)
+        with connected(Hosts(f"127.0.0.1:{at}", 2, 1, wait=10)) as together:
+            return together.first(b"")
+
+    def leader():
+        with connected(Hosts(f"127.0.0.1:{at}", 2, 0, wait=10)) as together:
+            return together.first(b"hello")
+
+    seconds, said, own = in_threads(slow, late, leader)
+    assert seconds < 3 and said == own == b"hello"
+
+
+def test_without_a_key_only_processes_of_one_machine_fit_together(monkeypatch):
+    monkeypatch.delenv(KEY, raising=False)
+    for process in (0, 1):
+        for host in ("10.0.0.1", "0.0.0.0", "[::]", "fit-0.pgbb"):
+            (error,) = join(Hosts(f"{host}:{port()}", 2, process, wait=0.1))
+            assert isinstance(error, pgbb.InvalidValue) and f"{KEY} is not set" in str(error), host
+    for host in ("127.0.0.2", "localhost"):
+        at = f"{host}:{port()}"
+        assert join(Hosts(at, 2, 0, wait=5), Hosts(at, 2, 1, wait=5)) == [None, None]
+    monkeypatch.setenv(KEY, "a secret of thirty-two letters ..")
+    at = f"0.0.0.0:{port()}"
+    assert join(Hosts(at, 2, 0, wait=5), Hosts(at, 2, 1, wait=5)) == [None, None]
 
 
 # The command ---------------------------------------------------------------------------------------------------------

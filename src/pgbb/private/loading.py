@@ -8,7 +8,7 @@ from pgbb.errors import InvalidValue
 from pgbb.hosts import Together
 from pgbb.models import Problem
 from pgbb.private.records import Columns, Records, Source, encoded, load
-from pgbb.private.shards import Share, records_of, survey
+from pgbb.private.shards import Listing, Share, records_of
 from pgbb.schema import Schema
 
 __all__ = ["records_for", "share_for"]
@@ -38,7 +38,7 @@ def records_for(source: Source, problem: Problem, schema: Schema, weights: str |
 
 
 def share_for(
-    source: Source,
+    source: Source | Listing,
     problem: Problem,
     schema: Schema,
     weights: str | None = None,
@@ -48,11 +48,10 @@ def share_for(
 ) -> tuple[Records, Share]:
     """The records of this process, encoded, and which they are: all, where there are no others.
 
-    `copies` is how many times they are in memory at once.
+    With others, `source` is the listing that all have agreed on. `copies` is how many times they are in memory at once.
     """
-    if together is None:
+    if not isinstance(source, Listing):
         records = records_for(source, problem, schema, weights)
         return records, Share.of(records.n, None)
-    listing = survey(source)
-    share = Share.of(listing.n, together)
-    return records_of(listing, problem, schema, weights, share, copies=copies), share
+    share = Share.of(source.n, together)
+    return records_of(source, problem, schema, weights, share, copies=copies), share

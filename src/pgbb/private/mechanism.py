@@ -277,11 +277,11 @@ def _loop(
             raise PgbbError(f"a query of shape {points.shape} is not allowed: it must be {(k, problem.dim)}.")
         points = once(points)
         if together is not None:  # the points of process 0, for all
-            points = io_callback(together.first_of, jax.eval_shape(lambda: points), points)
+            points = io_callback(together.first_of, jax.eval_shape(lambda: points), points, ordered=True)
         one = drawn_by_lot if "key" in drawn["batch"] else gathered
         halves = jax.vmap(one)(drawn["batch"], drawn["noise"], points, drawn["index"])
         if together is not None:  # only process 0 has added noise
-            halves = io_callback(together.total_of, jax.eval_shape(lambda: halves), halves)
+            halves = io_callback(together.total_of, jax.eval_shape(lambda: halves), halves, ordered=True)
         return step.update(state, draw, memo, once(_joined(halves) * grid))
 
     return jax.lax.scan(body, state, inputs)
@@ -362,6 +362,8 @@ class Session:
         self.randomness, self.pseudo_blocks, self.reshuffle = randomness, pseudo_blocks, reshuffle
         fits = mechanism.n <= _ROWS and not reshuffle
         self.by_lot = fits and jax.default_backend() != "cpu" if by_lot is None else by_lot
+        if share.together is not None:  # with other processes, as process 0 does: all must draw the same batches
+            self.by_lot = share.together.first(b"%d" % self.by_lot) == b"1"
         rate = 1.0 if self.by_lot else mechanism.sampling_rate
         if (rows := buffer_size(mechanism.n, rate)) > _ROWS:
             raise PgbbError(
@@ -513,6 +515,8 @@ def _drive(sessions: list[Session], state: Any, step: Step, chunk: int | None, *
     if together is not None and many:
         raise PgbbError("sessions run side by side have all their records in one process.")
     chunk = chunk or _chunk(sessions)
+    if together is not None:
+        chunk = int(together.first(b"%d" % chunk))
     data = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[s._data for s in sessions]) if many else first._data
     grid = jnp.asarray([s.grid for s in sessions] if many else first.grid, jnp.float32)
     starts = list(range(first._resume.steps if first._resume else 0, m.steps, chunk))

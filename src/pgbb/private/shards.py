@@ -7,6 +7,7 @@ types and counts in the files' metadata, never on a cell.
 """
 
 import hashlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ UNIT = 2**13
 """Processes and devices share records in units of so many, so that the chunks of a sum are the same however many."""
 
 _PIECE = 2**17  # records read at once
+_WHOLE = 2**30  # bytes of a data set up to which every process reads all of it once, to compare copies
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +88,7 @@ class Listing:
 
     groups: tuple[tuple[Path, int, int], ...]
     columns: tuple[tuple[str, str], ...]
+    digests: tuple[tuple[str, str], ...] = ()  # of every file, by name; not to be shown, as cells decide them
 
     @property
     def n(self) -> int:
@@ -104,7 +107,7 @@ class Listing:
 
 
 def survey(source: Any) -> Listing:
-    """The row groups of a Parquet file, or of the .parquet files of a folder, sorted by name; reads no record."""
+    """The row groups of a Parquet file, or of the .parquet files of a folder, sorted by name, and their digests."""
     if not isinstance(source, str | Path):
         raise InvalidValue(
             f"data is a {type(source).__name__}, but hosts need the path of a .parquet file, or of a folder of them, "
@@ -137,7 +140,7 @@ def survey(source: Any) -> Listing:
         columns = found
         groups += [(file, i, rows) for i, rows in enumerate(counts)]
     assert columns is not None
-    listing = Listing(tuple(groups), columns)
+    listing = Listing(tuple(groups), columns, _digests(files))
     if listing.n == 0:
         raise InvalidValue("the data has 0 records; at least one is needed. Check the path or the filter before it.")
     return listing
@@ -149,6 +152,26 @@ def _metadata(path: Path) -> tuple[tuple[tuple[str, str], ...], list[int]]:
     schema = file.schema_arrow
     columns = tuple((name, str(kind)) for name, kind in zip(schema.names, schema.types, strict=True))
     return columns, [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+
+
+def _digests(files: list[Path]) -> tuple[tuple[str, str], ...]:
+    """Name and SHA-256 of every file: of all its bytes where the files are small together, otherwise of its footer.
+
+    A footer has the place, size and, as a rule, least and largest value of every column of every row group.
+    """
+    found: list[tuple[str, str]] = []
+    whole = sum(path.stat().st_size for path in files) <= _WHOLE
+    for path in files:
+        try:
+            with path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(size - 8, 0))  # the last eight bytes: the length of the footer, and PAR1
+                footer = int.from_bytes(file.read(4), "little") + 8
+                file.seek(0 if whole else max(size - footer, 0))
+                found.append((path.name, f"{size} {whole} {hashlib.file_digest(file, 'sha256').hexdigest()}"))
+        except OSError:
+            raise _unreadable(path) from None
+    return tuple(found)
 
 
 def _opened(path: Path) -> Any:
