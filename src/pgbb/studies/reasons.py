@@ -3,8 +3,9 @@
 __all__ = ["REASONS"]
 
 _LAST = (
-    "the last iterate carries the noise of the last steps. The average over the second half, which is what a release "
-    "gives unless asked, is no worse than printed in any cell; the paper does not say which of them it shows."
+    "the last iterate, φ_T of Algorithm 1, carries the noise of the last steps, and more of it than the paper's: the "
+    "learning rate that reproduces its widths (see there) explains a part. The average over the second half, which is "
+    "what a release gives unless asked, is no worse than printed in any cell."
 )
 _LEARNING = (
     "the generator has not finished learning. θ = center + radius · tanh(z/20) moves a quarter as far in a step as an "
