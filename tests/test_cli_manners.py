@@ -56,6 +56,7 @@ def folder(tmp_path_factory):
     newer(path / "q.pgbb", path / "newer.pgbb")
     Ledger(path / "l.db").set("births in the north", n=300, epsilon=1.0, delta=1e-6)
     (path / "taken").write_text("a file, not a folder")
+    (path / "empty").mkdir()
     return path
 
 
@@ -231,7 +232,7 @@ MISTAKES = [
     (["plot", "q.pgbb", "--out", "taken/p.png"], "folder"),
     (["check", "d.csv", "-s", "absent.toml"], "cannot be read"),
     (["check", "d.csv", "-s", "."], "cannot be read"),
-    (['check', '.', '-s', 's.toml'], 'holds no .parquet file'),
+    (["check", "empty", "-s", "s.toml"], "holds no .parquet file"),
     (["fit", "absent.csv", "-s", "s.toml", *MEAN, *BUDGET, "-o", "z.pgbb"], "does not exist"),
     (["fit", "d.csv", "-s", "s.toml", *MEAN, "-e", "one", "-d", "1e-6", "-o", "z.pgbb"], "valid number"),
     (["fit", "d.csv", "-s", "s.toml", *MEAN, *BUDGET], "--out"),
