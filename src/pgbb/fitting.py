@@ -94,8 +94,8 @@ def fit(
     chosen.check(model, prepared(model, schema))
     if hosts is None:
         return _run(request, chosen.name, chosen.load(), constants, ledger, dataset, keep, checkpoint)
-    if not getattr(chosen.load(), "HOSTS", False):
-        those = [repr(name) for name, m in METHODS.items() if hasattr(m.load(), "HOSTS")]
+    if not chosen.hosts:
+        those = [repr(name) for name, m in METHODS.items() if m.hosts]
         raise InvalidValue(
             f"method = {method!r} needs all records in one process: with hosts take {' or '.join(those)}."
         )
@@ -239,8 +239,8 @@ def _charged(
     planned = _plan(request, module, settings)
     point, found = None, None
     if checkpoint is not None:
-        if not getattr(module, "CHECKPOINTS", False):
-            those = [name for name, m in METHODS.items() if hasattr(m.load(), "CHECKPOINTS")]
+        if not METHODS[method].checkpoints:
+            those = [name for name, m in METHODS.items() if m.checkpoints]
             raise InvalidValue(
                 f"method = {method!r} writes no checkpoints: only {' and '.join(those)} do. Leave it out."
             )

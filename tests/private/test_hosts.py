@@ -92,6 +92,21 @@ def ended(process, timeout=120):
     return [json.loads(line) for line in out.splitlines()], err
 
 
+def greeting(at, wait, after):
+    """Process 1, which joins late, and process 0, which says hello to it."""
+
+    def late():
+        time.sleep(after)
+        with connected(Hosts(f"127.0.0.1:{at}", 2, 1, wait=wait)) as together:
+            return together.first(b"")
+
+    def leader():
+        with connected(Hosts(f"127.0.0.1:{at}", 2, 0, wait=wait)) as together:
+            return together.first(b"hello")
+
+    return late, leader
+
+
 def in_threads(*calls):
     """Run calls side by side; returns what each returned or raised."""
     found = [None] * len(calls)
@@ -573,17 +588,8 @@ def test_with_a_key_a_stranger_is_left_out_and_the_fit_goes_on(monkeypatch):
                 heard += part
         return heard
 
-    def late():
-        time.sleep(0.8)
-        with connected(Hosts(f"127.0.0.1:{at}", 2, 1, wait=5)) as together:
-            return together.first(b"")
-
-    def leader():
-        with connected(Hosts(f"127.0.0.1:{at}", 2, 0, wait=5)) as together:
-            return together.first(b"hello")
-
     monkeypatch.setenv(KEY, "a secret of thirty-two letters ..")
-    heard, said, own = in_threads(stranger, late, leader)
+    heard, said, own = in_threads(stranger, *greeting(at, 5, 0.8))
     assert said == own == b"hello" and b"is not the same" in heard and b"hello" not in heard
     assert heard[44 : 44 + 32] == bytes(32)  # after the greeting, no proof for one who has given none
     monkeypatch.setenv(KEY, "short")
@@ -620,16 +626,7 @@ def test_a_stranger_who_sends_byte_by_byte_is_left_after_the_time_of_a_handshake
                 time.sleep(0.2)
         return time.monotonic() - begun
 
-    def late():
-        time.sleep(0.4)
-        with connected(Hosts(f"127.0.0.1:{at}", 2, 1, wait=10)) as together:
-            return together.first(b"")
-
-    def leader():
-        with connected(Hosts(f"127.0.0.1:{at}", 2, 0, wait=10)) as together:
-            return together.first(b"hello")
-
-    seconds, said, own = in_threads(slow, late, leader)
+    seconds, said, own = in_threads(slow, *greeting(at, 10, 0.4))
     assert seconds < 3 and said == own == b"hello"
 
 

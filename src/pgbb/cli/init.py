@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from pgbb._files import parquet_files
 from pgbb.cli.output import Json, written
 from pgbb.errors import InvalidValue, PgbbError
 
@@ -75,7 +76,7 @@ def init_command(
 def header(path: Path) -> Types:
     """The columns of a data file with their stored types; an error where names are missing, repeated or not names."""
     if path.is_dir():
-        path = next((file for file in sorted(path.iterdir()) if file.suffix.lower() == ".parquet"), path)
+        path = next(iter(parquet_files(path)), path)
     readers: dict[str, Callable[[Path], list[tuple[Any, str]]]] = {".csv": _csv, ".parquet": _parquet, ".dta": _stata}
     if path.suffix.lower() not in readers:
         raise InvalidValue(f"data file {str(path)!r} has an unknown ending; it must be .csv, .parquet or .dta.")

@@ -18,9 +18,8 @@ from pgbb.models import Problem
 from pgbb.payload import Payload, summary_of
 from pgbb.release import Release
 
-__all__ = ["HOSTS", "Settings", "plan", "run"]
+__all__ = ["Settings", "plan", "run"]
 
-HOSTS = True  # several processes can fit together
 
 WEIGHTED = (
     "Records whose covariates are far out are weighted down: where the linear model is wrong, this moves its target."

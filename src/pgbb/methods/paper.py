@@ -16,10 +16,8 @@ from pgbb.payload import Payload, summary_of
 from pgbb.release import Release
 from pgbb.schema import Schema
 
-__all__ = ["CHECKPOINTS", "HOSTS", "Settings", "plan", "run", "run_many"]
+__all__ = ["Settings", "plan", "run", "run_many"]
 
-CHECKPOINTS = True  # this method can go on from one
-HOSTS = True  # several processes can fit together
 
 PARTIAL = (
     "Intervals are those of the printed algorithm: they carry only part of the privacy noise, and can be too narrow."

@@ -35,6 +35,8 @@ class Method:
       assumes: what must hold for the intervals to mean what they say.
       data_model_free, scaling_free, budget_free_draws, multiple_rules: the columns of the paper's comparison
         (Table `tab:method-comparison`).
+      checkpoints: whether a fit that was stopped can go on.
+      hosts: whether several processes can fit together.
     """
 
     name: str
@@ -48,6 +50,8 @@ class Method:
     scaling_free: bool
     budget_free_draws: bool
     multiple_rules: bool
+    checkpoints: bool = False
+    hosts: bool = False
 
     def load(self) -> ModuleType:
         """The module, imported when it is first needed."""
@@ -98,6 +102,7 @@ METHODS: dict[str, Method] = {
             scaling_free=True,
             budget_free_draws=True,
             multiple_rules=True,
+            hosts=True,
         ),
         Method(
             name="paper",
@@ -111,6 +116,8 @@ METHODS: dict[str, Method] = {
             scaling_free=True,
             budget_free_draws=True,
             multiple_rules=True,
+            checkpoints=True,
+            hosts=True,
         ),
         Method(
             name="sgld",
@@ -124,6 +131,7 @@ METHODS: dict[str, Method] = {
             scaling_free=False,
             budget_free_draws=False,
             multiple_rules=False,
+            checkpoints=True,
         ),
         Method(
             name="noisy_gibbs",

@@ -23,9 +23,8 @@ from pgbb.payload import Payload, summary_of
 from pgbb.release import Release
 from pgbb.schema import Schema
 
-__all__ = ["CHECKPOINTS", "Settings", "plan", "run", "run_many"]
+__all__ = ["Settings", "plan", "run", "run_many"]
 
-CHECKPOINTS = True  # this method can go on from one
 
 SMALLEST_ESS = 100.0
 """Below this many effective draws a chain's intervals are marked."""

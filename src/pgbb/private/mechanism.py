@@ -257,12 +257,12 @@ def _loop(
         return _noisy_halves(problem, packed, batch["inverse"], noise, point, index)
 
     def drawn_by_lot(batch: Any, noise: Any, point: Any, index: Any) -> Any:
-        if data.position is not None:  # every process draws the lots of all, and keeps those of its rows
-            joins = lots.mask(plan, batch["key"])[jnp.minimum(position, n - 1)] & (position < n)
-            inverse = jnp.where(joins, batch["inverse"][block], jnp.inf)
-            return _noisy_halves(problem, data.rows, inverse, noise, point, index)
-        if mechanism.sampling_rate > lots.SPARSE or jax.default_backend() != "gpu":
-            joins = lots.mask(plan, batch["key"])[: data.rows.shape[0]]
+        if data.position is not None or mechanism.sampling_rate > lots.SPARSE or jax.default_backend() != "gpu":
+            joins = lots.mask(plan, batch["key"])
+            if data.position is None:
+                joins = joins[: data.rows.shape[0]]
+            else:  # every process draws the lots of all, and keeps those of its rows
+                joins = joins[jnp.minimum(position, n - 1)] & (position < n)
             inverse = jnp.where(joins, batch["inverse"][block], jnp.inf)
             return _noisy_halves(problem, data.rows, inverse, noise, point, index)
         rows, taken = lots.members(plan, batch["key"])

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from pgbb._files import parquet_files
 from pgbb._memory import free_memory
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.formula import Design
@@ -516,7 +517,7 @@ def _folder(path: Path) -> _Opened:
     """The Parquet files of a folder, one after another by name; names and types must be the same in each."""
     import pyarrow.parquet
 
-    files = sorted(file for file in path.iterdir() if file.suffix.lower() == ".parquet" and file.is_file())
+    files = parquet_files(path)
     if not files:
         raise InvalidValue(f"data folder {str(path)!r} holds no .parquet file. Check the path.")
     found = [_quietly(file, partial(pyarrow.parquet.read_schema, file)) for file in files]

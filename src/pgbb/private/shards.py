@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb._files import parquet_files
 from pgbb._memory import free_memory
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.hosts import Together
@@ -115,7 +116,7 @@ def survey(source: Any) -> Listing:
         )
     path = Path(source)
     if path.is_dir():
-        files = sorted(p for p in path.iterdir() if p.suffix.lower() == ".parquet" and p.is_file())
+        files = parquet_files(path)
         if not files:
             raise InvalidValue(f"the folder {str(path)!r} has no .parquet file in it. Check the path.")
     elif path.suffix.lower() != ".parquet":
