@@ -1,10 +1,10 @@
-"""Why some figures of `method="paper"` are not the printed ones: what the studies' reasons rest on.
+"""What the figures of `method="paper"` depend on that the paper does not print: what the studies' reasons rest on.
 
     python benchmarks/reproduction.py [RUNS]
 
-The generator's output is θ = center + radius · tanh(z/20), where the paper's is linear in z: at the box of the linear
-study a step of Adam moves θ a quarter as far. Widths with the printed learning rate, with four times that, and
-without any noise.
+MAE and width of both iterates in one cell of the linear study: with the constants of the study, with the slope of the
+output that `pgbb.fit` takes by default (the box is wide there, and θ moves twice as far in a step), with initial
+weights and biases as PyTorch draws them, and without any noise. Then the exponential mean by learning rate.
 """
 
 import sys
@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 import pgbb
+from pgbb import generator
 from pgbb.studies.constants import constants
 from pgbb.studies.printed import lookup
 from pgbb.studies.registry import get
@@ -23,34 +24,51 @@ from pgbb.studies.simulate import BETA, LINEAR_MODEL, LINEAR_SCHEMA, linear_fram
 N, EPSILON = 40_000, 4.0
 
 
-def widths(runs: int, **changes: Any) -> str:
-    settings, found = constants("linear", "paper"), []
-    noise = changes.pop("noise", True)
+def uniform(inputs: int, outputs: int, width: int, depth: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Weights and biases uniform within 1/√(inputs of the layer), the default of PyTorch's linear layer."""
+    params: dict[str, np.ndarray] = {}
+    size = inputs
+    for i in range(depth + 1):
+        form = (size + 1, width if i < depth else outputs)
+        drawn = rng.uniform(-1, 1, form).astype(np.float32) / np.float32(np.sqrt(size))
+        params[f"kernel{i}"], params[f"bias{i}"] = drawn[:-1], drawn[-1]
+        size = width + inputs
+    return params
+
+
+def figures(runs: int, *, noise: bool = True, **changes: Any) -> str:
+    found = []
     for r in range(runs):
         release = pgbb.fit(
             LINEAR_MODEL, linear_frame("student_t", N, r), schema=LINEAR_SCHEMA, epsilon=EPSILON, delta=1 / N,
-            method="paper", accountant="paper", insecure_seed=r, non_private=not noise, **settings | changes,
+            method="paper", accountant="paper", insecure_seed=r, non_private=not noise,
+            **constants("linear", "paper") | changes,
         )  # fmt: skip
         for iterate in ("last", "average"):
             draws = release.sample(2000, seed=r, iterate=iterate)[["x1", "x2", "x3"]].to_numpy()
             low, high = np.quantile(draws, [0.025, 0.975], axis=0)
-            found.append((float(np.mean(high - low)), float(np.abs(draws.mean(axis=0) - BETA).mean())))
-    (last, last_error), (average, average_error) = np.reshape(found, (runs, 2, 2)).mean(axis=0)
-    return f"width {last:.4f} last, {average:.4f} average; MAE {last_error:.4f}, {average_error:.4f}"
+            found.append((float(np.abs(draws.mean(axis=0) - BETA).mean()), float(np.mean(high - low))))
+    table = np.reshape(found, (runs, 2, 2))
+    (last, last_width), (average, average_width) = table.mean(axis=0)
+    error = table.std(axis=0, ddof=1)[:, 0] / np.sqrt(runs)
+    return (f"last MAE {last:.4f} ± {error[0]:.4f}, width {last_width:.4f}; "
+            f"average MAE {average:.4f} ± {error[1]:.4f}, width {average_width:.4f}")  # fmt: skip
 
 
 def main(runs: int = 8) -> None:
     printed = lookup("linreg_summary", epsilon=EPSILON, n=N, method="PGBB", noise="student_t")
-    print(f"linear, Student t, n = {N:,}, ε = {EPSILON:g}, {runs} runs; printed width {printed['width']}, "
-          f"MAE {printed['mae']}")  # fmt: skip
-    rate = constants("linear", "paper")["learning_rate"]
-    print(f"   printed learning rate    {widths(runs)}", flush=True)
-    print(f"   four times that          {widths(runs, learning_rate=4 * rate)}", flush=True)
-    print(f"   printed rate, no noise   {widths(runs, noise=False)}", flush=True)
+    print(f"linear, Student t, n = {N:,}, ε = {EPSILON:g}, {runs} runs; printed MAE {printed['mae']}, "
+          f"width {printed['width']}")  # fmt: skip
+    print(f"   as in the study        {figures(runs)}", flush=True)
+    print(f"   default slope          {figures(runs, slope=None)}", flush=True)
+    print(f"   no noise               {figures(runs, noise=False)}", flush=True)
+    ours, generator.initialise = generator.initialise, uniform
+    print(f"   uniform weights        {figures(runs)}", flush=True)
+    generator.initialise = ours
     study = get("families")
     cell = study.cells()["paper-exponential-n500-eps1"]
     print(f"exponential mean, n = 500, ε = 1, {4 * runs} runs, average iterate")
-    for rate in (5e-4, 2e-3):
+    for rate in (1.25e-4, 5e-4, 2e-3):
         changed = {**cell, "constants": cell["constants"] | {"learning_rate": rate}}
         rows = pd.DataFrame([row for rows in study.run(changed, range(4 * runs)) for row in rows])
         mean = rows[rows["variant"] == "average"][["mae", "sd", "coverage"]].mean()

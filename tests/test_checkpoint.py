@@ -341,6 +341,7 @@ def test_who_has_lost_an_entry_can_neither_record_nor_release(ledger, data, monk
 OTHERS = [
     {"epsilon": 0.6},
     {"learning_rate": 0.01},
+    {"slope": 1.0},
     {"method": "sgld"},
     {"schema": pgbb.Schema(y=pgbb.Range(-5, 6))},
     {"model": pgbb.Mean("y", scale=0.4)},

@@ -13,10 +13,20 @@ import numpy as np
 from pgbb.accountant import Mechanism
 from pgbb.models import Problem
 
-__all__ = ["export", "forward", "initialise", "input_map", "spectral_clip"]
+__all__ = ["export", "forward", "initialise", "input_map", "reach_of", "spectral_clip"]
 
 
-_REACH = 20.0  # θ = center + radius · tanh(z/20): how far a step moves θ, as a share of the box
+_REACH = 20.0
+
+
+def reach_of(radius: Any, slope: float | None) -> np.ndarray:
+    """How far z must go to cross most of the box, where θ = center + radius · tanh(z/reach).
+
+    20 by default, so that a step moves θ by a share of the box, whatever the units; with a slope,
+    θ moves slope times as far as z: 1 is an output that is linear in z and held to the box.
+    """
+    radius = np.asarray(radius, np.float32)
+    return np.full_like(radius, _REACH) if slope is None else radius / np.float32(slope)
 
 
 def input_map(
@@ -51,22 +61,22 @@ def initialise(inputs: int, outputs: int, width: int, depth: int, rng: np.random
     return {name: value.astype(np.float32) for name, value in params.items()}
 
 
-def forward(params: dict[str, Any], inputs: Any, center: Any, radius: Any) -> Any:
-    """θ = center + radius · tanh(z/20) for standardised inputs (rows): smooth, bounded, nearly linear inside."""
+def forward(params: dict[str, Any], inputs: Any, center: Any, radius: Any, reach: Any) -> Any:
+    """θ = center + radius · tanh(z/reach) for standardised inputs (rows): smooth, bounded, nearly linear inside."""
     depth = len(params) // 2 - 1
     h = inputs
     for i in range(depth):
         h = jax.nn.relu(h @ params[f"kernel{i}"] + params[f"bias{i}"])
         h = jnp.concatenate([h, inputs], axis=-1)
     z = h @ params[f"kernel{depth}"] + params[f"bias{depth}"]
-    return center + radius * jnp.tanh(z / _REACH)
+    return center + radius * jnp.tanh(z / reach)
 
 
-def export(params: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Weights as stored in a release, whose forward pass has tanh(z): the last layer is divided by 20."""
+def export(params: dict[str, Any], reach: Any) -> dict[str, np.ndarray]:
+    """Weights as stored in a release, whose forward pass has tanh(z): the last layer is divided by the reach."""
     depth = len(params) // 2 - 1
     last = (f"kernel{depth}", f"bias{depth}")
-    return {k: np.asarray(v, np.float32) / np.float32(_REACH if k in last else 1.0) for k, v in params.items()}
+    return {k: np.asarray(v, np.float32) / (reach if k in last else np.float32(1)) for k, v in params.items()}
 
 
 def spectral_clip(params: dict[str, Any], bound: float) -> dict[str, Any]:

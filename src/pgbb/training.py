@@ -33,6 +33,7 @@ class Settings:
 
     Args:
       learning_rate: of Adam, at the start; decays by a cosine to `floor` times that.
+      slope: how far θ moves with the network's output; see `generator.reach_of`.
       average_from: the fraction of steps after which iterates are averaged.
       operator_norm: bound on each kernel's operator norm, or None.
       unit_weights: scale the block weights to unit length, for a run without noise; see `generator.input_map`.
@@ -40,6 +41,7 @@ class Settings:
 
     learning_rate: float = 1e-3
     floor: float = 0.01
+    slope: float | None = None
     average_from: float = 0.5
     width: int = 256
     depth: int = 3
@@ -65,6 +67,7 @@ def _make_step(
     """One update of Algorithm 1 or 2, and its optimiser; cached, so that equal arguments compile once."""
     shift, scale = generator.input_map(problem, mechanism, pseudo_blocks, unit=settings.unit_weights)
     center, radius = jnp.asarray(problem.center, jnp.float32), jnp.asarray(problem.radius, jnp.float32)
+    reach = jnp.asarray(generator.reach_of(problem.radius, settings.slope))
     schedule = optax.cosine_decay_schedule(settings.learning_rate, mechanism.steps, settings.floor)
     optimiser = optax.adam(schedule)
     first = int(settings.average_from * mechanism.steps)
@@ -74,7 +77,7 @@ def _make_step(
         if problem.index is not None:
             values = jnp.concatenate([values, draw["index"][:, None]], axis=1)
         inputs = (values - shift) / scale
-        theta, pull = jax.vjp(lambda p: generator.forward(p, inputs, center, radius), state[0])
+        theta, pull = jax.vjp(lambda p: generator.forward(p, inputs, center, radius, reach), state[0])
         return theta, (theta, pull)
 
     def update(state: Any, draw: dict[str, Any], memo: Any, answers: Any) -> Any:
@@ -152,7 +155,8 @@ def train(
     params, _, average = state
     transcript = {k: v.reshape(-1, *v.shape[2:]) for k, v in joined().items()} if keep_transcript else None
     shift, scale = generator.input_map(problem, mechanism, session.pseudo_blocks, unit=settings.unit_weights)
-    return Trained(generator.export(params), generator.export(average), shift, scale, transcript)
+    reach = generator.reach_of(problem.radius, settings.slope)
+    return Trained(generator.export(params, reach), generator.export(average, reach), shift, scale, transcript)
 
 
 def train_many(
@@ -168,7 +172,9 @@ def train_many(
     params, _, average = jax.device_get(state)
     shift, scale = generator.input_map(first.problem, first.mechanism, first.pseudo_blocks, unit=settings.unit_weights)
 
+    reach = generator.reach_of(first.problem.radius, settings.slope)
+
     def pick(tree: Any, i: int) -> dict[str, np.ndarray]:
-        return generator.export({k: v[i] for k, v in tree.items()})
+        return generator.export({k: v[i] for k, v in tree.items()}, reach)
 
     return [Trained(pick(params, i), pick(average, i), shift, scale, None) for i in range(len(sessions))]

@@ -196,6 +196,7 @@ def test_progress_is_reported_and_ctrl_c_stops_cleanly():
         ({"accountant": "magic"}, "accountant"),
         ({"iterate": "middle"}, "iterate"),
         ({"learning_rate": -1.0}, "learning_rate"),
+        ({"slope": 0.0}, "slope"),
         ({"schema": {"a": 1}}, "schema"),
         ({"alpha": 2.0}, "alpha"),
         ({"weights": "nope"}, "nope"),

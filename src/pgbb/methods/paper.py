@@ -35,6 +35,8 @@ class Settings:
       sampling_rate: q; default the rate that gives batches of about 1,000 records, at least .01.
       gamma: Dirichlet concentration; default γ*(n, S).
       learning_rate: of Adam, decaying by a cosine.
+      slope: how far θ moves with the output of the network: 1 is the paper's linear output, held to the box; by
+        default 1/20 of the distance from the centre of the box to its side, which suits any units.
       iterate: which generator `sample` uses: the "average" of the later iterates, or the "last". Both are stored.
       average_from: the share of steps after which iterates are averaged.
       operator_norm: bound on the operator norm of the generator's kernels, or None.
@@ -49,6 +51,7 @@ class Settings:
     sampling_rate: float | None = None
     gamma: float | None = None
     learning_rate: float = 1e-3
+    slope: float | None = None
     iterate: Literal["average", "last"] = "average"
     average_from: float = 0.5
     operator_norm: float | None = None
@@ -63,6 +66,8 @@ class Settings:
         _validate.number("learning_rate", self.learning_rate, above=0)
         _validate.number("average_from", self.average_from, low=0, below=1)
         _validate.number("alpha", self.alpha, low=0)
+        if self.slope is not None:
+            _validate.number("slope", self.slope, above=0)
         if self.operator_norm is not None:
             _validate.number("operator_norm", self.operator_norm, above=0)
         if (self.alpha > 0) != (self.pseudo is not None):
@@ -159,6 +164,7 @@ def _learning(settings: Settings) -> Any:
 
     return training.Settings(
         learning_rate=settings.learning_rate,
+        slope=settings.slope,
         average_from=settings.average_from,
         operator_norm=settings.operator_norm,
     )

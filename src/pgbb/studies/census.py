@@ -166,7 +166,7 @@ def tables(results: Results, _: Callable[[str], Results]) -> list[Table]:
         Table(
             "All covariates (tab:supp-acfv; its educ rows are tab:main_bias_unc)",
             lines,
-            (note, black, CHOSEN["sgld census"]),
+            (note, black, CHOSEN["slope"], CHOSEN["sgld census"]),
         ),
         Table("Goals", goals),
     ]

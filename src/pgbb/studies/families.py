@@ -81,7 +81,7 @@ def tables(results: Results, _: Callable[[str], Results]) -> list[Table]:
                 gold[key] = found["width"][0]
             widths.append((key, where, found["width"][0]))
     lines += [shown(w, "width / NoisyGibbs", (v / gold[k], float("nan"))) for k, w, v in widths if k in gold]
-    notes = ("The figure prints no numbers.", CHOSEN["order"], CHOSEN["sgld families"])
+    notes = ("The figure prints no numbers.", CHOSEN["slope"], CHOSEN["order"], CHOSEN["sgld families"])
     return [Table("Exponential families (fig:expo-family)", lines, notes)]
 
 

@@ -49,7 +49,7 @@ def tables(results: Results, others: Callable[[str], Results]) -> list[Table]:
         for method, rows in variants(outcome):
             where = {"noise": s["noise"], "n": s["n"], "ε": s["epsilon"], "K": draws, "method": method}
             lines += judged(where, summarise(rows), printed)
-    return [Table("K = 1 and K = 10 (tab:K-comparison)", lines, (CHOSEN["clip"],))]
+    return [Table("K = 1 and K = 10 (tab:K-comparison)", lines, (CHOSEN["slope"], CHOSEN["clip"]))]
 
 
 STUDY = Study(

@@ -84,7 +84,7 @@ def tables(results: Results, _: Callable[[str], Results]) -> list[Table]:
         Table(
             "Mean over three coefficients (tab:linreg-summary, fig:linear-reg)",
             summary,
-            (CHOSEN["clip"], CHOSEN["noisy_gibbs"], CHOSEN["dp_bootstrap"]),
+            (CHOSEN["slope"], CHOSEN["clip"], CHOSEN["noisy_gibbs"], CHOSEN["dp_bootstrap"]),
         ),
         Table("PGBB no worse than printed, in MAE and coverage", _table_goals(summary)),
     ]

@@ -93,6 +93,7 @@ def tables(results: Results, _: Callable[[str], Results]) -> list[Table]:
         f"Not comparable with the printed figures: {OTHER}.",
         "Bandwidth: h = 50 grams is our assumption. Scaled covariates are in [0, 1] by age 18–45, 0–98 cigarettes, "
         "0–98 pounds.",
+        CHOSEN["slope"],
         CHOSEN["sgld census"],
     )
     spread = spread_lines(results, lambda s: {"year": s["year"]})
