@@ -50,8 +50,8 @@ _CONSTANTS: dict[str, dict[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 CHOSEN: dict[str, str] = {
-    "slope": "paper: the paper clips a linear output to the box; ours has slope one at the centre of the box and nears its "
-    "sides smoothly. Initial weights are not printed: He's, and no biases.",
+    "slope": "paper: the paper clips a linear output to the box; ours has slope one at the centre and nears the sides "
+    "smoothly. Initial weights are not printed: He's, and no biases.",
     "clip": "paper: the gradient bound is the tight one, C = 2.394, not the printed C_H = 2.648: 10 % less noise.",
     "noisy_gibbs": "noisy_gibbs: B_y = 5 is the one of 3, 4, 5, 6, 8 whose widths are the printed ones (seeds 0 to 3, "
     "ε = 1 and 4): that they agree is no test of the method; MAE, coverage and ESS are.",
