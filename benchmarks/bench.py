@@ -392,6 +392,8 @@ def slope(rows: list[Row], x: str = "n") -> float:
 
 def panels(m: Row) -> list[tuple[str, str, str, list[Row], list[tuple[str, list[float]]]]]:
     """Name, x, label of y, points, and the limits beside them."""
+    from pgbb import costs
+
     c = m["curves"]
     width = 4 / m["bandwidth"]
     found = []
@@ -407,7 +409,7 @@ def panels(m: Row) -> list[tuple[str, str, str, list[Row], list[tuple[str, list[
         rows = c[f"paper {x}"]
         limits = [
             ("numpy.take of the rows", [r["take"] for r in rows]),
-            ("bandwidth", [r["K"] * r["q"] * r["n"] * (r["p"] + 3) * width for r in rows]),
+            ("bandwidth", [r["K"] * r["q"] * r["n"] * (r["p"] + costs.EXTRA) * width for r in rows]),
             ("empty step", [m["latency"]["scan"]] * len(rows)),
         ]
         found.append((f'method="paper": a step against {labels[x]}', x, "seconds", rows, limits))
@@ -425,13 +427,16 @@ def panels(m: Row) -> list[tuple[str, str, str, list[Row], list[tuple[str, list[
         rows = c[f"default {x}"]
         passes = [sum(s.asks for s in _stages(r["kind"], r["p"])) for r in rows]
         limits = [
-            ("bandwidth, all passes", [k * r["n"] * (r["p"] + 3) * width for k, r in zip(passes, rows, strict=True)]),
+            (
+                "bandwidth, all passes",
+                [k * r["n"] * (r["p"] + costs.EXTRA) * width for k, r in zip(passes, rows, strict=True)],
+            ),
             ("dispatch", [k * m["latency"]["dispatch"] for k in passes]),
         ]
         found.append((f"default method: a fit against {label}", x, "seconds", rows, limits))
     rows = [{"n": r["n"], "seconds": r["peak"] - r["ready"]} for r in m["memory"]]
     limits = [
-        ("packed rows", [r["n"] * 17 * 4 / 2**20 for r in rows]),
+        ("packed rows", [r["n"] * (14 + costs.EXTRA) * 4 / 2**20 for r in rows]),
         ("design matrix", [r["n"] * 14 * 4 / 2**20 for r in rows]),
     ]
     found.append(("default method from Parquet: peak memory against n, p = 14", "n", "MiB", rows, limits))
@@ -535,7 +540,7 @@ def text(m: Row, c: Row) -> str:
         "## Memory of a fit from Parquet, p = 14",
         "",
         "Peak of the process less what it holds after a small fit, over the design matrix (n·p·4 bytes) and over the packed rows "
-        "(n·(p + 3)·4 bytes: response, weight and ‖x‖² beside the terms).",
+        "(n·(p + 2)·4 bytes: response and weight beside the terms).",
         "",
         "| n | peak | over the matrix | over the rows |",
         "|---|---|---|---|",
@@ -548,11 +553,11 @@ def text(m: Row, c: Row) -> str:
         "",
         "`pgbb plan` predicts by these coefficients, in `src/pgbb/costs.json`, for this machine with nothing else to do:",
         "",
-        f"- default method: answers·{c['calibrated']['answer']:.2g} s + n·(answers·(p + 3)·{c['calibrated']['read']:.2g} s + "
+        f"- default method: answers·{c['calibrated']['answer']:.2g} s + n·(answers·(p + 2)·{c['calibrated']['read']:.2g} s + "
         f"numbers·{c['calibrated']['number']:.2g} s), where numbers is how many numbers all answers have;",
         f'- `method="paper"`: T·({c["paper"]["step"]:.2g} s + K·({c["paper"]["draw"]:.2g} s + q·n·({c["paper"]["record"]:.2g} s + '
-        f"(p + 3)·{c['paper']['cell']:.2g} s)));",
-        f"- reading Parquet: n·(p + 3)·{c['load']:.2g} s; memory: n·((p + 3)·4 + 1) bytes + {c['fixed_memory'] / 2**20:.0f} MiB.",
+        f"(p + 2)·{c['paper']['cell']:.2g} s)));",
+        f"- reading Parquet: n·(p + 2)·{c['load']:.2g} s; memory: n·((p + 2)·4 + 1) bytes + {c['fixed_memory'] / 2**20:.0f} MiB.",
         "",
         "Settings that it was not fitted to:",
         "",

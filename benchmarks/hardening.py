@@ -24,6 +24,7 @@ import numpy as np
 from pgbb.blocks import block_sizes, draw_weights
 from pgbb.private import mechanism as private
 from pgbb.private import sums
+from pgbb.private.rows import EXTRA
 from pgbb.private.sampling import buffer_size
 
 SIZE: dict[str, int] = {}  # of the data that are fitted: a constant of the compiled code, as in the hardened one
@@ -72,9 +73,9 @@ def plain_draw(self: Any, count: int, start: int) -> dict[str, np.ndarray]:
 def plain_sum(problem: Any, packed: Any, given: Any, noise: Any, theta: Any, index: Any) -> Any:
     block = given["rows"] * given["weight"].shape[0] // SIZE["n"]
     weight = jnp.where(jnp.arange(packed.shape[0]) < given["count"], given["weight"][block], 0.0)
-    p, limit = packed.shape[1] - 3, problem.clip * (1 - 1e-6)
-    y, survey, square_x = packed[:, p], packed[:, p + 1], packed[:, p + 2]
-    linear = packed @ jnp.concatenate([theta[:p], jnp.zeros(3, theta.dtype)])
+    p, limit = packed.shape[1] - EXTRA, problem.clip * (1 - 1e-6)
+    y, survey, square_x = packed[:, p], packed[:, p + 1], private._dot(packed[:, :p], packed[:, :p])
+    linear = packed @ jnp.concatenate([theta[:p], jnp.zeros(EXTRA, theta.dtype)])
     score, extra = problem.score(jnp, theta, linear, y, index)
     square = (score / limit) ** 2 * square_x
     if extra is not None:
@@ -98,7 +99,7 @@ def plain_partial_sums(
     statistic: Any, power: int, size: int, mesh: Any, counts: Any, rows: Any, parameters: Any
 ) -> Any:
     """Sums in single precision, block by block."""
-    width = rows.shape[-1] - 3
+    width = rows.shape[-1] - EXTRA
 
     def chunk(packed: Any) -> Any:
         values = statistic(packed[:, :width], packed[:, width], *parameters)

@@ -5,8 +5,8 @@
 
 Each fit has a process of its own. Its peak is VmHWM less VmRSS of the same process after all imports, before anything
 is read or compiled; and less VmRSS after a small fit of the same kind, which has loaded compiler and accountant, whose
-memory does not grow with n. Divided by the design matrix, n·p·4 bytes, intercept included; and by the n·(p + 3)·4 bytes
-of the packed rows, which hold the response, the survey weight and ‖x‖² beside it.
+memory does not grow with n. Divided by the design matrix, n·p·4 bytes, intercept included; and by the n·(p + 2)·4 bytes
+of the packed rows, which hold the response and the survey weight beside it.
 """
 
 import json
@@ -56,6 +56,7 @@ def measure(path: str, small: str, method: str, p: int) -> None:
     import pgbb.calibration.smooth
     import pgbb.private.loading
     import pgbb.training
+    from pgbb.private.rows import EXTRA
 
     warnings.simplefilter("ignore")
     jax.devices()
@@ -82,8 +83,8 @@ def measure(path: str, small: str, method: str, p: int) -> None:
         json.dumps(
             {"method": method, "n": n, "p": p, "seconds": seconds, "matrix": matrix, "idle": idle, "ready": ready}
             | {"peak": peak, "over_idle": (peak - idle) / matrix, "over_ready": (peak - ready) / matrix}
-            | {"packed_over_idle": (peak - idle) / (matrix * (p + 3) / p), "warm": bool(small)}
-            | {"packed_over_ready": (peak - ready) / (matrix * (p + 3) / p)}
+            | {"packed_over_idle": (peak - idle) / (matrix * (p + EXTRA) / p), "warm": bool(small)}
+            | {"packed_over_ready": (peak - ready) / (matrix * (p + EXTRA) / p)}
         )
     )
 

@@ -19,6 +19,7 @@ from pgbb.calibration.plan import composition, stages_for
 from pgbb.calibration.quantile import fit_quantile
 from pgbb.models import Problem
 from pgbb.private import sums as private_sums
+from pgbb.private.rows import EXTRA
 from pgbb.private.sampling import Randomness
 from pgbb.private.shards import Share
 
@@ -26,19 +27,19 @@ TAUS = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
 
 
 def simulated(n: int, p: int, seed: int) -> Any:
-    """Packed rows [x, y, weight, ‖x‖²] on the device, made there in pieces."""
+    """Packed rows [x, y, weight] on the device, made there in pieces."""
 
     @jax.jit
     def fill(rows: Any, start: Any, key: Any) -> Any:
         a, b = jax.random.split(key)
         x = jax.random.uniform(a, (piece, p), minval=-1.0, maxval=1.0).at[:, 0].set(1.0)
         y = x @ jnp.linspace(0.5, -0.5, p) + 0.5 * jax.random.normal(b, (piece,))
-        made = jnp.concatenate([x, y[:, None], jnp.ones((piece, 1)), jnp.sum(x**2, axis=1)[:, None]], axis=1)
+        made = jnp.concatenate([x, y[:, None], jnp.ones((piece, 1))], axis=1)
         return jax.lax.dynamic_update_slice(rows, made, (start, 0))
 
     piece = min(n, 10**6)
     filler = jax.jit(fill, donate_argnums=0)
-    rows, key = jnp.zeros((n, p + 3), jnp.float32), jax.random.key(seed)
+    rows, key = jnp.zeros((n, p + EXTRA), jnp.float32), jax.random.key(seed)
     for start in range(0, n - piece + 1, piece):
         rows = filler(rows, start, jax.random.fold_in(key, start))
     return jax.block_until_ready(rows)

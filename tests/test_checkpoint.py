@@ -453,7 +453,7 @@ def test_the_file_holds_no_record_and_no_key_and_is_its_owners(ledger, monkeypat
     path = path_of(ledger)
     content = path.read_bytes()
     assert os.name != "posix" or path.stat().st_mode & 0o777 == 0o600
-    ((_, y, _, _), *_) = [row[-4:] for row in seen["rows"][0]]
+    ((_, y, _), *_) = [row[-3:] for row in seen["rows"][0]]
     for value in (planted, np.float64(planted), np.float32(y)):
         assert value.tobytes() not in content and repr(float(value)).encode() not in content
     for key in seen["keys"]:

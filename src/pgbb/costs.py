@@ -1,10 +1,10 @@
 """Seconds and memory of a fit, by a model whose few coefficients `make bench` measures and writes to costs.json.
 
-    default method   answers·answer + n·(answers·(p + 3)·read + numbers·number)
-    paper            steps·(step + K·(draw + q·n·(record + (p + 3)·cell)))
-    either           n·(p + 3)·load to read a Parquet file, and compile
+    default method   answers·answer + n·(answers·(p + 2)·read + numbers·number)
+    paper            steps·(step + K·(draw + q·n·(record + (p + 2)·cell)))
+    either           n·(p + 2)·load to read a Parquet file, and compile
 
-where `numbers` is how many numbers all answers of the default method have, and p + 3 how many a record has in memory.
+where `numbers` is how many numbers all answers of the default method have, and p + 2 how many a record has in memory.
 Right to a factor of two on the machine it was measured on, when that has nothing else to do.
 """
 
@@ -14,10 +14,10 @@ from importlib.resources import files
 from typing import Any
 
 from pgbb.calibration.plan import Stage
+from pgbb.private.rows import EXTRA
 
 __all__ = ["calibrated_seconds", "coefficients", "load_seconds", "memory", "numbers", "paper_seconds"]
 
-EXTRA = 3  # response, weight and squared norm beside the terms of a record
 BINS = 64  # of the histogram of residuals, as in `calibration.statistics`
 
 

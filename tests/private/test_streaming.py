@@ -17,7 +17,8 @@ from pgbb.ledger import Ledger
 from pgbb.private import load, records
 from pgbb.private.loading import records_for
 from pgbb.private.mechanism import place
-from pgbb.private.records import examine, load_columns, packed, read_frame
+from pgbb.private.records import examine, load_columns, read_frame
+from pgbb.private.rows import empty_rows
 from pgbb.schema import Flag, Levels, Range, Schema
 
 SCHEMA = Schema(
@@ -206,7 +207,7 @@ def test_memory_that_the_system_refuses_is_refused_here(monkeypatch):
     def none(*_):
         raise MemoryError
 
-    monkeypatch.setattr(records, "packed", none)
+    monkeypatch.setattr(records, "empty_rows", none)
     with pytest.raises(PgbbError, match="records of 2 terms need"):
         load(table().to_pandas(), Design.parse("y ~ a", SCHEMA), SCHEMA)
     assert (records.free_memory() or 0) >= 0
@@ -230,4 +231,4 @@ def test_the_device_uses_the_loaded_array_itself():
     found = load(records.arrow_frame(table(5000)), DESIGN, SCHEMA)
     data = place(found, 1.0, np.random.default_rng(0), consume=True)
     assert data.rows.unsafe_buffer_pointer() == found.rows.ctypes.data
-    assert packed(3, 2).ctypes.data % 64 == 0
+    assert empty_rows(3, 2).ctypes.data % 64 == 0

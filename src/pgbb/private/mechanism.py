@@ -26,6 +26,7 @@ from pgbb.hosts import Together
 from pgbb.models import Problem
 from pgbb.private import lots
 from pgbb.private.noise import rounded_normals
+from pgbb.private.rows import EXTRA, empty_rows
 from pgbb.private.sampling import MULTIPLE, Randomness, buffer_size, draw_batches
 from pgbb.private.shards import Share
 
@@ -57,7 +58,7 @@ _ROWS = 2**24  # most rows of a batch, so that low halves add up in 32 bits
 
 @dataclass(frozen=True)
 class Data:
-    """Records on the device, one packed row each: x, response − shift, survey weight (0 if invalid), ‖x‖².
+    """Records on the device, one packed row each: x, response − shift, survey weight (0 if invalid).
 
     Rows are in the order of the secret partition: the block of position i is
     ⌊iS/n⌋. Row i has position i, or `position[i]` where other processes hold other rows.
@@ -74,7 +75,7 @@ jax.tree_util.register_dataclass(Data, data_fields=["rows", "position"], meta_fi
 def shifted(records: "Records", shift: float, *, consume: bool = False) -> Any:
     """Packed rows with the response shifted, in a copy of their own unless `consume` spares it."""
     rows = records.rows if consume else _copy(records.rows)
-    rows[:, -3] -= shift
+    rows[:, -EXTRA] -= shift
     return rows
 
 
@@ -97,17 +98,13 @@ def place_share(records: "Records", shift: float, order: np.random.Generator, sh
     number = np.arange(share.n, dtype=np.int64)
     order.shuffle(number)
     held = np.flatnonzero((share.first <= number) & (number < share.last))
-    from pgbb.private.records import packed
-
-    rows = packed(len(held), records.p)
+    rows = empty_rows(len(held), records.p)
     np.take(shifted(records, shift, consume=True), number[held] - share.first, axis=0, out=rows)
     return Data(rows=jax.device_put(rows, may_alias=True), n=share.n, position=jnp.asarray(held, jnp.int32)), held
 
 
 def _copy(rows: Any) -> Any:
-    from pgbb.private.records import EXTRA, packed
-
-    out = packed(rows.shape[0], rows.shape[1] - EXTRA)
+    out = empty_rows(rows.shape[0], rows.shape[1] - EXTRA)
     out[:] = rows
     return out
 
@@ -117,14 +114,14 @@ def weighted(problem: Problem, packed: Any, inverse: Any, theta: Any, index: Any
 
     Each gradient is made finite, multiplied by its survey weight and clipped to
     norm 1, whatever the model's own bound says. For a model with scores the gradient is
-    (score·x, extra), and its norm follows from the stored ‖x‖². A row that is
+    (score·x, extra), and its norm follows from ‖x‖². A row that is
     too long all the same, or no number, becomes zero: the bound rests on
     products and sums alone, not on a root or a quotient. All is done element by
     element, not by products of matrices, whose rounding may depend on the place
     of a row and on the device: a row of the result depends on its record alone.
     """
-    p, d = packed.shape[1] - 3, problem.dim
-    x, y, survey, square_x = packed[:, :p], packed[:, p], packed[:, p + 1], packed[:, p + 2]
+    p, d = packed.shape[1] - EXTRA, problem.dim
+    x, y, survey = packed[:, :p], packed[:, p], packed[:, p + 1]
     keep, bound = 1 - _SAFETY - d * 2.0**-22, 1 - (2 * d + 16) * 2.0**-24
     limit = problem.clip * keep
     if problem.gradient is not None:
@@ -134,14 +131,14 @@ def weighted(problem: Problem, packed: Any, inverse: Any, theta: Any, index: Any
     assert problem.score is not None
     score, extra = problem.score(jnp, theta, _dot(x, theta[None, :p]), y, index)
     extra = jnp.zeros_like(score) if extra is None else extra
-    score, extra = once((score / limit * survey, extra / limit * survey))
+    score, extra, square_x = once((score / limit * survey, extra / limit * survey, _dot(x, x)))
     factor = keep / jnp.maximum(jnp.sqrt(score**2 * square_x + extra**2), 1.0)
     score, extra = once((score * factor, extra * factor))
     short = score**2 * square_x + extra**2 <= bound
     score, extra = jnp.where(short, score, 0.0) / inverse, jnp.where(short, extra, 0.0) / inverse
     if d == p:
         return x * score[:, None]
-    return jnp.where(jnp.arange(p + 3) == p, extra[:, None], packed * score[:, None])
+    return jnp.where(jnp.arange(p + EXTRA) == p, extra[:, None], packed * score[:, None])
 
 
 def once(values: Any) -> Any:

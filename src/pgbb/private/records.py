@@ -20,6 +20,7 @@ from pgbb._files import parquet_files
 from pgbb._memory import free_memory
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.formula import Design
+from pgbb.private.rows import EXTRA, empty_rows
 from pgbb.schema import Column, Flag, Levels, Range, Schema
 
 __all__ = ["Columns", "NonPrivateRecords", "Records", "Source", "examine", "load", "load_columns", "read_frame"]
@@ -33,21 +34,10 @@ _SPARE = 2**28  # bytes for all else: pieces, compiled code, the accountant
 _BUFFER = 2**16  # bytes of a column of a Parquet file that are read ahead
 
 
-EXTRA = 3  # columns after x in the packed rows: response, weight, squared norm of x
-
-
-def packed(n: int, p: int) -> Singles:
-    """An empty (n, p + 3) array, aligned so that JAX can use it without a copy."""
-    size, edge = n * (p + EXTRA), 16  # 16 singles are a cache line of 64 bytes
-    raw = np.empty(size + edge, dtype=np.float32)
-    start = (-(raw.ctypes.data // 4)) % edge
-    return raw[start : start + size].reshape(n, p + EXTRA)
-
-
 class _Arrays:
     """What both kinds of records hold; neither is the other, and neither shows a value.
 
-    One packed array (n, p + 3) holds x, y, weight and ‖x‖² of a record side by
+    One packed array (n, p + EXTRA) holds x, y and weight of a record side by
     side, so that a batch is one gather; `x`, `y` and `weight` are views of it.
     """
 
@@ -56,9 +46,8 @@ class _Arrays:
     def __init__(self, x: Singles, y: Singles, weight: Singles, valid: Bools) -> None:
         if x.ndim != 2 or not len(x) == len(y) == len(weight) == len(valid):
             raise PgbbError("x must be (n, p), and y, weight and valid (n,), with one and the same n.")
-        self.rows, self.valid = packed(*x.shape), valid
-        self.rows[:, : x.shape[1]], self.rows[:, -3], self.rows[:, -2] = x, y, weight
-        self.rows[:, -1] = np.einsum("ij,ij->i", x, x)
+        self.rows, self.valid = empty_rows(*x.shape), valid
+        self.rows[:, :-EXTRA], self.rows[:, -2], self.rows[:, -1] = x, y, weight
 
     @classmethod
     def from_rows(cls, rows: Singles, valid: Bools) -> Self:
@@ -75,12 +64,12 @@ class _Arrays:
     @property
     def y(self) -> Singles:
         """The response."""
-        return self.rows[:, -3]
+        return self.rows[:, -2]
 
     @property
     def weight(self) -> Singles:
         """The survey weight."""
-        return self.rows[:, -2]
+        return self.rows[:, -1]
 
     @property
     def n(self) -> int:
@@ -196,7 +185,6 @@ def encoded(
         x, y, weight = encode(data)
         rows[part, :width], rows[part, width], rows[part, width + 1] = x, y, weight
         rows[part, width + 1][~data.valid] = 0
-        rows[part, width + 2] = np.einsum("ij,ij->i", x, x)
         valid[part] = data.valid
         n += data.n
     if n == 0:
@@ -210,7 +198,7 @@ def _room(most: int, width: int) -> tuple[Singles, Bools]:
     try:
         if there is not None and needed > there:
             raise MemoryError
-        return packed(most, width), np.empty(most, dtype=np.bool_)
+        return empty_rows(most, width), np.empty(most, dtype=np.bool_)
     except MemoryError:
         have = "" if there is None else f", and {there / 2**30:,.1f} GiB are available"
         raise PgbbError(

@@ -225,7 +225,8 @@ def records_of(
 ) -> "Records":
     """The encoded records of a share; refused before they are read if `copies` of them do not fit into memory."""
     from pgbb.private.loading import records_for
-    from pgbb.private.records import Records, packed
+    from pgbb.private.records import Records
+    from pgbb.private.rows import empty_rows
 
     present = {name for name, _ in listing.columns}
     names = [name for name in _needed(problem, weights) if name in present]  # the first frame shows what is missing
@@ -234,7 +235,7 @@ def records_of(
         part = records_for(frame, problem, schema, weights)
         if rows is None:
             _refuse_too_many(count, 4 * part.rows.shape[1] * copies)
-            rows, valid = packed(count, part.p), np.empty(count, np.bool_)
+            rows, valid = empty_rows(count, part.p), np.empty(count, np.bool_)
         rows[done : done + part.n], valid[done : done + part.n] = part.rows, part.valid
         done += part.n
     if rows is None or done != count:

@@ -26,6 +26,7 @@ from pgbb.accountant import Composition
 from pgbb.errors import PgbbError
 from pgbb.private.mechanism import once, shifted
 from pgbb.private.noise import rounded_normals
+from pgbb.private.rows import EXTRA
 from pgbb.private.sampling import Randomness
 from pgbb.private.shards import UNIT, Share
 
@@ -56,7 +57,7 @@ def _chunk_sums(statistic: Statistic, power: int, size: int, count: Any, rows: A
     order and on any device. Rounding toward zero makes no row longer. `count`
     chunks of `size` rows are summed; the compiler does not know how many.
     """
-    width = rows.shape[1] - 3
+    width = rows.shape[1] - EXTRA
 
     def chunk(packed: Any) -> Any:
         values = statistic(packed[:, :width], packed[:, width], *parameters)
@@ -165,7 +166,7 @@ def sum_of(statistic: Statistic, rows: Any, parameters: Sequence[Any], power: in
 
 def _layout(statistic: Statistic, slabs: Slabs, parameters: Any) -> tuple[int, int]:
     """Numbers of an answer, and rows of a chunk."""
-    width = slabs.parts[0][0].shape[-1] - 3 if slabs.parts else 0
+    width = slabs.parts[0][0].shape[-1] - EXTRA if slabs.parts else 0
     one = np.zeros((1, width), np.float32), np.zeros(1, np.float32)
     numbers = int(np.prod(jax.eval_shape(statistic, *one, *parameters).shape[1:]))
     return numbers, min(max(_BLOCK, 2 ** int(np.log2(max(_CELLS // max(numbers, 1), 1)))), UNIT)
