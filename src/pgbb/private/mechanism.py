@@ -472,7 +472,7 @@ def _inverse(whole: Any) -> Any:
 
 def inverse_weights(mechanism: Mechanism, whole: Any, position: Any, size: Any) -> Any:
     """1/W for each position of each batch, W the whole weight of its block; infinite for padding."""
-    first = np.cumsum(block_sizes(mechanism.n, mechanism.blocks))  # position at which the next block begins
+    first = np.cumsum(block_sizes(mechanism.n, mechanism.blocks)).astype(position.dtype)  # where the next block begins
     out = np.full(position.shape, np.inf, np.float32)
     for row, values, members, count in zip(out, _inverse(whole), position, size, strict=True):
         ends = np.searchsorted(members[:count], first)

@@ -113,21 +113,21 @@ def gaps(stream: Stream, rate: float, shape: tuple[int, ...], longest: int) -> I
     """
     count = math.prod(shape)
     digits = stream.words(-(-count // 4)).view(np.uint16)[:count]
-    found = np.take(_decided(rate), digits, mode="clip")  # no digit is outside; this mode is the fastest
+    found = np.take(_decided(rate, longest), digits, mode="clip")  # no digit is outside; this mode is the fastest
     left = np.flatnonzero(found < 0)
     words = (digits[left].astype(np.uint64) << np.uint64(48)) | (stream.words(len(left)) >> np.uint64(16))
     found[left] = _gaps(words, rate, longest, stream)
-    return np.minimum(found, longest, out=found).reshape(shape)
+    return found.reshape(shape)
 
 
 @lru_cache(maxsize=16)
-def _decided(rate: float) -> Ints:
-    """The gap of every v that begins with given 16 bits; −1 where they leave it open."""
+def _decided(rate: float, longest: int) -> Ints:
+    """The gap of every v that begins with given 16 bits, cut off; −1 where they leave it open."""
     with np.errstate(divide="ignore"):
         edges = np.log(np.arange(2**16 + 1) / 2**16) / math.log1p(-rate)
     error = _LOG * edges[1]  # of the longest finite one
     most, least = np.floor(edges[:-1] + error), np.floor(edges[1:] - error)
-    return np.where((most == least) & (most < 2.0**53), most, -1.0).astype(np.int64)
+    return np.where((most == least) & (most < 2.0**53), np.minimum(most, longest), -1.0).astype(np.int64)
 
 
 def _gaps(words: Words, rate: float, longest: int, stream: Stream) -> Floats:

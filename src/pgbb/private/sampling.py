@@ -23,7 +23,7 @@ __all__ = ["Randomness", "buffer_size", "draw_batches"]
 MULTIPLE = 64
 """Batches are padded to a multiple of this, which the exact sum asks for."""
 
-_CELLS = 2**15  # gaps drawn at once: what a cache holds
+_CELLS = 2**16  # gaps drawn at once: what a cache holds
 
 
 @dataclass
@@ -105,11 +105,11 @@ def draw_batches(n: int, rate: float, count: int, stream: Stream) -> tuple[Ints,
     for start in range(0, count, together):
         wanted = np.arange(start, min(start + together, count))
         while len(wanted):  # again for those that overflow
-            ends = gaps(stream, rate, (len(wanted), size + 1), n)
-            ends += 1
-            np.cumsum(ends, axis=1, out=ends)
-            inside = np.count_nonzero(ends <= n, axis=1)
-            positions[wanted, :size] = np.minimum(ends, n, out=ends)[:, :size] - 1
+            found = gaps(stream, rate, (len(wanted), size + 1), n)
+            found[:, 1:] += 1
+            np.cumsum(found, axis=1, out=found)
+            inside = np.array([row.searchsorted(n) for row in found])
+            positions[wanted, :size] = np.minimum(found, n - 1, out=found)[:, :size]
             sizes[wanted] = inside
             wanted = wanted[inside > size]
     return positions, sizes
