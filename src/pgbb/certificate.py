@@ -11,6 +11,7 @@ import platform
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from typing import Any, Literal, cast
 
 from pgbb import _validate
@@ -296,10 +297,12 @@ def _understand(plain: Any) -> Mechanism | Composition | Resampling:
 def _versions() -> dict[str, str]:
     """Versions of pgbb and of what it runs on."""
     names = ("pgbb", "numpy", "scipy", "jax", "optax")
-    found = {"python": platform.python_version()}
-    for name in names:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = "unknown"
-    return found
+    return {"python": platform.python_version()} | {name: _version(name) for name in names}
+
+
+@cache
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
