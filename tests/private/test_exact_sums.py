@@ -164,3 +164,13 @@ def test_batches_beyond_what_is_proved_are_refused(monkeypatch):
     monkeypatch.setattr(private, "_ROWS", 100)
     with pytest.raises(PgbbError, match="smaller sampling rate"):
         session(0.1)
+
+
+def test_what_two_results_share_is_computed_once_on_a_cpu_too():
+    def both(x):
+        shared = private.once(x[:, 0] * x[:, 1] + x[:, 2])
+        return shared * 2, shared + 1
+
+    text = private.Compiled(both).lower(jnp.ones((64, 3))).compile().as_text()
+    entry = text[text.index("ENTRY") :]
+    assert jax.default_backend() != "cpu" or ("opt-barrier" in entry and entry.count(" fusion(") == 3)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -129,9 +129,12 @@ def weighted(problem: Problem, packed: Any, inverse: Any, theta: Any, index: Any
         unit = once(unit * (keep / jnp.maximum(jnp.sqrt(_dot(unit, unit)), 1.0))[:, None])
         return jnp.where((_dot(unit, unit) <= bound)[:, None], unit, 0.0) / inverse[:, None]
     assert problem.score is not None
-    score, extra = problem.score(jnp, theta, _dot(x, theta[None, :p]), y, index)
+    linear, square_x = _dot(x, theta[None, :p]), _dot(x, x)
+    if jax.default_backend() == "cpu":  # where every result is a loop of its own, and would compute them again
+        linear, square_x = once((linear, square_x))
+    score, extra = problem.score(jnp, theta, linear, y, index)
     extra = jnp.zeros_like(score) if extra is None else extra
-    score, extra, square_x = once((score / limit * survey, extra / limit * survey, _dot(x, x)))
+    score, extra, square_x = once((score / limit * survey, extra / limit * survey, square_x))
     factor = keep / jnp.maximum(jnp.sqrt(score**2 * square_x + extra**2), 1.0)
     score, extra = once((score * factor, extra * factor))
     short = score**2 * square_x + extra**2 <= bound
@@ -142,8 +145,29 @@ def weighted(problem: Problem, packed: Any, inverse: Any, theta: Any, index: Any
 
 
 def once(values: Any) -> Any:
-    """The same, computed once: what is measured and what is added is one number, however the compiler fuses."""
+    """The same, computed once: what is measured and what is added is one number, however the compiler fuses.
+
+    Inside what is `Compiled`.
+    """
     return jax.lax.optimization_barrier(values)  # type: ignore[no-untyped-call]
+
+
+class Compiled:
+    """`jax.jit` with barriers that hold on a CPU too, whose compiler drops them before it fuses unless told not to."""
+
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+        self._function, self._options = function, options
+
+    @cached_property
+    def _jit(self) -> Any:
+        keep = {"xla_disable_hlo_passes": "cse_barrier_expander"} if jax.default_backend() == "cpu" else None
+        return jax.jit(self._function, compiler_options=keep, **self._options)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._jit(*args, **kwargs)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        return self._jit.lower(*args, **kwargs)
 
 
 def _dot(a: Any, b: Any) -> Any:
@@ -285,10 +309,10 @@ def _loop(
 
 
 _STATIC = ("problem", "mechanism", "step", "together")
-_run_one = partial(jax.jit, static_argnames=_STATIC, donate_argnums=(0,))(_loop)
+_run_one = Compiled(_loop, static_argnames=_STATIC, donate_argnums=(0,))
 
 
-@partial(jax.jit, static_argnames=_STATIC[:3], donate_argnums=(0,))
+@partial(Compiled, static_argnames=_STATIC[:3], donate_argnums=(0,))
 def _run_many(
     state: Any, data: Data, grid: Any, inputs: Any, problem: Problem, mechanism: Mechanism, step: Step
 ) -> Any:

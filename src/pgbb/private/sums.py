@@ -13,7 +13,7 @@ accountant certifies is the object that this code runs.
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from pgbb.accountant import Composition
 from pgbb.errors import PgbbError
-from pgbb.private.mechanism import once, shifted
+from pgbb.private.mechanism import Compiled, once, shifted
 from pgbb.private.noise import rounded_normals
 from pgbb.private.rows import EXTRA
 from pgbb.private.sampling import Randomness
@@ -82,7 +82,7 @@ def _chunk_sums(statistic: Statistic, power: int, size: int, count: Any, rows: A
 _DEVICE, _ALL = PartitionSpec("device"), PartitionSpec()  # type: ignore[no-untyped-call]
 
 
-@partial(jax.jit, static_argnames=("statistic", "power", "size", "mesh"))
+@partial(Compiled, static_argnames=("statistic", "power", "size", "mesh"))
 def _partial_sums(
     statistic: Statistic, power: int, size: int, mesh: Any, counts: Any, rows: Any, parameters: Any
 ) -> Any:
@@ -167,9 +167,15 @@ def sum_of(statistic: Statistic, rows: Any, parameters: Sequence[Any], power: in
 def _layout(statistic: Statistic, slabs: Slabs, parameters: Any) -> tuple[int, int]:
     """Numbers of an answer, and rows of a chunk."""
     width = slabs.parts[0][0].shape[-1] - EXTRA if slabs.parts else 0
-    one = np.zeros((1, width), np.float32), np.zeros(1, np.float32)
-    numbers = int(np.prod(jax.eval_shape(statistic, *one, *parameters).shape[1:]))
+    numbers = _numbers(statistic, width, tuple(p.shape for p in parameters))
     return numbers, min(max(_BLOCK, 2 ** int(np.log2(max(_CELLS // max(numbers, 1), 1)))), UNIT)
+
+
+@lru_cache(maxsize=256)
+def _numbers(statistic: Statistic, width: int, shapes: tuple[tuple[int, ...], ...]) -> int:
+    """Numbers of an answer, from its trace."""
+    given = [np.empty(shape, np.float32) for shape in ((1, width), (1,), *shapes)]
+    return int(np.prod(jax.eval_shape(statistic, *given).shape[1:]))
 
 
 def _compile(program: Program, slabs: Slabs) -> None:
