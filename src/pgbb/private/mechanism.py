@@ -186,6 +186,14 @@ def answer(problem: Problem, data: Data, rows: Any, weight: Any, theta: Any, ind
     return problem.clip * jnp.sum(values[:, : problem.dim], axis=0)
 
 
+def _rows_at(rows: Any, numbers: Any) -> Any:
+    """Rows by their numbers; taken in fours of columns, of which compilers for a CPU make faster code."""
+    width = rows.shape[1]
+    part = math.gcd(width, 4)
+    taken = once(rows.reshape(-1, width // part, part).at[numbers].get(mode="promise_in_bounds"))
+    return taken.reshape(-1, width)
+
+
 def whole_sum(values: Any) -> tuple[Any, Any]:
     """The sum over rows of values truncated to whole numbers, as high·2¹² + low with 0 ≤ low < 2¹², modulo 2⁴⁴.
 
@@ -274,7 +282,7 @@ def _loop(
     block = jnp.minimum(jnp.searchsorted(first, position, side="right"), mechanism.blocks - 1)
 
     def gathered(batch: Any, noise: Any, point: Any, index: Any) -> Any:
-        packed = data.rows.at[batch["rows"]].get(mode="promise_in_bounds")
+        packed = _rows_at(data.rows, batch["rows"])
         return _noisy_halves(problem, packed, batch["inverse"], noise, point, index)
 
     def drawn_by_lot(batch: Any, noise: Any, point: Any, index: Any) -> Any:
