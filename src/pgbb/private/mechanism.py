@@ -25,10 +25,12 @@ from pgbb.errors import PgbbError
 from pgbb.hosts import Together
 from pgbb.models import Problem
 from pgbb.private import lots
+from pgbb.private.clipping import clipped, margins, once
 from pgbb.private.noise import rounded_normals
 from pgbb.private.rows import EXTRA, empty_rows
 from pgbb.private.sampling import MULTIPLE, Randomness, buffer_size, draw_batches
 from pgbb.private.shards import Share
+from pgbb.private.tally import serves, tally
 
 if TYPE_CHECKING:
     from pgbb.private.records import Records  # needs pandas, which a machine that only trains may lack
@@ -47,12 +49,12 @@ __all__ = [
     "whole_sum",
 ]
 
-_SAFETY = 1e-6  # gradients of d numbers are clipped to C(1 − 1e-6 − d·2⁻²²), a margin for the rounding of one norm
 _CLIPS = (1e-12, 1e12)  # outside, squares and noise would leave single precision
 _CHUNK_CELLS = 2**21  # batch positions drawn ahead at once
 _BITS, _FEWEST = 24, 8  # bits of a whole number: what single precision holds; fewer where the noise is huge
 _SPLIT = 12  # bits of the low half of a whole number
 _LOW = 2**_SPLIT - 1
+_LISTS = 16  # steps whose members are listed at once, at most
 _ROWS = 2**24  # most rows of a batch, so that low halves add up in 32 bits
 
 
@@ -114,36 +116,25 @@ def weighted(problem: Problem, packed: Any, inverse: Any, theta: Any, index: Any
 
     Each gradient is made finite, multiplied by its survey weight and clipped to
     norm 1, whatever the model's own bound says. For a model with scores the gradient is
-    (score·x, extra), and its norm follows from ‖x‖². A row that is
-    too long all the same, or no number, becomes zero: the bound rests on
-    products and sums alone, not on a root or a quotient. All is done element by
+    (score·x, extra), and its norm follows from ‖x‖². All is done element by
     element, not by products of matrices, whose rounding may depend on the place
     of a row and on the device: a row of the result depends on its record alone.
     """
     p, d = packed.shape[1] - EXTRA, problem.dim
     x, y, survey = packed[:, :p], packed[:, p], packed[:, p + 1]
-    keep, bound = 1 - _SAFETY - d * 2.0**-22, 1 - (2 * d + 16) * 2.0**-24
-    limit = problem.clip * keep
     if problem.gradient is not None:
-        unit = once(problem.gradient(theta, x, index) * survey[:, None] / limit)
+        keep, bound = margins(d)
+        unit = once(problem.gradient(theta, x, index) * survey[:, None] / (problem.clip * keep))
         unit = once(unit * (keep / jnp.maximum(jnp.sqrt(_dot(unit, unit)), 1.0))[:, None])
         return jnp.where((_dot(unit, unit) <= bound)[:, None], unit, 0.0) / inverse[:, None]
     assert problem.score is not None
     score, extra = problem.score(jnp, theta, _dot(x, theta[None, :p]), y, index)
     extra = jnp.zeros_like(score) if extra is None else extra
-    score, extra, square_x = once((score / limit * survey, extra / limit * survey, _dot(x, x)))
-    factor = keep / jnp.maximum(jnp.sqrt(score**2 * square_x + extra**2), 1.0)
-    score, extra = once((score * factor, extra * factor))
-    short = score**2 * square_x + extra**2 <= bound
-    score, extra = jnp.where(short, score, 0.0) / inverse, jnp.where(short, extra, 0.0) / inverse
+    score, extra = clipped(problem.clip, d, score, extra, _dot(x, x), survey)
+    score, extra = score / inverse, extra / inverse
     if d == p:
         return x * score[:, None]
     return jnp.where(jnp.arange(p + EXTRA) == p, extra[:, None], packed * score[:, None])
-
-
-def once(values: Any) -> Any:
-    """The same, computed once: what is measured and what is added is one number, however the compiler fuses."""
-    return jax.lax.optimization_barrier(values)  # type: ignore[no-untyped-call]
 
 
 def _dot(a: Any, b: Any) -> Any:
@@ -221,10 +212,9 @@ class Position:
     order: int | None
 
 
-def _noisy_halves(problem: Problem, packed: Any, inverse: Any, noise: Any, theta: Any, index: Any) -> Any:
-    """One answer in units of the grid, (2, d): high and low halves, as its noise, added before any rounding."""
-    high, low = (half[: problem.dim] for half in whole_sum(weighted(problem, packed, inverse, theta, index)))
-    return jnp.stack([high + noise[0], low + noise[1]])
+def _halves(problem: Problem, packed: Any, inverse: Any, theta: Any, index: Any) -> Any:
+    """One answer without noise in units of the grid, (2, d): high and low halves."""
+    return jnp.stack([half[: problem.dim] for half in whole_sum(weighted(problem, packed, inverse, theta, index))])
 
 
 def _joined(halves: Any) -> Any:
@@ -247,27 +237,23 @@ def _loop(
     plan = lots.lot_plan(n, mechanism.sampling_rate)
     position = jnp.arange(data.rows.shape[0], dtype=jnp.int32) if data.position is None else data.position
     first = jnp.asarray(np.cumsum(block_sizes(n, mechanism.blocks)), jnp.int32)  # where the next block begins
-    block = jnp.minimum(jnp.searchsorted(first, position, side="right"), mechanism.blocks - 1)
+    block = jnp.minimum(jnp.searchsorted(first, position, side="right"), mechanism.blocks - 1).astype(jnp.int32)
+    by_lot = "key" in inputs["batch"]
+    sparse = data.position is None and mechanism.sampling_rate <= lots.SPARSE and jax.default_backend() == "gpu"
 
-    def gathered(batch: Any, noise: Any, point: Any, index: Any) -> Any:
+    def gathered(batch: Any, point: Any, index: Any) -> Any:
         packed = data.rows.at[batch["rows"]].get(mode="promise_in_bounds")
-        return _noisy_halves(problem, packed, batch["inverse"], noise, point, index)
+        return _halves(problem, packed, batch["inverse"], point, index)
 
-    def drawn_by_lot(batch: Any, noise: Any, point: Any, index: Any) -> Any:
-        if data.position is not None or mechanism.sampling_rate > lots.SPARSE or jax.default_backend() != "gpu":
-            joins = lots.mask(plan, batch["key"])
-            if data.position is None:
-                joins = joins[: data.rows.shape[0]]
-            else:  # every process draws the lots of all, and keeps those of its rows
-                joins = joins[jnp.minimum(position, n - 1)] & (position < n)
-            inverse = jnp.where(joins, batch["inverse"][block], jnp.inf)
-            return _noisy_halves(problem, data.rows, inverse, noise, point, index)
-        rows, taken = lots.members(plan, batch["key"])
-        packed = data.rows.at[rows].get(mode="promise_in_bounds")
-        inverse = jnp.where(taken, batch["inverse"][block[rows]], jnp.inf)
-        return _noisy_halves(problem, packed, inverse, noise, point, index)
+    def drawn_by_lot(batch: Any, point: Any, index: Any) -> Any:
+        joins = lots.mask(plan, batch["key"])  # every process draws the lots of all, and keeps those of its rows
+        joins = joins[jnp.minimum(position, n - 1)] & (position < n)
+        return _halves(problem, data.rows, jnp.where(joins, 1 / batch["whole"][block], jnp.inf), point, index)
 
-    def body(state: Any, drawn: dict[str, Any]) -> Any:
+    def one_by_one(points: Any, drawn: Any) -> Any:
+        return jax.vmap(drawn_by_lot if by_lot else gathered)(drawn["batch"], points, drawn["index"])
+
+    def body(answered: Callable[[Any, Any], Any], state: Any, drawn: dict[str, Any]) -> Any:
         draw = {name: drawn[name] for name in ("u", "index", "t")}
         points, memo = step.query(state, draw)
         if points.shape != (k, problem.dim):
@@ -275,13 +261,28 @@ def _loop(
         points = once(points)
         if together is not None:  # the points of process 0, for all
             points = io_callback(together.first_of, jax.eval_shape(lambda: points), points, ordered=True)
-        one = drawn_by_lot if "key" in drawn["batch"] else gathered
-        halves = jax.vmap(one)(drawn["batch"], drawn["noise"], points, drawn["index"])
+        halves = answered(points, drawn) + drawn["noise"]  # whole numbers, added before any rounding
         if together is not None:  # only process 0 has added noise
             halves = io_callback(together.total_of, jax.eval_shape(lambda: halves), halves, ordered=True)
         return step.update(state, draw, memo, once(_joined(halves) * grid))
 
-    return jax.lax.scan(body, state, inputs)
+    def with_lists(state: Any, drawn: dict[str, Any]) -> Any:
+        """A few steps whose members are listed ahead, all at once."""
+        batch = drawn.pop("batch")
+        batch["listed"] = jax.vmap(jax.vmap(partial(lots.listed, plan)))(batch["key"])
+
+        def answered(points: Any, at: Any) -> Any:
+            return tally(problem, plan, data.rows, block, batch, at["place"], points, drawn["index"])
+
+        places = jnp.arange(len(drawn["t"]), dtype=jnp.int32)
+        return jax.lax.scan(partial(body, answered), state, drawn | {"place": places})
+
+    if not (by_lot and sparse and serves(problem, data.rows.shape[1])):
+        return jax.lax.scan(partial(body, one_by_one), state, inputs)
+    count = inputs["t"].shape[0]
+    few = max(size for size in range(1, _LISTS + 1) if count % size == 0)
+    state, out = jax.lax.scan(with_lists, state, jax.tree.map(lambda v: v.reshape(-1, few, *v.shape[1:]), inputs))
+    return state, jax.tree.map(lambda v: v.reshape(-1, *v.shape[2:]), out)
 
 
 _STATIC = ("problem", "mechanism", "step", "together")
@@ -426,11 +427,11 @@ class Session:
         return shaped | {"t": np.arange(start, start + count, dtype=np.int32)}
 
     def _lots(self, whole: Any, first: int) -> dict[str, np.ndarray]:
-        """A key for every answer, from the stream of batches, and its number; the inverse weights of the blocks."""
+        """A key for every answer, from the stream of batches, and its number; the whole weights of the blocks."""
         key = np.zeros((len(whole), 4), np.uint32)
         key[:, :2] = self.randomness.batches.words(len(whole)).view(np.uint32).reshape(-1, 2)
         key[:, 2] = np.arange(first, first + len(whole))
-        return {"key": key, "inverse": _inverse(whole)}
+        return {"key": key, "whole": whole.astype(np.float32)}
 
     def _members(self, whole: Any) -> dict[str, np.ndarray]:
         """The members of every batch, and their inverse weights."""
