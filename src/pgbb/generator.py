@@ -16,7 +16,7 @@ from pgbb.models import Problem
 __all__ = ["export", "forward", "initialise", "input_map", "spectral_clip"]
 
 
-_REACH = 20.0  # θ = center + radius · tanh(z/20): how far a step moves θ, as a share of the box
+REACH = 20.0  # θ = center + radius · tanh(z/20): how far a step moves θ, as a share of the box
 
 
 def input_map(
@@ -59,14 +59,14 @@ def forward(params: dict[str, Any], inputs: Any, center: Any, radius: Any) -> An
         h = jax.nn.relu(h @ params[f"kernel{i}"] + params[f"bias{i}"])
         h = jnp.concatenate([h, inputs], axis=-1)
     z = h @ params[f"kernel{depth}"] + params[f"bias{depth}"]
-    return center + radius * jnp.tanh(z / _REACH)
+    return center + radius * jnp.tanh(z / REACH)
 
 
 def export(params: dict[str, Any]) -> dict[str, np.ndarray]:
     """Weights as stored in a release, whose forward pass has tanh(z): the last layer is divided by 20."""
     depth = len(params) // 2 - 1
     last = (f"kernel{depth}", f"bias{depth}")
-    return {k: np.asarray(v, np.float32) / np.float32(_REACH if k in last else 1.0) for k, v in params.items()}
+    return {k: np.asarray(v, np.float32) / np.float32(REACH if k in last else 1.0) for k, v in params.items()}
 
 
 def spectral_clip(params: dict[str, Any], bound: float) -> dict[str, Any]:
