@@ -1,0 +1,348 @@
+"""The generator's step in six kernels, for a GPU: plain array operations spend a step on starting many small ones.
+
+`pgbb.training` has the same step in plain array operations, which say what it means. Nothing here sees records.
+
+A layer is one array (4, rows, columns), updated in place: its values, the two moments of Adam, and the average.
+Its rows belong to the hidden units before it (none before layer 0), to the inputs, and to the bias: a constant
+input of 1 follows the others. Zeros fill rows and columns up to powers of two; their gradients are zero, and so
+they stay. Activations have the inputs behind them, as the next layer reads them: (K, rows).
+
+Forward, a program has some columns of a layer; backward, some rows. No program of a kernel reads what another
+one writes: so layer 3, which all of `_backward_2` read, is updated with layer 1.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.experimental import pallas as pl
+
+__all__ = ["Layout", "find_layout", "network"]
+
+WIDTH, DEPTH = 256, 3
+MOST_INPUTS, MOST_OUTPUTS, MOST_DRAWS = 128, 64, 16
+COLUMNS, LAST_COLUMNS = 32, 16  # of a hidden layer and of the last, in a program of the forward pass
+ROWS = 16  # of a layer, in a program of the backward pass; at most `FEWEST`
+CELLS = 8192  # of a layer that a program holds at once, about
+FORWARD_WARPS, BACKWARD_WARPS = 8, 8
+FEWEST = 16  # inputs or outputs, with their zeros
+_FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8  # of Adam, as `optax.adam` has them
+
+_Piece = tuple[Any, pl.BlockSpec]  # an array or its shape, and the part of it that a program sees
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Sizes that the kernels are written for: K rows of inputs, and d outputs."""
+
+    draws: int
+    inputs: int
+    outputs: int
+
+    @property
+    def filled_inputs(self) -> int:
+        """Inputs, the constant, and zeros."""
+        return _filled(self.inputs + 1)
+
+    @property
+    def filled_outputs(self) -> int:
+        """Outputs, and zeros."""
+        return _filled(self.outputs)
+
+    @property
+    def rows(self) -> int:
+        """Rows of every layer but the first."""
+        return WIDTH + self.filled_inputs
+
+    def pack(self, state: Any) -> Any:
+        """The four layers, from parameters, the optimiser's memory and the average."""
+        params, (adam, _), average = state
+        trees = (params, adam.mu, adam.nu, average)
+        return tuple(jnp.stack([self._packed(tree, i) for tree in trees]) for i in range(DEPTH + 1))
+
+    def unpack(self, layers: Any, steps: int) -> Any:
+        """What `pack` would be given after so many steps."""
+        params, first, second, average = trees = ({}, {}, {}, {})
+        for i, layer in enumerate(layers):
+            bias, columns = self.inputs + (WIDTH if i else 0), WIDTH if i < DEPTH else self.outputs
+            for part, tree in enumerate(trees):
+                tree[f"kernel{i}"] = layer[part, :bias, :columns]
+                tree[f"bias{i}"] = layer[part, bias, :columns]
+        adam = optax.ScaleByAdamState(jnp.asarray(steps, jnp.int32), first, second)
+        return params, (adam, optax.ScaleByScheduleState(jnp.asarray(steps, jnp.int32))), average
+
+    def _packed(self, tree: dict[str, Any], i: int) -> Any:
+        found = jnp.concatenate([tree[f"kernel{i}"], tree[f"bias{i}"][None]])
+        rows, columns = self.rows if i else self.filled_inputs, WIDTH if i < DEPTH else self.filled_outputs
+        return jnp.pad(found, ((0, rows - found.shape[0]), (0, columns - found.shape[1])))
+
+
+def find_layout(draws: int, inputs: int, outputs: int, width: int, depth: int) -> Layout | None:
+    """None where the sizes are not those that the kernels are written for."""
+    layout = Layout(draws, inputs, outputs)
+    small = draws <= MOST_DRAWS and layout.filled_inputs <= MOST_INPUTS and layout.filled_outputs <= MOST_OUTPUTS
+    return layout if small and (width, depth) == (WIDTH, DEPTH) else None
+
+
+def _filled(size: int) -> int:
+    return max(FEWEST, 1 << (size - 1).bit_length())
+
+
+def network(
+    layout: Layout,
+    schedule: Callable[[Any], Any],
+    box: tuple[Any, Any, Any],
+    share: Callable[[Any], Any],
+    *,
+    interpret: bool = False,
+) -> Any:
+    """Both passes, `forward(layers, inputs, t)` and `backward(layers, memo, answers, t)`, on layers that are packed."""
+    spare = layout.filled_outputs - layout.outputs
+    center, radius, reach = (jnp.pad(value, (0, spare), constant_values=1) for value in box)
+    edges = jnp.stack([center, radius, reach])
+
+    def forward(layers: Any, inputs: Any, t: Any) -> tuple[Any, Any]:
+        scalars = jnp.stack([schedule(t), 1 - _FIRST ** (t + 1), 1 - _SECOND ** (t + 1), share(t)])
+        return _forward(layout, layers, _given(layout, inputs, scalars), edges, interpret)
+
+    def backward(layers: Any, memo: Any, answers: Any, t: Any) -> Any:
+        return _backward(layout, layers, memo, answers, interpret)
+
+    return forward, backward
+
+
+def _given(layout: Layout, inputs: Any, scalars: Any) -> Any:
+    """What a step is given, in one array, which is one kernel to make: K rows of inputs, and a row of scalars."""
+    k, size = layout.draws, layout.filled_inputs
+    filled = jnp.concatenate([inputs, jnp.ones((k, 1)), jnp.zeros((k, size - layout.inputs - 1))], axis=1)
+    return jnp.concatenate([filled, jnp.pad(scalars, (0, size - len(scalars)))[None]])
+
+
+def _forward(layout: Layout, layers: Any, given: Any, box: Any, interpret: bool) -> tuple[Any, Any]:
+    """θ, and what the backward pass needs."""
+    k, rows = layout.draws, layout.rows
+    call = partial(_call, layout, warps=FORWARD_WARPS, interpret=interpret)
+    units = (_shape(k, rows), _WHOLE)
+    hidden1, hidden2 = call(
+        _forward_0_1,
+        WIDTH // COLUMNS,
+        [(given, _WHOLE), (layers[0], _values(layout.filled_inputs, WIDTH)), (layers[1], _columns(rows, COLUMNS))],
+        [units, units],
+    )
+    (hidden3,) = call(_forward_2, WIDTH // COLUMNS, [(hidden2, _WHOLE), (layers[2], _columns(rows, COLUMNS))], [units])
+    theta, slope = call(
+        _forward_3,
+        layout.filled_outputs // LAST_COLUMNS,
+        [(hidden3, _WHOLE), (layers[3], _columns(rows, LAST_COLUMNS)), (box, _WHOLE)],
+        [(_shape(k, layout.outputs), _WHOLE), (_shape(k, layout.filled_outputs), _WHOLE)],
+    )
+    return theta, (given, hidden1, hidden2, hidden3, slope)
+
+
+def _backward(layout: Layout, layers: Any, memo: Any, answers: Any, interpret: bool) -> Any:
+    """The layers after a step of Adam."""
+    given, hidden1, hidden2, hidden3, slope = memo
+    layer0, layer1, layer2, layer3 = layers
+    call = partial(_call, layout, warps=BACKWARD_WARPS, interpret=interpret)
+    mine, hidden, last = _units(layout.draws), _rows(WIDTH), _rows(layout.filled_outputs)
+    back = (_shape(layout.draws, layout.rows), mine)
+    always = [(given, _WHOLE), (slope, _WHOLE), (answers, _WHOLE)]
+    layer2, back1 = call(
+        _backward_2,
+        layout.rows // ROWS,
+        [*always, (hidden3, _WHOLE), (layer3, _values(layout.rows, layout.filled_outputs)), (hidden2, mine),
+         (layer2, hidden)],
+        [(layer2, hidden), back],
+        updated={6: 0},
+    )  # fmt: skip
+    layer1, layer3, back0 = call(
+        _backward_1_3,
+        layout.rows // ROWS,
+        [*always, (back1, _WHOLE), (hidden1, mine), (hidden3, mine), (layer1, hidden), (layer3, last)],
+        [(layer1, hidden), (layer3, last), back],
+        updated={6: 0, 7: 1},
+    )
+    (layer0,) = call(
+        _backward_0,
+        layout.filled_inputs // ROWS,
+        [(given, _WHOLE), (back0, _WHOLE), (given, _units(layout.draws + 1)), (layer0, hidden)],
+        [(layer0, hidden)],
+        updated={3: 0},
+    )
+    return layer0, layer1, layer2, layer3
+
+
+def _forward_0_1(layout: Layout, given: Any, layer0: Any, layer1: Any, hidden1: Any, hidden2: Any) -> None:
+    """Layer 0 in every program, and some columns of layer 1."""
+    hidden = [jnp.maximum(z, 0.0) for z in _sums(layout, given, layer0)]
+    weights, direct = layer1[0, :WIDTH, :], layer1[0, WIDTH:, :]
+    for k in range(layout.draws):
+        x = given[k, :]
+        z = jnp.sum(hidden[k][:, None] * weights, axis=0) + jnp.sum(x[:, None] * direct, axis=0)
+        hidden2[k, _mine(COLUMNS)] = jnp.maximum(z, 0.0)
+
+    @pl.when(pl.program_id(0) == 0)
+    def _() -> None:
+        for k in range(layout.draws):
+            hidden1[k, :WIDTH] = hidden[k]
+            hidden1[k, WIDTH:] = hidden2[k, WIDTH:] = given[k, :]
+
+
+def _forward_2(layout: Layout, hidden2: Any, layer2: Any, hidden3: Any) -> None:
+    """Some columns of layer 2."""
+    for k, z in enumerate(_sums(layout, hidden2, layer2)):
+        hidden3[k, _mine(COLUMNS)] = jnp.maximum(z, 0.0)
+
+    @pl.when(pl.program_id(0) == 0)
+    def _() -> None:
+        for k in range(layout.draws):
+            hidden3[k, WIDTH:] = hidden2[k, WIDTH:]
+
+
+def _forward_3(layout: Layout, hidden3: Any, layer3: Any, box: Any, theta: Any, slope: Any) -> None:
+    """Some coordinates of θ, and their derivatives by z, over K."""
+    from jax.experimental.pallas import triton
+
+    mine, column = _mine(LAST_COLUMNS), pl.program_id(0) * LAST_COLUMNS + jax.lax.iota(jnp.int32, LAST_COLUMNS)
+    center, radius, reach = (box[i, mine] for i in range(3))
+    for k, z in enumerate(_sums(layout, hidden3, layer3)):
+        bounded = jnp.tanh(z / reach)
+        triton.store(theta.at[k, column], center + radius * bounded, mask=column < layout.outputs)
+        slope[k, mine] = radius * (1 - bounded**2) / (reach * layout.draws)
+
+
+def _backward_2(
+    layout: Layout, given: Any, slope: Any, answers: Any, hidden3: Any, layer3: Any, hidden2: Any, _: Any,
+    layer2: Any, back1: Any,
+) -> None:  # fmt: skip
+    """Some rows of layer 2, and the derivatives by the units before them."""
+    back = [jnp.zeros(WIDTH, jnp.float32)] * layout.draws
+    for piece in _pieces(layout.filled_outputs, WIDTH):
+        weights = layer3[0, :WIDTH, piece]
+        for k in range(layout.draws):
+            back[k] += jnp.sum(weights * _out(layout, slope, answers, k, piece)[None, :], axis=1)
+    back = [jnp.where(hidden3[k, :WIDTH] > 0, back[k], 0.0) for k in range(layout.draws)]
+    _update(layout, given, hidden2, layer2, back, back1)
+
+
+def _backward_1_3(
+    layout: Layout, given: Any, slope: Any, answers: Any, back1: Any, hidden1: Any, hidden3: Any, _1: Any, _3: Any,
+    layer1: Any, layer3: Any, back0: Any,
+) -> None:  # fmt: skip
+    """Some rows of layers 1 and 3, and the derivatives by the units before layer 1."""
+    everything = slice(0, layout.filled_outputs)
+    out = [_out(layout, slope, answers, k, everything) for k in range(layout.draws)]
+    _update(layout, given, hidden3, layer3, out)
+    back = [back1[k, :WIDTH] for k in range(layout.draws)]
+    _update(layout, given, hidden1, layer1, back, back0)
+
+
+def _backward_0(layout: Layout, given: Any, back0: Any, inputs: Any, _: Any, layer0: Any) -> None:
+    """Some rows of layer 0."""
+    _update(layout, given, inputs, layer0, [back0[k, :WIDTH] for k in range(layout.draws)])
+
+
+def _sums(layout: Layout, before: Any, layer: Any) -> list[Any]:
+    """Σ_r before[k, r] · layer[r] for every k, by sums of products: K rows are too few for tensor cores."""
+    _, rows, columns = layer.shape
+    total = [jnp.zeros(columns, jnp.float32)] * layout.draws
+    for piece in _pieces(rows, columns):
+        weights = layer[0, piece, :]
+        for k in range(layout.draws):
+            total[k] += jnp.sum(before[k, piece][:, None] * weights, axis=0)
+    return total
+
+
+def _pieces(size: int, across: int) -> Iterator[slice]:
+    """Powers of two that make up a size, with at most `CELLS` cells each."""
+    start = 0
+    while start < size:
+        length = min(CELLS // across, 1 << ((size - start).bit_length() - 1))
+        yield slice(start, start + length)
+        start += length
+
+
+def _out(layout: Layout, slope: Any, answers: Any, k: int, piece: slice) -> Any:
+    """Derivatives by z of the last layer, in a piece of its columns."""
+    from jax.experimental.pallas import triton
+
+    column = piece.start + jax.lax.iota(jnp.int32, piece.stop - piece.start)
+    return triton.load(answers.at[k, column], mask=column < layout.outputs, other=0.0) * slope[k, piece]
+
+
+def _update(
+    layout: Layout, given: Any, before: Any, layer: Any, back: list[Any], back_before: Any | None = None
+) -> None:
+    """A step of Adam for some rows of a layer, and the derivatives by the units before them.
+
+    The average is left alone unless this iterate has a share in it.
+    """
+    values, gradient = layer[0], jnp.zeros(layer.shape[1:], jnp.float32)
+    for k in range(layout.draws):
+        units = before[k, :]
+        gradient += units[:, None] * back[k][None, :]
+        if back_before is not None:
+            back_before[k, :] = jnp.where(units > 0, jnp.sum(values * back[k][None, :], axis=1), 0.0)
+    rate, first_left, second_left, share = (given[layout.draws, i] for i in range(4))
+    first = _FIRST * layer[1] + (1 - _FIRST) * gradient
+    second = _SECOND * layer[2] + (1 - _SECOND) * gradient * gradient
+    values -= rate * (first / first_left) / (jnp.sqrt(second / second_left) + _TINY)
+    layer[0], layer[1], layer[2] = values, first, second
+
+    @pl.when(share > 0)
+    def _() -> None:
+        layer[3] += share * (values - layer[3])
+
+
+def _mine(size: int) -> Any:
+    return pl.ds(pl.program_id(0) * size, size)
+
+
+def _call(
+    layout: Layout, kernel: Any, programs: int, inputs: Sequence[_Piece], outputs: Sequence[_Piece],
+    *, warps: int, interpret: bool, updated: dict[int, int] | None = None,
+) -> Any:  # fmt: skip
+    from jax.experimental.pallas import triton
+
+    call = pl.pallas_call(
+        partial(kernel, layout),
+        grid=(programs,),
+        in_specs=[spec for _, spec in inputs],
+        out_specs=[spec for _, spec in outputs],
+        out_shape=[_shape(*array.shape) for array, _ in outputs],
+        input_output_aliases=updated or {},
+        compiler_params=triton.CompilerParams(num_warps=warps),
+        interpret=interpret,
+    )
+    return call(*[array for array, _ in inputs])
+
+
+def _shape(*sizes: int) -> Any:
+    return jax.ShapeDtypeStruct(sizes, jnp.float32)  # type: ignore[no-untyped-call]
+
+
+_WHOLE = pl.BlockSpec()
+
+
+def _values(rows: int, columns: int) -> pl.BlockSpec:
+    """The values of a layer."""
+    return pl.BlockSpec((1, rows, columns), lambda i: (0, 0, 0))
+
+
+def _columns(rows: int, columns: int) -> pl.BlockSpec:
+    """The values of some columns of a layer."""
+    return pl.BlockSpec((1, rows, columns), lambda i: (0, 0, i))
+
+
+def _rows(columns: int) -> pl.BlockSpec:
+    """Some rows of a layer."""
+    return pl.BlockSpec((4, ROWS, columns), lambda i: (0, i, 0))
+
+
+def _units(k: int) -> pl.BlockSpec:
+    """The units before these rows."""
+    return pl.BlockSpec((k, ROWS), lambda i: (0, i))
