@@ -26,6 +26,7 @@ from pgbb.hosts import Together
 from pgbb.models import Problem
 from pgbb.private import lots
 from pgbb.private.clipping import clipped, margins, once
+from pgbb.private.halves import LOW, SPLIT, joined
 from pgbb.private.noise import rounded_normals
 from pgbb.private.rows import EXTRA, empty_rows
 from pgbb.private.sampling import MULTIPLE, Randomness, buffer_size, draw_batches
@@ -52,8 +53,6 @@ __all__ = [
 _CLIPS = (1e-12, 1e12)  # outside, squares and noise would leave single precision
 _CHUNK_CELLS = 2**21  # batch positions drawn ahead at once
 _BITS, _FEWEST = 24, 8  # bits of a whole number: what single precision holds; fewer where the noise is huge
-_SPLIT = 12  # bits of the low half of a whole number
-_LOW = 2**_SPLIT - 1
 _LISTS = 16  # steps whose members are listed at once, at most
 _ROWS = 2**24  # most rows of a batch, so that low halves add up in 32 bits
 
@@ -162,9 +161,9 @@ def whole_sum(values: Any) -> tuple[Any, Any]:
     numbers are the same in any order. The number of rows is a multiple of 64.
     """
     whole = _folded(values.astype(jnp.int32), values.shape[0] // MULTIPLE)
-    halves = _folded(jnp.concatenate([whole & _LOW, whole >> _SPLIT], axis=1), 1)[0]
-    low, high = jnp.split(halves, 2)
-    return high + (low >> _SPLIT), low & _LOW
+    both = _folded(jnp.concatenate([whole & LOW, whole >> SPLIT], axis=1), 1)[0]
+    low, high = jnp.split(both, 2)
+    return high + (low >> SPLIT), low & LOW
 
 
 def _folded(whole: Any, rows: int) -> Any:
@@ -217,12 +216,6 @@ def _halves(problem: Problem, packed: Any, inverse: Any, theta: Any, index: Any)
     return jnp.stack([half[: problem.dim] for half in whole_sum(weighted(problem, packed, inverse, theta, index))])
 
 
-def _joined(halves: Any) -> Any:
-    """Whole numbers from their halves, (K, 2, d), in single precision: rounded after the noise."""
-    high, low = halves[:, 0], halves[:, 1]
-    return (high + (low >> _SPLIT)).astype(jnp.float32) * 2.0**_SPLIT + (low & _LOW).astype(jnp.float32)
-
-
 def _loop(
     state: Any,
     data: Data,
@@ -251,7 +244,11 @@ def _loop(
         return _halves(problem, data.rows, jnp.where(joins, 1 / batch["whole"][block], jnp.inf), point, index)
 
     def one_by_one(points: Any, drawn: Any) -> Any:
-        return jax.vmap(drawn_by_lot if by_lot else gathered)(drawn["batch"], points, drawn["index"])
+        found = jax.vmap(drawn_by_lot if by_lot else gathered)(drawn["batch"], points, drawn["index"])
+        found += drawn["noise"]  # whole numbers, added before any rounding
+        if together is not None:  # only process 0 has added noise
+            found = io_callback(together.total_of, jax.eval_shape(lambda: found), found, ordered=True)
+        return joined(found[:, 0], found[:, 1]) * grid
 
     def body(answered: Callable[[Any, Any], Any], state: Any, drawn: dict[str, Any]) -> Any:
         draw = {name: drawn[name] for name in ("u", "index", "t")}
@@ -261,21 +258,19 @@ def _loop(
         points = once(points)
         if together is not None:  # the points of process 0, for all
             points = io_callback(together.first_of, jax.eval_shape(lambda: points), points, ordered=True)
-        halves = answered(points, drawn) + drawn["noise"]  # whole numbers, added before any rounding
-        if together is not None:  # only process 0 has added noise
-            halves = io_callback(together.total_of, jax.eval_shape(lambda: halves), halves, ordered=True)
-        return step.update(state, draw, memo, once(_joined(halves) * grid))
+        return step.update(state, draw, memo, once(answered(points, drawn)))
 
     def with_lists(state: Any, drawn: dict[str, Any]) -> Any:
         """A few steps whose members are listed ahead, all at once."""
-        batch = drawn.pop("batch")
-        batch["listed"] = jax.vmap(jax.vmap(partial(lots.listed, plan)))(batch["key"])
+        listed = jax.vmap(jax.vmap(partial(lots.listed, plan)))(drawn["batch"]["key"])
+        ahead = {**drawn["batch"], "listed": listed, "noise": drawn["noise"], "index": drawn["index"]}
 
         def answered(points: Any, at: Any) -> Any:
-            return tally(problem, plan, data.rows, block, batch, at["place"], points, drawn["index"])
+            return tally(problem, plan, data.rows, block, ahead, at["place"], points, grid)
 
-        places = jnp.arange(len(drawn["t"]), dtype=jnp.int32)
-        return jax.lax.scan(partial(body, answered), state, drawn | {"place": places})
+        each = {name: drawn[name] for name in ("u", "index", "t")}
+        each["place"] = jnp.arange(len(drawn["t"]), dtype=jnp.int32)
+        return jax.lax.scan(partial(body, answered), state, each)
 
     if not (by_lot and sparse and serves(problem, data.rows.shape[1])):
         return jax.lax.scan(partial(body, one_by_one), state, inputs)
@@ -421,7 +416,7 @@ class Session:
             "u": u.astype(np.float32),
             "index": index.astype(np.float32),
             "batch": self._lots(whole, start * k) if self.by_lot else self._members(whole),
-            "noise": np.stack([noise >> _SPLIT, noise & _LOW], axis=1).astype(np.int32),
+            "noise": np.stack([noise >> SPLIT, noise & LOW], axis=1).astype(np.int32),
         }
         shaped: dict[str, Any] = jax.tree.map(lambda v: v.reshape(count, k, *v.shape[1:]), drawn)
         return shaped | {"t": np.arange(start, start + count, dtype=np.int32)}

@@ -17,15 +17,15 @@ from jax.experimental import pallas as pl
 from pgbb.models import Problem
 from pgbb.private import lots
 from pgbb.private.clipping import clipped
+from pgbb.private.halves import LOW, SPLIT, joined
 from pgbb.private.rows import EXTRA
 
 __all__ = ["serves", "tally"]
 
-_ROWS = 64  # places of one program; capacities of lists are a multiple of it
-_WARPS = 4
-_WIDEST = 128  # numbers of a row
-_SPLIT = 12
-_LOW = 2**_SPLIT - 1
+_ROWS = 64  # of one program: so many whole numbers of 24 bits add up in 32
+_PARTS = 512  # of an answer, added up at once
+_WARPS, _ADDING_WARPS = 2, 8
+_WIDEST = 64  # numbers of a row, each in a register
 _ERF = (  # erf x = x·P(x²)/Q(x²) in single precision, as Eigen has it, from the highest power
     (-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05, -7.34990630326855e-04,
      -2.95459980854025e-03, -1.60960333262415e-02),
@@ -50,37 +50,50 @@ _NUMBERS = SimpleNamespace(clip=jnp.clip, tanh=jnp.tanh, normal_cdf=_normal_cdf)
 """What scores may call, in forms that kernels have."""
 
 
-def _kernel(
-    problem: Problem, plan: lots.Plan, shape: tuple[int, int], at: Any, keys: Any, whole: Any, listed: Any,
-    rows: Any, block: Any, theta: Any, index: Any, out: Any,
+def _add(
+    problem: Problem, plan: lots.Plan, at: Any, keys: Any, whole: Any, listed: Any, rows: Any, block: Any, theta: Any,
+    index: Any, parts: Any,
 ) -> None:  # fmt: skip
-    """The places of one program in the list of one answer: (2, columns) halves of their sum."""
+    """The places of one program in the list of one answer: halves of their sum, (2, columns)."""
     from jax.experimental.pallas import triton
 
-    t, k, first = at[0], pl.program_id(0), pl.program_id(1) * _ROWS
-    width, columns = shape
-    p, d = width - EXTRA, problem.dim
-    position = triton.load(listed.at[t, k, first + jax.lax.iota(jnp.int32, _ROWS)])
+    t, k, p, d = at[0], pl.program_id(0), rows.shape[1] - EXTRA, problem.dim
+    place = pl.program_id(1) * _ROWS + jax.lax.iota(jnp.int32, _ROWS)
+    position = triton.load(listed.at[t, k, place])
     member = lots.joins(plan, [keys[t, k, i] for i in range(3)], position)
-    own = triton.load(block.at[position], mask=member, other=0)
-    weight = triton.load(whole.at[t, k, own], mask=member, other=0.0)
-    column = jax.lax.broadcasted_iota(jnp.int32, (_ROWS, columns), 1)
-    packed = triton.load(rows.at[position[:, None], column], mask=member[:, None] & (column < width), other=0.0)
-    point = triton.load(theta.at[k, jax.lax.iota(jnp.int32, columns)])[None, :]
-    x = jnp.where(column < p, packed, 0.0)
-    linear, square_x = jnp.sum(x * point, axis=1), jnp.sum(x * x, axis=1)
-    y = jnp.sum(jnp.where(column == p, packed, 0.0), axis=1)
-    survey = jnp.sum(jnp.where(column == p + 1, packed, 0.0), axis=1)
+    read = partial(triton.load, mask=member, other=0.0)
+    *x, y, survey = (read(rows.at[position, j]) for j in range(p + EXTRA))
+    weight = read(whole.at[t, k, triton.load(block.at[position], mask=member, other=0)])
+    linear, square_x = sum(x[j] * theta[k, j] for j in range(p)), sum(x[j] * x[j] for j in range(p))
     score, extra = problem.score(_NUMBERS, [theta[k, d - 1]], linear, y, index[t, k])  # type: ignore[misc]
     extra = jnp.zeros_like(score) if extra is None else extra
     score, extra = clipped(problem.clip, d, score, extra, square_x, survey, once=lambda values: values)
-    values = x * (score * weight)[:, None]
-    if d > p:
-        values = jnp.where(column == p, (extra * weight)[:, None], values)
-    number = values.astype(jnp.int32)
-    low, high = jnp.sum(number & _LOW, axis=0), jnp.sum(number >> _SPLIT, axis=0)
-    out[0, 0, 0, :] = high + (low >> _SPLIT)
-    out[0, 0, 1, :] = low & _LOW
+    score, extra = score * weight, extra * weight
+    for j in range(d):
+        total = jnp.sum((x[j] * score if j < p else extra).astype(jnp.int32))
+        parts[0, 0, 0, j], parts[0, 0, 1, j] = total >> SPLIT, total & LOW
+
+
+def _collect(d: int, count: int, at: Any, parts: Any, noise: Any, grid: Any, answers: Any) -> None:
+    """One answer from its parts, its noise added before any rounding."""
+    from jax.experimental.pallas import triton
+
+    t, k, columns = at[0], pl.program_id(0), parts.shape[-1]
+    part = jax.lax.broadcasted_iota(jnp.int32, (_PARTS, columns), 0)
+    column = jax.lax.broadcasted_iota(jnp.int32, (_PARTS, columns), 1)
+
+    def more(i: Any, total: tuple[Any, Any]) -> tuple[Any, Any]:
+        read = partial(triton.load, mask=i * _PARTS + part < count, other=0)
+        high, low = (read(parts.at[k, i * _PARTS + part, half, column]) for half in (0, 1))
+        return total[0] + jnp.sum(high, axis=0), total[1] + jnp.sum(low, axis=0)
+
+    nothing = jnp.zeros(columns, jnp.int32)
+    high, low = jax.lax.fori_loop(0, -(-count // _PARTS), more, (nothing, nothing))
+    column = jax.lax.iota(jnp.int32, columns)
+    inside = column < d
+    high += triton.load(noise.at[t, k, 0, column], mask=inside, other=0)
+    low += triton.load(noise.at[t, k, 1, column], mask=inside, other=0)
+    triton.store(answers.at[k, column], joined(high, low) * grid[0], mask=inside)
 
 
 def tally(
@@ -88,34 +101,38 @@ def tally(
     plan: lots.Plan,
     rows: Any,
     block: Any,
-    batch: dict[str, Any],
+    drawn: dict[str, Any],
     t: Any,
     theta: Any,
-    index: Any,
+    grid: Any,
     *,
     interpret: bool = False,
 ) -> Any:
-    """Σ over the members of K answers of step t of whole weighted gradients, as halves (K, 2, d); see `whole_sum`.
+    """The K noisy answers of a step, (K, d): sums of whole weighted gradients over members, and noise, times `grid`.
 
     Args:
       rows: (n, ·) packed rows.
       block: (n,) the block of each.
-      batch: for some steps the keys (·, K, 4), whole weights (·, K, S) and lists (·, K, places) of their answers.
+      drawn: for some steps the keys (·, K, 4), whole weights (·, K, S), lists (·, K, places), noise (·, K, 2, d)
+        and index (·, K) of their answers.
+      t: which of these steps.
       theta: (K, d) points.
-      index: (·, K) of these steps.
     """
     from jax.experimental.pallas import triton
 
-    k, programs, width = theta.shape[0], plan.places // _ROWS, rows.shape[1]
-    columns = lots.power_of_two(max(width, problem.dim, 8))
-    point = jnp.pad(theta, ((0, 0), (0, columns - problem.dim)))
-    given = (jnp.reshape(t, 1), batch["key"], batch["whole"], batch["listed"], rows, block, point, index)
-    parts = pl.pallas_call(
-        partial(_kernel, problem, plan, (width, columns)),
+    k, d = theta.shape
+    programs, columns = plan.places // _ROWS, lots.power_of_two(d)
+    call, at = partial(pl.pallas_call, interpret=interpret), jnp.reshape(t, 1)
+    parts = call(
+        partial(_add, problem, plan),
         grid=(k, programs),
         out_specs=pl.BlockSpec((1, 1, 2, columns), lambda i, j: (i, j, 0, 0)),
         out_shape=jax.ShapeDtypeStruct((k, programs, 2, columns), jnp.int32),  # type: ignore[no-untyped-call]
         compiler_params=triton.CompilerParams(num_warps=_WARPS),
-        interpret=interpret,
-    )(*given)
-    return jnp.sum(parts, axis=1)[:, :, : problem.dim]
+    )(at, drawn["key"], drawn["whole"], drawn["listed"], rows, block, theta, drawn["index"])
+    return call(
+        partial(_collect, d, programs),
+        grid=(k,),
+        out_shape=jax.ShapeDtypeStruct((k, d), jnp.float32),  # type: ignore[no-untyped-call]
+        compiler_params=triton.CompilerParams(num_warps=_ADDING_WARPS),
+    )(at, parts, drawn["noise"], jnp.reshape(grid, 1))
