@@ -1,13 +1,14 @@
 """The fused step against the plain one, its kernels run by an interpreter."""
 
 from functools import cache
+from operator import itemgetter
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pgbb import fused, generator, training
+from pgbb import generator, training
 from pgbb.accountant import Mechanism
 from pgbb.models import Index, Problem
 from pgbb.training import Settings
@@ -63,7 +64,7 @@ def runner(m, p, fuse, settings=Settings()):
 def distance(a, b):
     """The largest difference of a leaf, relative to its largest number."""
     assert jax.tree.structure(a) == jax.tree.structure(b)
-    assert all(x.shape == y.shape and x.dtype == y.dtype for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b)))
+    assert jax.tree.all(jax.tree.map(lambda x, y: (x.shape, x.dtype) == (y.shape, y.dtype), a, b))
     apart = jax.tree.map(lambda x, y: float(jnp.abs(x - y).max() / jnp.maximum(jnp.abs(x).max(), 1e-12)), a, b)
     return max(jax.tree.leaves(apart))
 
@@ -90,5 +91,5 @@ def test_fits_side_by_side_are_those_of_one_by_one():
     params, given = [start(m, p, i) for i in many], [drawn(m, p, 3, i) for i in many]
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *zip(params, given, strict=True))
     found = jax.jit(jax.vmap(run))(*stacked)
-    for i in many:
-        assert distance(jax.jit(run)(params[i], given[i]), jax.tree.map(lambda v: v[i], found)) < 1e-5
+    for i, one in enumerate(zip(params, given, strict=True)):
+        assert distance(jax.jit(run)(*one), jax.tree.map(itemgetter(i), found)) < 1e-5
