@@ -119,8 +119,9 @@ def network(
 
 def _given(layout: Layout, inputs: Any, scalars: Any) -> Any:
     """What a step is given, in one array, which is one kernel to make: K rows of inputs, and a row of scalars."""
-    k, size = layout.draws, layout.filled_inputs
-    filled = jnp.concatenate([inputs, jnp.ones((k, 1)), jnp.zeros((k, size - layout.inputs - 1))], axis=1)
+    size = layout.filled_inputs
+    filled = jnp.pad(inputs, ((0, 0), (0, size - layout.inputs)))
+    filled = jnp.where(jnp.arange(size) == layout.inputs, 1.0, filled)
     return jnp.concatenate([filled, jnp.pad(scalars, (0, size - len(scalars)))[None]])
 
 
