@@ -1,6 +1,6 @@
-"""The generator's step in six kernels, for a GPU: plain array operations spend a step on starting many small ones.
+"""The generator's step in six kernels, for a GPU, where plain array operations spend it on starting many small ones.
 
-`pgbb.training` has the same step in plain array operations, which say what it means. Nothing here sees records.
+`pgbb.training` has the same step in plain array operations, to read and to compare with. Nothing here sees records.
 
 A layer is one array (4, rows, columns), updated in place: its values, the two moments of Adam, and the average.
 Its rows belong to the hidden units before it (none before layer 0), to the inputs, and to the bias: a constant

@@ -27,7 +27,7 @@ __all__ = ["Settings", "Trained", "train", "train_many"]
 
 PublicPart = Callable[[Any, Any, Any], Any] | None
 
-_AVERAGED = 1000  # iterates of a run that are averaged, about, if none is too early
+_AVERAGED = 1000  # iterates of a long run that are averaged, about, if none is too early
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Settings:
 
     Args:
       learning_rate: of Adam, at the start; decays by a cosine to `floor` times that.
-      average_from: the fraction of steps after which iterates are averaged: every one, or every ⌊T/1000⌋-th of more
-        than 1,000 steps, for neighbours are alike.
+      average_from: the fraction of steps after which iterates are averaged: each, and from T = 2,000 on every
+        ⌊T/1000⌋-th, for neighbours are alike.
       operator_norm: bound on each kernel's operator norm, or None.
       unit_weights: scale the block weights to unit length, for a run without noise; see `generator.input_map`.
     """

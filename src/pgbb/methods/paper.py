@@ -36,8 +36,8 @@ class Settings:
       gamma: Dirichlet concentration; default γ*(n, S).
       learning_rate: of Adam, decaying by a cosine.
       iterate: which generator `sample` uses: the "average" of the later iterates, or the "last". Both are stored.
-      average_from: the share of steps after which iterates are averaged: every one, or every ⌊T/1000⌋-th of more
-        than 1,000 steps.
+      average_from: the share of steps after which iterates are averaged: each, and from T = 2,000 on every
+        ⌊T/1000⌋-th.
       operator_norm: bound on the operator norm of the generator's kernels, or None.
       pseudo, pseudo_blocks, alpha: public pseudo-samples from F_base, their blocks and Dirichlet mass.
       reshuffle: a fresh partition for every answer; γ* is not calibrated for this variant.
