@@ -1,6 +1,6 @@
-"""The generator's step in six kernels, for a GPU: plain array operations spend a step on starting many small ones.
+"""The generator's step in six kernels, for a GPU, where plain array operations spend it on starting many small ones.
 
-`pgbb.training` has the same step in plain array operations, which say what it means. Nothing here sees records.
+`pgbb.training` has the same step in plain array operations, to read and to compare with. Nothing here sees records.
 
 A layer is one array (4, rows, columns), updated in place: its values, the two moments of Adam, and the average.
 Its rows belong to the hidden units before it (none before layer 0), to the inputs, and to the bias: a constant
@@ -66,12 +66,13 @@ class Layout:
 
     def unpack(self, layers: Any, steps: int) -> Any:
         """What `pack` would be given after so many steps."""
-        params, first, second, average = trees = ({}, {}, {}, {})
+        trees: list[dict[str, Any]] = [{}, {}, {}, {}]
         for i, layer in enumerate(layers):
             bias, columns = self.inputs + (WIDTH if i else 0), WIDTH if i < DEPTH else self.outputs
             for part, tree in enumerate(trees):
                 tree[f"kernel{i}"] = layer[part, :bias, :columns]
                 tree[f"bias{i}"] = layer[part, bias, :columns]
+        params, first, second, average = trees
         adam = optax.ScaleByAdamState(jnp.asarray(steps, jnp.int32), first, second)
         return params, (adam, optax.ScaleByScheduleState(jnp.asarray(steps, jnp.int32))), average
 
@@ -95,15 +96,16 @@ def _filled(size: int) -> int:
 def network(
     layout: Layout,
     schedule: Callable[[Any], Any],
-    box: tuple[Any, Any, Any],
+    box: Any,
     share: Callable[[Any], Any],
     *,
     interpret: bool = False,
 ) -> Any:
-    """Both passes, `forward(layers, inputs, t)` and `backward(layers, memo, answers, t)`, on layers that are packed."""
-    spare = layout.filled_outputs - layout.outputs
-    center, radius, reach = (jnp.pad(value, (0, spare), constant_values=1) for value in box)
-    edges = jnp.stack([center, radius, reach])
+    """Both passes, `forward(layers, inputs, t)` and `backward(layers, memo, answers, t)`, on layers that are packed.
+
+    The rows of `box` are centre, radius and reach of θ; see `generator.forward`.
+    """
+    edges = jnp.pad(box, ((0, 0), (0, layout.filled_outputs - layout.outputs)), constant_values=1.0)
 
     def forward(layers: Any, inputs: Any, t: Any) -> tuple[Any, Any]:
         scalars = jnp.stack([schedule(t), 1 - _FIRST ** (t + 1), 1 - _SECOND ** (t + 1), share(t)])
@@ -117,8 +119,9 @@ def network(
 
 def _given(layout: Layout, inputs: Any, scalars: Any) -> Any:
     """What a step is given, in one array, which is one kernel to make: K rows of inputs, and a row of scalars."""
-    k, size = layout.draws, layout.filled_inputs
-    filled = jnp.concatenate([inputs, jnp.ones((k, 1)), jnp.zeros((k, size - layout.inputs - 1))], axis=1)
+    size = layout.filled_inputs
+    filled = jnp.pad(inputs, ((0, 0), (0, size - layout.inputs)))
+    filled = jnp.where(jnp.arange(size) == layout.inputs, 1.0, filled)
     return jnp.concatenate([filled, jnp.pad(scalars, (0, size - len(scalars)))[None]])
 
 
@@ -178,8 +181,8 @@ def _backward(layout: Layout, layers: Any, memo: Any, answers: Any, interpret: b
 
 def _forward_0_1(layout: Layout, given: Any, layer0: Any, layer1: Any, hidden1: Any, hidden2: Any) -> None:
     """Layer 0 in every program, and some columns of layer 1."""
+    weights, direct = layer1[0, :WIDTH, :], layer1[0, WIDTH:, :]  # early, for memory is slow
     hidden = [jnp.maximum(z, 0.0) for z in _sums(layout, given, layer0)]
-    weights, direct = layer1[0, :WIDTH, :], layer1[0, WIDTH:, :]
     for k in range(layout.draws):
         x = given[k, :]
         z = jnp.sum(hidden[k][:, None] * weights, axis=0) + jnp.sum(x[:, None] * direct, axis=0)
@@ -220,13 +223,14 @@ def _backward_2(
     layer2: Any, back1: Any,
 ) -> None:  # fmt: skip
     """Some rows of layer 2, and the derivatives by the units before them."""
+    old = _read(layer2)
     back = [jnp.zeros(WIDTH, jnp.float32)] * layout.draws
     for piece in _pieces(layout.filled_outputs, WIDTH):
         weights = layer3[0, :WIDTH, piece]
         for k in range(layout.draws):
             back[k] += jnp.sum(weights * _out(layout, slope, answers, k, piece)[None, :], axis=1)
     back = [jnp.where(hidden3[k, :WIDTH] > 0, back[k], 0.0) for k in range(layout.draws)]
-    _update(layout, given, hidden2, layer2, back, back1)
+    _update(layout, given, hidden2, layer2, old, back, back1)
 
 
 def _backward_1_3(
@@ -234,16 +238,16 @@ def _backward_1_3(
     layer1: Any, layer3: Any, back0: Any,
 ) -> None:  # fmt: skip
     """Some rows of layers 1 and 3, and the derivatives by the units before layer 1."""
-    everything = slice(0, layout.filled_outputs)
-    out = [_out(layout, slope, answers, k, everything) for k in range(layout.draws)]
-    _update(layout, given, hidden3, layer3, out)
+    old1, old3, columns = _read(layer1), _read(layer3), slice(0, layout.filled_outputs)
     back = [back1[k, :WIDTH] for k in range(layout.draws)]
-    _update(layout, given, hidden1, layer1, back, back0)
+    _update(layout, given, hidden1, layer1, old1, back, back0)
+    back = [_out(layout, slope, answers, k, columns) for k in range(layout.draws)]
+    _update(layout, given, hidden3, layer3, old3, back)
 
 
 def _backward_0(layout: Layout, given: Any, back0: Any, inputs: Any, _: Any, layer0: Any) -> None:
     """Some rows of layer 0."""
-    _update(layout, given, inputs, layer0, [back0[k, :WIDTH] for k in range(layout.draws)])
+    _update(layout, given, inputs, layer0, _read(layer0), [back0[k, :WIDTH] for k in range(layout.draws)])
 
 
 def _sums(layout: Layout, before: Any, layer: Any) -> list[Any]:
@@ -274,22 +278,34 @@ def _out(layout: Layout, slope: Any, answers: Any, k: int, piece: slice) -> Any:
     return triton.load(answers.at[k, column], mask=column < layout.outputs, other=0.0) * slope[k, piece]
 
 
+def _read(layer: Any) -> tuple[Any, Any, Any]:
+    """Values and moments of some rows of a layer; at the start of a program, for memory is slow."""
+    return layer[0], layer[1], layer[2]
+
+
 def _update(
-    layout: Layout, given: Any, before: Any, layer: Any, back: list[Any], back_before: Any | None = None
+    layout: Layout,
+    given: Any,
+    before: Any,
+    layer: Any,
+    old: tuple[Any, Any, Any],
+    back: list[Any],
+    back_before: Any | None = None,
 ) -> None:
     """A step of Adam for some rows of a layer, and the derivatives by the units before them.
 
     The average is left alone unless this iterate has a share in it.
     """
-    values, gradient = layer[0], jnp.zeros(layer.shape[1:], jnp.float32)
+    values, first, second = old
+    gradient = jnp.zeros_like(values)
     for k in range(layout.draws):
         units = before[k, :]
         gradient += units[:, None] * back[k][None, :]
         if back_before is not None:
             back_before[k, :] = jnp.where(units > 0, jnp.sum(values * back[k][None, :], axis=1), 0.0)
     rate, first_left, second_left, share = (given[layout.draws, i] for i in range(4))
-    first = _FIRST * layer[1] + (1 - _FIRST) * gradient
-    second = _SECOND * layer[2] + (1 - _SECOND) * gradient * gradient
+    first = _FIRST * first + (1 - _FIRST) * gradient
+    second = _SECOND * second + (1 - _SECOND) * gradient * gradient
     values -= rate * (first / first_left) / (jnp.sqrt(second / second_left) + _TINY)
     layer[0], layer[1], layer[2] = values, first, second
 

@@ -27,7 +27,7 @@ __all__ = ["Settings", "Trained", "train", "train_many"]
 
 PublicPart = Callable[[Any, Any, Any], Any] | None
 
-_AVERAGED = 1000  # of T iterates, about so many would be averaged if all could be
+_AVERAGED = 1000  # iterates of a long run that are averaged, about, if none is too early
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Settings:
     Args:
       learning_rate: of Adam, at the start; decays by a cosine to `floor` times that.
       slope: how far θ moves with the network's output; see `generator.reach_of`.
-      average_from: the fraction of steps after which iterates are averaged: every one, or of T ≥ 2,000 every
-        ⌊T/1000⌋-th, which differs little, as neighbours do.
+      average_from: the fraction of steps after which iterates are averaged: each, and from T = 2,000 on every
+        ⌊T/1000⌋-th, for neighbours are alike.
       operator_norm: bound on each kernel's operator norm, or None.
       unit_weights: scale the block weights to unit length, for a run without noise; see `generator.input_map`.
     """
@@ -81,7 +81,7 @@ def _make_step(
     """
     shift, scale = generator.input_map(problem, mechanism, pseudo_blocks, unit=settings.unit_weights)
     reach = generator.reach_of(problem.radius, settings.slope)
-    box = tuple(jnp.asarray(v, jnp.float32) for v in (problem.center, problem.radius, reach))
+    box = jnp.asarray(np.stack([problem.center, problem.radius, reach]), jnp.float32)
     schedule = optax.cosine_decay_schedule(settings.learning_rate, mechanism.steps, settings.floor)
     optimiser = optax.adam(schedule)
     first, every = int(settings.average_from * mechanism.steps), max(1, mechanism.steps // _AVERAGED)
@@ -117,7 +117,7 @@ def _make_step(
     return Step(query, update), optimiser, layout
 
 
-def _network(settings: Settings, optimiser: Any, box: tuple[Any, Any, Any], share: Callable[[Any], Any]) -> Any:
+def _network(settings: Settings, optimiser: Any, box: Any, share: Callable[[Any], Any]) -> Any:
     """Both passes in plain array operations; `fused.network` does the same."""
 
     def forward(state: Any, inputs: Any, t: Any) -> tuple[Any, Any]:
