@@ -179,8 +179,7 @@ def encoded(
     opened = _typed(source, schema, names)
     rows, valid = _room(opened.most(list(names), schema), width)
     n = 0
-    for frame in opened.pieces(list(names), schema):
-        data = _clamped(frame, schema, names)
+    for data in map(partial(_clamped, schema=schema, names=names), opened.pieces(list(names), schema)):
         part = slice(n, n + data.n)
         x, y, weight = encode(data)
         rows[part, :width], rows[part, width], rows[part, width + 1] = x, y, weight
@@ -408,6 +407,7 @@ def _quiet(path: Path, begin: Callable[[], Iterator[pd.DataFrame]]) -> Iterator[
     pieces = _quietly(path, begin)
     while (piece := _quietly(path, lambda: next(pieces, None))) is not None:
         yield piece
+        del piece  # before the next is read
 
 
 def _of_frame(frame: pd.DataFrame) -> _Opened:
@@ -476,11 +476,15 @@ def _parquet(path: Path) -> _Opened:
     found = _quietly(path, lambda: pyarrow.parquet.read_schema(path))
     count = _quietly(path, lambda: pyarrow.parquet.read_metadata(path).num_rows)
 
+    release = pyarrow.default_memory_pool().release_unused  # what was freed, which would be kept for another piece
+
     def read(names: list[str], schema: Schema) -> Iterator[pd.DataFrame]:
         with pyarrow.parquet.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as file:
             for batch in file.iter_batches(batch_size=_CHUNK, columns=names, use_threads=False):
                 yield arrow_frame(pyarrow.Table.from_batches([batch]).select(names))
-        pyarrow.default_memory_pool().release_unused()  # else it would be kept for another file
+                del batch
+                release()
+        release()
 
     def kinds(names: list[str], schema: Schema) -> pd.DataFrame:
         return _quietly(path, lambda: arrow_frame(found.empty_table().select(names)))
