@@ -11,6 +11,7 @@ import platform
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from typing import Any, Literal, cast
 
 from pgbb import _validate
@@ -147,7 +148,7 @@ class Certificate:
             randomness=cast(Randomness, randomness),
             non_private=non_private,
             group_size=group_size,
-            versions=_versions(),
+            versions=dict(_versions()),
             notes=tuple(notes),
         )
 
@@ -293,6 +294,7 @@ def _understand(plain: Any) -> Mechanism | Composition | Resampling:
         return Mechanism(**plain)
 
 
+@cache
 def _versions() -> dict[str, str]:
     """Versions of pgbb and of what it runs on."""
     names = ("pgbb", "numpy", "scipy", "jax", "optax")

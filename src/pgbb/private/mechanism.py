@@ -53,7 +53,7 @@ __all__ = [
 _CLIPS = (1e-12, 1e12)  # outside, squares and noise would leave single precision
 _CHUNK_CELLS = 2**21  # batch positions drawn ahead at once
 _BITS, _FEWEST = 24, 8  # bits of a whole number: what single precision holds; fewer where the noise is huge
-_LISTS = 16  # steps whose members are listed at once, at most
+_LISTS, _UNROLL = 16, 2  # steps whose members are listed at once, at most, and steps of a turn of the loop
 _ROWS = 2**24  # most rows of a batch, so that low halves add up in 32 bits
 
 
@@ -270,7 +270,7 @@ def _loop(
 
         each = {name: drawn[name] for name in ("u", "index", "t")}
         each["place"] = jnp.arange(len(drawn["t"]), dtype=jnp.int32)
-        return jax.lax.scan(partial(body, answered), state, each)
+        return jax.lax.scan(partial(body, answered), state, each, unroll=_UNROLL)
 
     if not (by_lot and sparse and serves(problem, data.rows.shape[1])):
         return jax.lax.scan(partial(body, one_by_one), state, inputs)
@@ -514,24 +514,23 @@ def _drive(sessions: list[Session], state: Any, step: Step, chunk: int | None, *
     grid = jnp.asarray([s.grid for s in sessions] if many else first.grid, jnp.float32)
     starts = list(range(first._resume.steps if first._resume else 0, m.steps, chunk))
 
-    def draw(start: int) -> tuple[list[dict[str, Any]], list[Position]]:
+    def draw(start: int) -> tuple[Any, list[Position]]:
         done = min(start + chunk, m.steps)
         drawn = [s._draw(done - start, start) for s in sessions]
-        return drawn, [Position(done, chunk, s.randomness.public.bit_generator.state, s.randomness.order)
-                       for s in sessions]  # fmt: skip
+        inputs = jax.tree.map(lambda *parts: jnp.asarray(np.stack(parts) if many else parts[0]), *drawn)
+        return inputs, [Position(done, chunk, s.randomness.public.bit_generator.state, s.randomness.order)
+                        for s in sessions]  # fmt: skip
 
     with ThreadPoolExecutor(max_workers=1) as drawing:  # the next chunk is drawn while this one runs
         ahead = drawing.submit(draw, starts[0]) if starts else None
         for i, start in enumerate(starts):
             assert ahead is not None
-            drawn, positions = ahead.result()
+            inputs, positions = ahead.result()
             if i + 1 < len(starts):
                 ahead = drawing.submit(draw, starts[i + 1])
             if many:
-                inputs = jax.tree.map(lambda *parts: jnp.asarray(np.stack(parts)), *drawn)
                 state, out = _run_many(state, data, grid, inputs, problem, m, step)
             else:
-                inputs = jax.tree.map(jnp.asarray, drawn[0])
                 state, out = _run_one(state, data, grid, inputs, problem, m, step, together)
             jax.block_until_ready(state)  # type: ignore[no-untyped-call]
             if together is not None:
