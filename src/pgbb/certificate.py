@@ -148,7 +148,7 @@ class Certificate:
             randomness=cast(Randomness, randomness),
             non_private=non_private,
             group_size=group_size,
-            versions=_versions(),
+            versions=dict(_versions()),
             notes=tuple(notes),
         )
 
@@ -294,15 +294,14 @@ def _understand(plain: Any) -> Mechanism | Composition | Resampling:
         return Mechanism(**plain)
 
 
+@cache
 def _versions() -> dict[str, str]:
     """Versions of pgbb and of what it runs on."""
     names = ("pgbb", "numpy", "scipy", "jax", "optax")
-    return {"python": platform.python_version()} | {name: _version(name) for name in names}
-
-
-@cache
-def _version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
+    found = {"python": platform.python_version()}
+    for name in names:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "unknown"
+    return found

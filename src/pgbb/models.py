@@ -122,6 +122,8 @@ def _normal_cdf(xp: Any, z: Any) -> Any:
         from scipy.special import ndtr
 
         return ndtr(z)
+    if hasattr(xp, "normal_cdf"):
+        return xp.normal_cdf(z)
     from jax.scipy.special import ndtr as jax_ndtr
 
     return jax_ndtr(z)

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from pgbb import generator
+from pgbb import fused, generator
 from pgbb.accountant import Mechanism
+from pgbb.fused import Layout
 from pgbb.models import Problem
 from pgbb.private.mechanism import Session, Step, run_many
 
@@ -26,6 +27,8 @@ __all__ = ["Settings", "Trained", "train", "train_many"]
 
 PublicPart = Callable[[Any, Any, Any], Any] | None
 
+_AVERAGED = 1000  # iterates of a long run that are averaged, about, if none is too early
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -34,7 +37,8 @@ class Settings:
     Args:
       learning_rate: of Adam, at the start; decays by a cosine to `floor` times that.
       slope: how far θ moves with the network's output; see `generator.reach_of`.
-      average_from: the fraction of steps after which iterates are averaged.
+      average_from: the fraction of steps after which iterates are averaged: each, and from T = 2,000 on every
+        ⌊T/1000⌋-th, for neighbours are alike.
       operator_norm: bound on each kernel's operator norm, or None.
       unit_weights: scale the block weights to unit length, for a run without noise; see `generator.input_map`.
     """
@@ -62,39 +66,77 @@ class Trained:
 
 @lru_cache(maxsize=16)
 def _make_step(
-    problem: Problem, mechanism: Mechanism, settings: Settings, pseudo_blocks: int, keep: bool, public_part: PublicPart
-) -> tuple[Step, Any]:
-    """One update of Algorithm 1 or 2, and its optimiser; cached, so that equal arguments compile once."""
+    problem: Problem,
+    mechanism: Mechanism,
+    settings: Settings,
+    pseudo_blocks: int,
+    keep: bool,
+    public_part: PublicPart,
+    fuse: bool | None = None,
+) -> tuple[Step, Any, Layout | None]:
+    """One update of Algorithm 1 or 2, its optimiser, and the layout of its state where it runs in fused kernels.
+
+    Cached, so that equal arguments compile once. Kernels are fused on a GPU, where the sizes allow it; tests ask for
+    them elsewhere by `fuse`, in an interpreter.
+    """
     shift, scale = generator.input_map(problem, mechanism, pseudo_blocks, unit=settings.unit_weights)
-    center, radius = jnp.asarray(problem.center, jnp.float32), jnp.asarray(problem.radius, jnp.float32)
-    reach = jnp.asarray(generator.reach_of(problem.radius, settings.slope))
+    reach = generator.reach_of(problem.radius, settings.slope)
+    box = jnp.asarray(np.stack([problem.center, problem.radius, reach]), jnp.float32)
     schedule = optax.cosine_decay_schedule(settings.learning_rate, mechanism.steps, settings.floor)
     optimiser = optax.adam(schedule)
-    first = int(settings.average_from * mechanism.steps)
+    first, every = int(settings.average_from * mechanism.steps), max(1, mechanism.steps // _AVERAGED)
+
+    def share(t: Any) -> Any:
+        """Of the iterate after step t in the average; 0 if it is not averaged."""
+        due = (t >= first) & ((t - first) % every == 0)
+        return jnp.where(due, 1.0 / jnp.maximum((t - first) // every + 1, 1), 0.0)
+
+    on_gpu = jax.default_backend() == "gpu"
+    wanted = settings.operator_norm is None and (on_gpu if fuse is None else fuse)
+    size = len(shift), problem.dim, settings.width, settings.depth
+    layout = fused.find_layout(mechanism.draws_per_step, *size) if wanted else None
+    if layout is None:
+        forward, backward = _network(settings, optimiser, box, share)
+    else:
+        forward, backward = fused.network(layout, schedule, box, share, interpret=not on_gpu)
 
     def query(state: Any, draw: dict[str, Any]) -> tuple[Any, Any]:
         values = draw["u"]
         if problem.index is not None:
             values = jnp.concatenate([values, draw["index"][:, None]], axis=1)
-        inputs = (values - shift) / scale
-        theta, pull = jax.vjp(lambda p: generator.forward(p, inputs, center, radius, reach), state[0])
+        theta, pull = forward(state, (values - shift) / scale, draw["t"])
         return theta, (theta, pull)
 
     def update(state: Any, draw: dict[str, Any], memo: Any, answers: Any) -> Any:
-        params, opt, average = state
         theta, pull = memo
         full = answers if public_part is None else answers + public_part(theta, draw["u"], draw["index"])
-        (gradient,) = pull(full / full.shape[0])
+        state = backward(state, pull, full, draw["t"])
+        out = {"u": draw["u"], "index": draw["index"], "query": theta, "answer": answers} if keep else None
+        return state, out
+
+    return Step(query, update), optimiser, layout
+
+
+def _network(settings: Settings, optimiser: Any, box: Any, share: Callable[[Any], Any]) -> Any:
+    """Both passes in plain array operations; `fused.network` does the same."""
+
+    def forward(state: Any, inputs: Any, t: Any) -> tuple[Any, Any]:
+        return jax.vjp(lambda p: generator.forward(p, inputs, *box), state[0])
+
+    def backward(state: Any, pull: Any, answers: Any, t: Any) -> Any:
+        params, opt, average = state
+        (gradient,) = pull(answers / answers.shape[0])
         updates, opt = optimiser.update(gradient, opt, params)
         params = optax.apply_updates(params, updates)
         if settings.operator_norm is not None:
             params = generator.spectral_clip(params, settings.operator_norm)
-        share = 1.0 / jnp.maximum(draw["t"] - first + 1, 1)
-        average = jax.tree.map(lambda a, p: a + share * (p - a), average, params)
-        out = {"u": draw["u"], "index": draw["index"], "query": theta, "answer": answers} if keep else None
-        return (params, opt, average), out
 
-    return Step(query, update), optimiser
+        def averaged() -> Any:
+            return jax.tree.map(lambda a, p: a + share(t) * (p - a), average, params)
+
+        return params, opt, jax.lax.cond(share(t) > 0, averaged, lambda: average)
+
+    return forward, backward
 
 
 def _initial(session: Session, settings: Settings) -> dict[str, np.ndarray]:
@@ -106,6 +148,15 @@ def _state(params: Any, optimiser: Any) -> Any:
     """Parameters, the optimiser's memory, and the average."""
     params = jax.tree.map(jnp.asarray, params)
     return params, optimiser.init(params), jax.tree.map(jnp.copy, params)
+
+
+def _packed(layout: Layout | None, state: Any) -> Any:
+    return state if layout is None else layout.pack(state)
+
+
+def _plain(layout: Layout | None, state: Any, steps: int) -> Any:
+    """The state as `_state` begins it and checkpoints hold it."""
+    return state if layout is None else layout.unpack(state, steps)
 
 
 def train(
@@ -126,7 +177,9 @@ def train(
     `begin` is called right before the first answer.
     """
     problem, mechanism = session.problem, session.mechanism
-    step, optimiser = _make_step(problem, mechanism, settings, session.pseudo_blocks, keep_transcript, public_part)
+    step, optimiser, layout = _make_step(
+        problem, mechanism, settings, session.pseudo_blocks, keep_transcript, public_part
+    )
     kept: list[dict[str, np.ndarray]] = []
     names = ("u", "index", "query", "answer") if keep_transcript else ()
     state = _state(_initial(session, settings), optimiser)
@@ -144,15 +197,16 @@ def train(
     def joined() -> dict[str, np.ndarray]:
         return {k: np.concatenate([c[k] for c in kept]) for k in names if kept}
 
+    state = _packed(layout, state)
     for done, latest, out in session.run(state, step):
         state = latest
         if keep_transcript:
             kept.append({k: np.asarray(v) for k, v in out.items()})
         if checkpoint is not None and checkpoint.due(last=done == mechanism.steps):
-            checkpoint.save(session.position, state, joined(), total=mechanism.steps)
+            checkpoint.save(session.position, _plain(layout, state, done), joined(), total=mechanism.steps)
         if progress is not None:
             progress(done, mechanism.steps)
-    params, _, average = state
+    params, _, average = _plain(layout, state, mechanism.steps)
     transcript = {k: v.reshape(-1, *v.shape[2:]) for k, v in joined().items()} if keep_transcript else None
     shift, scale = generator.input_map(problem, mechanism, session.pseudo_blocks, unit=settings.unit_weights)
     reach = generator.reach_of(problem.radius, settings.slope)
@@ -164,12 +218,14 @@ def train_many(
 ) -> list[Trained]:
     """Train several sessions of one problem and mechanism side by side: for replicates, on a GPU."""
     first = sessions[0]
-    step, optimiser = _make_step(first.problem, first.mechanism, settings, first.pseudo_blocks, False, public_part)
+    step, optimiser, layout = _make_step(
+        first.problem, first.mechanism, settings, first.pseudo_blocks, False, public_part
+    )
     params = jax.tree.map(lambda *leaves: np.stack(leaves), *[_initial(s, settings) for s in sessions])
-    state = jax.vmap(lambda p: _state(p, optimiser))(params)
+    state = jax.vmap(lambda p: _packed(layout, _state(p, optimiser)))(params)
     for _, latest, _ in run_many(sessions, state, step):
         state = latest
-    params, _, average = jax.device_get(state)
+    params, _, average = jax.device_get(jax.vmap(lambda s: _plain(layout, s, first.mechanism.steps))(state))
     shift, scale = generator.input_map(first.problem, first.mechanism, first.pseudo_blocks, unit=settings.unit_weights)
 
     reach = generator.reach_of(first.problem.radius, settings.slope)

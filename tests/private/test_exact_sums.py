@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pgbb import HuberRegression, PgbbError, QuantileRegression, Range, Schema
 from pgbb.accountant import Mechanism
 from pgbb.private import mechanism as private
+from pgbb.private.clipping import Compiled, once
 from pgbb.private.mechanism import Session, inverse_weights, weighted, whole_sum
 from pgbb.private.records import Records
 from pgbb.private.sampling import Randomness
@@ -168,9 +169,9 @@ def test_batches_beyond_what_is_proved_are_refused(monkeypatch):
 
 def test_what_two_results_share_is_computed_once_on_a_cpu_too():
     def both(x):
-        shared = private.once(x[:, 0] * x[:, 1] + x[:, 2])
+        shared = once(x[:, 0] * x[:, 1] + x[:, 2])
         return shared * 2, shared + 1
 
-    text = private.Compiled(both).lower(jnp.ones((64, 3))).compile().as_text()
+    text = Compiled(both).lower(jnp.ones((64, 3))).compile().as_text()
     entry = text[text.index("ENTRY") :]
     assert jax.default_backend() != "cpu" or ("opt-barrier" in entry and entry.count(" fusion(") == 3)

@@ -20,7 +20,7 @@ import pgbb
 from pgbb.cli import app
 from pgbb.hosts import KEY, HostLost, Hosts, connected
 from pgbb.ledger import GONE, STOPPED, Ledger
-from pgbb.private import shards
+from pgbb.private import records, shards
 from pgbb.private.mechanism import members_here, place, place_share
 from pgbb.private.records import Records
 from pgbb.private.shards import UNIT, Listing, Share, records_of, survey
@@ -162,18 +162,18 @@ def test_positions_are_those_of_the_shuffle_of_all_rows():
     rng = np.random.default_rng(0)
     n = 3 * UNIT + 5
 
-    def records(part):
+    def some(part):
         x = rng0.normal(size=(n, 2)).astype(np.float32)[part]
         ones = np.ones(len(x), np.float32)
         return Records(x, np.arange(n, dtype=np.float32)[part], ones, ones.astype(bool))
 
     rng0 = np.random.default_rng(1)
-    whole = np.asarray(place(records(slice(None)), 0.0, np.random.default_rng(7)).rows)
+    whole = np.asarray(place(some(slice(None)), 0.0, np.random.default_rng(7)).rows)
     found, seen = np.empty_like(whole), []
     for a, b in ((0, UNIT), (UNIT, n)):
         rng0 = np.random.default_rng(1)
         share = Share(n, a, b)
-        part, held = place_share(records(slice(a, b)), 0.0, np.random.default_rng(7), share)
+        part, held = place_share(some(slice(a, b)), 0.0, np.random.default_rng(7), share)
         found[held] = np.asarray(part.rows)
         seen.append(held)
         assert np.array_equal(np.asarray(part.position), held) and np.all(np.diff(held) > 0)
@@ -214,7 +214,9 @@ def test_shares_cover_all_records_in_whole_units(n):
         assert max(s.last - s.first for s in shares) - min(s.last - s.first for s in shares) <= 2 * UNIT
 
 
-def test_each_process_reads_its_own_row_groups_and_encodes_them_as_one_would(data, monkeypatch):
+@pytest.mark.parametrize("piece", [2**15, 999])
+def test_each_process_reads_its_own_row_groups_and_encodes_them_as_one_would(data, monkeypatch, piece):
+    monkeypatch.setattr(records, "_CHUNK", piece)
     opened = []
     real = shards._opened
     monkeypatch.setattr(shards, "_opened", lambda path: (opened.append(path.name), real(path))[1])
@@ -451,14 +453,23 @@ def test_a_row_group_that_is_gone_or_damaged_when_it_is_read_is_refunded(data, l
 
 
 def test_too_little_memory_is_refused_and_refunded(data, ledger, monkeypatch):
-    monkeypatch.setattr(shards, "free_memory", lambda: 100_000)
+    monkeypatch.setattr(records, "free_memory", lambda: 100_000)
     found = pair({"data": data["folder"]}, {"data": data["folder"]}, ledger)
-    assert all("GiB of memory are free. Take more processes" in str(error) for error in found)
+    assert all("GiB are available. Take" in str(error) and "or more hosts" in str(error) for error in found)
     assert [e.state for e in ledger.dataset("d").entries] == ["refunded"]
 
 
+def test_a_share_that_is_held_twice_needs_twice_the_memory_and_is_refused_unread(data, monkeypatch):
+    monkeypatch.setattr(records, "free_memory", lambda: records._SPARE + 30 * N)
+    listing, problem = survey(data["folder"]), MODEL.prepare(SCHEMA)
+    assert records_of(listing, problem, SCHEMA, None, Share(N, 0, N)).n == N
+    monkeypatch.setattr(records, "_clamped", None)
+    with pytest.raises(pgbb.PgbbError, match=f"{N:,} records of 4 terms need .* more hosts"):
+        records_of(listing, problem, SCHEMA, None, Share(N, 0, N), copies=2)
+
+
 def test_free_memory_is_what_the_system_says():
-    free = shards.free_memory()
+    free = records.free_memory()
     assert free is None or 0 < free < 2**50
 
 

@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.special import bdtrc
 
 from pgbb.private import lots
-from pgbb.private.lots import Plan, lot_plan
+from pgbb.private.lots import lot_plan
 
 
 def keys(count):
@@ -18,8 +18,8 @@ def keys(count):
 
 
 def listed(plan, key):
-    positions, taken = lots.members(plan, key, interpret=True)
-    return np.asarray(positions)[np.asarray(taken)]
+    found = lots.listed(plan, key, interpret=True)
+    return np.asarray(found)[np.asarray(lots.joins(plan, key, found))]
 
 
 def test_words_are_those_of_threefry():
@@ -32,20 +32,27 @@ def test_words_are_those_of_threefry():
         assert not jnp.array_equal(found, jnp.concatenate(lots.words(key.at[part].add(1), counter)))
 
 
-@pytest.mark.parametrize("n, rate", [(1, 0.2), (500, 0.2), (10_000, 0.1), (70_001, 0.01)])
+@pytest.mark.parametrize("n, rate", [(1, 0.2), (500, 0.2), (10_000, 0.1), (70_001, 0.01), (3_000, 0.125), (900, 0.9)])
 def test_the_list_of_members_is_that_of_the_mask(n, rate):
     plan = lot_plan(n, rate)
     for key in keys(3):
-        mask = np.asarray(lots.mask(plan, key))
-        assert np.array_equal(listed(plan, key), np.flatnonzero(mask)) and not mask[n:].any()
+        members = np.flatnonzero(np.asarray(lots.mask(plan, key)))
+        assert np.array_equal(listed(plan, key), members)
+
+
+def test_a_list_names_nobody_twice_and_says_which_places_are_free():
+    plan, key = lot_plan(10_000, 0.1), keys(1)[0]
+    found = np.asarray(lots.listed(plan, key, interpret=True))
+    taken = found[found != lots.NOBODY]
+    assert found.shape == (plan.places,) and len(taken) == len(set(taken)) and 0 <= taken.min() <= taken.max() < 10_000
+    assert abs(len(taken) - 10_000 / 8) < 5 * np.sqrt(10_000 * 7 / 64)  # 1/8 is the power of a half above .1
 
 
 def test_lists_side_by_side_are_those_of_one_by_one():
     plan, many = lot_plan(5_000, 0.1), keys(6).reshape(3, 2, 4)
-    positions, taken = jax.vmap(jax.vmap(lambda k: lots.members(plan, k, interpret=True)))(many)
+    found = jax.vmap(jax.vmap(lambda k: lots.listed(plan, k, interpret=True)))(many)
     for i, j in np.ndindex(3, 2):
-        found = np.asarray(positions[i, j])[np.asarray(taken[i, j])]
-        assert np.array_equal(found, listed(plan, many[i, j]))
+        assert np.array_equal(found[i, j], lots.listed(plan, many[i, j], interpret=True))
 
 
 def test_records_join_independently_at_the_rate():
@@ -55,31 +62,32 @@ def test_records_join_independently_at_the_rate():
     assert abs(joins.mean() - rate) < 5 * np.sqrt(rate * (1 - rate) / joins.size)
     for found, total in ((sizes, n), (often, count)):
         assert 0.8 < found.var() / (total * rate * (1 - rate)) < 1.2
-    halves = joins[:, :1024].astype(float), joins[:, 1024:2048].astype(float)  # words of one counter
-    assert abs(np.corrcoef(halves[0].ravel(), halves[1].ravel())[0, 1]) < 5 / np.sqrt(halves[0].size)
+    for step in (1, 2, 32, 64):  # bits of one word, words of one counter, and groups side by side
+        pair = joins[:, :-step].ravel().astype(float), joins[:, step:].ravel().astype(float)
+        assert abs(np.corrcoef(*pair)[0, 1]) < 5 / np.sqrt(pair[0].size)
     twin = np.asarray(jax.vmap(lambda k: lots.mask(lot_plan(n, 1.05 * rate), k))(keys(count)))[:, :n]
     assert abs(twin.mean() - rate) > 5 * np.sqrt(rate * (1 - rate) / twin.size)
 
 
-@pytest.mark.parametrize("rate", [1e-4, 0.01, 0.1, 0.25])
+@pytest.mark.parametrize("rate", [1e-4, 0.01, 0.1, 0.125, 0.25])
 @pytest.mark.parametrize("n", [1_000, 1_000_000])
 def test_a_tile_has_room_for_all_but_impossibly_many(n, rate):
-    _, tile, capacity, joining = plan = lot_plan(n, rate)
-    assert bdtrc(capacity, tile, rate) < 2.0**-128 and capacity % 16 == 0
-    assert plan.tiles * tile >= n and plan.tiles * capacity % 64 == 0
-    assert joining / 2**32 <= rate < (joining + 1) / 2**32
-    assert stats.binom.sf(capacity // 2, tile, rate) > 2.0**-128 or capacity <= 16  # no room is wasted by half
+    plan = lot_plan(n, rate)
+    tile, first, room = 32 * plan.groups, 2.0**-plan.bits, plan.capacity - 1  # the last place is nobody's
+    assert bdtrc(room, tile, first) < 2.0**-128 and plan.places % 64 == 0 and plan.tiles * tile >= n
+    assert plan.below <= rate * 2.0 ** (plan.bits + 32) < plan.below + 1 and first / 2 < rate <= first
+    assert stats.binom.sf(room // 2, tile, first) > 2.0**-128 or room < 64  # no room is wasted by half
 
 
 def test_who_finds_no_place_is_left_out_of_list_and_mask_alike():
-    plan = Plan((2_000, 2_048, 16, lot_plan(2_000, 0.1)[3]))
-    (key,) = keys(1)
-    found = listed(plan, key)
-    everyone = np.flatnonzero(np.asarray(lots.mask(lot_plan(2_000, 0.1), key)))
-    assert len(everyone) > 100 and np.array_equal(found, everyone[:16])
-    assert np.array_equal(found, np.flatnonzero(np.asarray(lots.mask(plan, key))))
+    whole = lot_plan(2_000, 0.1)
+    plan, (key,) = whole._replace(capacity=64), keys(1)
+    places = np.asarray(lots.listed(plan, key, interpret=True))
+    everyone = np.asarray(lots.listed(whole, key, interpret=True))
+    assert (everyone != lots.NOBODY).sum() > 100 and np.array_equal(places[:63], everyone[:63])
+    assert places[63] == lots.NOBODY
+    assert np.array_equal(listed(plan, key), np.flatnonzero(np.asarray(lots.mask(plan, key))))
 
 
 def test_at_rate_one_everyone_joins():
-    mask = np.asarray(lots.mask(lot_plan(3_000, 1.0), keys(1)[0]))
-    assert mask[:3_000].all() and not mask[3_000:].any()
+    assert np.asarray(lots.mask(lot_plan(3_000, 1.0), keys(1)[0])).all()

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -25,10 +25,13 @@ from pgbb.errors import PgbbError
 from pgbb.hosts import Together
 from pgbb.models import Problem
 from pgbb.private import lots
+from pgbb.private.clipping import Compiled, clipped, margins, once
+from pgbb.private.halves import LOW, SPLIT, joined
 from pgbb.private.noise import rounded_normals
 from pgbb.private.rows import EXTRA, empty_rows
 from pgbb.private.sampling import MULTIPLE, Randomness, buffer_size, draw_batches
 from pgbb.private.shards import Share
+from pgbb.private.tally import serves, tally
 
 if TYPE_CHECKING:
     from pgbb.private.records import Records  # needs pandas, which a machine that only trains may lack
@@ -47,12 +50,10 @@ __all__ = [
     "whole_sum",
 ]
 
-_SAFETY = 1e-6  # gradients of d numbers are clipped to C(1 − 1e-6 − d·2⁻²²), a margin for the rounding of one norm
 _CLIPS = (1e-12, 1e12)  # outside, squares and noise would leave single precision
 _CHUNK_CELLS = 2**21  # batch positions drawn ahead at once
 _BITS, _FEWEST = 24, 8  # bits of a whole number: what single precision holds; fewer where the noise is huge
-_SPLIT = 12  # bits of the low half of a whole number
-_LOW = 2**_SPLIT - 1
+_LISTS, _UNROLL = 16, 2  # steps whose members are listed at once, at most, and steps of a turn of the loop
 _ROWS = 2**24  # most rows of a batch, so that low halves add up in 32 bits
 
 
@@ -114,18 +115,15 @@ def weighted(problem: Problem, packed: Any, inverse: Any, theta: Any, index: Any
 
     Each gradient is made finite, multiplied by its survey weight and clipped to
     norm 1, whatever the model's own bound says. For a model with scores the gradient is
-    (score·x, extra), and its norm follows from ‖x‖². A row that is
-    too long all the same, or no number, becomes zero: the bound rests on
-    products and sums alone, not on a root or a quotient. All is done element by
+    (score·x, extra), and its norm follows from ‖x‖². All is done element by
     element, not by products of matrices, whose rounding may depend on the place
     of a row and on the device: a row of the result depends on its record alone.
     """
     p, d = packed.shape[1] - EXTRA, problem.dim
     x, y, survey = packed[:, :p], packed[:, p], packed[:, p + 1]
-    keep, bound = 1 - _SAFETY - d * 2.0**-22, 1 - (2 * d + 16) * 2.0**-24
-    limit = problem.clip * keep
     if problem.gradient is not None:
-        unit = once(problem.gradient(theta, x, index) * survey[:, None] / limit)
+        keep, bound = margins(d)
+        unit = once(problem.gradient(theta, x, index) * survey[:, None] / (problem.clip * keep))
         unit = once(unit * (keep / jnp.maximum(jnp.sqrt(_dot(unit, unit)), 1.0))[:, None])
         return jnp.where((_dot(unit, unit) <= bound)[:, None], unit, 0.0) / inverse[:, None]
     assert problem.score is not None
@@ -134,40 +132,11 @@ def weighted(problem: Problem, packed: Any, inverse: Any, theta: Any, index: Any
         linear, square_x = once((linear, square_x))
     score, extra = problem.score(jnp, theta, linear, y, index)
     extra = jnp.zeros_like(score) if extra is None else extra
-    score, extra, square_x = once((score / limit * survey, extra / limit * survey, square_x))
-    factor = keep / jnp.maximum(jnp.sqrt(score**2 * square_x + extra**2), 1.0)
-    score, extra = once((score * factor, extra * factor))
-    short = score**2 * square_x + extra**2 <= bound
-    score, extra = jnp.where(short, score, 0.0) / inverse, jnp.where(short, extra, 0.0) / inverse
+    score, extra = clipped(problem.clip, d, score, extra, square_x, survey)
+    score, extra = score / inverse, extra / inverse
     if d == p:
         return x * score[:, None]
     return jnp.where(jnp.arange(p + EXTRA) == p, extra[:, None], packed * score[:, None])
-
-
-def once(values: Any) -> Any:
-    """The same, computed once: what is measured and what is added is one number, however the compiler fuses.
-
-    Inside what is `Compiled`.
-    """
-    return jax.lax.optimization_barrier(values)  # type: ignore[no-untyped-call]
-
-
-class Compiled:
-    """`jax.jit` with barriers that hold on a CPU too, whose compiler drops them before it fuses unless told not to."""
-
-    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
-        self._function, self._options = function, options
-
-    @cached_property
-    def _jit(self) -> Any:
-        keep = {"xla_disable_hlo_passes": "cse_barrier_expander"} if jax.default_backend() == "cpu" else None
-        return jax.jit(self._function, compiler_options=keep, **self._options)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._jit(*args, **kwargs)
-
-    def lower(self, *args: Any, **kwargs: Any) -> Any:
-        return self._jit.lower(*args, **kwargs)
 
 
 def _dot(a: Any, b: Any) -> Any:
@@ -203,9 +172,9 @@ def whole_sum(values: Any) -> tuple[Any, Any]:
     numbers are the same in any order. The number of rows is a multiple of 64.
     """
     whole = _folded(values.astype(jnp.int32), values.shape[0] // MULTIPLE)
-    halves = _folded(jnp.concatenate([whole & _LOW, whole >> _SPLIT], axis=1), 1)[0]
-    low, high = jnp.split(halves, 2)
-    return high + (low >> _SPLIT), low & _LOW
+    both = _folded(jnp.concatenate([whole & LOW, whole >> SPLIT], axis=1), 1)[0]
+    low, high = jnp.split(both, 2)
+    return high + (low >> SPLIT), low & LOW
 
 
 def _folded(whole: Any, rows: int) -> Any:
@@ -253,16 +222,9 @@ class Position:
     order: int | None
 
 
-def _noisy_halves(problem: Problem, packed: Any, inverse: Any, noise: Any, theta: Any, index: Any) -> Any:
-    """One answer in units of the grid, (2, d): high and low halves, as its noise, added before any rounding."""
-    high, low = (half[: problem.dim] for half in whole_sum(weighted(problem, packed, inverse, theta, index)))
-    return jnp.stack([high + noise[0], low + noise[1]])
-
-
-def _joined(halves: Any) -> Any:
-    """Whole numbers from their halves, (K, 2, d), in single precision: rounded after the noise."""
-    high, low = halves[:, 0], halves[:, 1]
-    return (high + (low >> _SPLIT)).astype(jnp.float32) * 2.0**_SPLIT + (low & _LOW).astype(jnp.float32)
+def _halves(problem: Problem, packed: Any, inverse: Any, theta: Any, index: Any) -> Any:
+    """One answer without noise in units of the grid, (2, d): high and low halves."""
+    return jnp.stack([half[: problem.dim] for half in whole_sum(weighted(problem, packed, inverse, theta, index))])
 
 
 def _loop(
@@ -279,27 +241,27 @@ def _loop(
     plan = lots.lot_plan(n, mechanism.sampling_rate)
     position = jnp.arange(data.rows.shape[0], dtype=jnp.int32) if data.position is None else data.position
     first = jnp.asarray(np.cumsum(block_sizes(n, mechanism.blocks)), jnp.int32)  # where the next block begins
-    block = jnp.minimum(jnp.searchsorted(first, position, side="right"), mechanism.blocks - 1)
+    block = jnp.minimum(jnp.searchsorted(first, position, side="right"), mechanism.blocks - 1).astype(jnp.int32)
+    by_lot = "key" in inputs["batch"]
+    sparse = data.position is None and mechanism.sampling_rate <= lots.SPARSE and jax.default_backend() == "gpu"
 
-    def gathered(batch: Any, noise: Any, point: Any, index: Any) -> Any:
+    def gathered(batch: Any, point: Any, index: Any) -> Any:
         packed = _rows_at(data.rows, batch["rows"])
-        return _noisy_halves(problem, packed, batch["inverse"], noise, point, index)
+        return _halves(problem, packed, batch["inverse"], point, index)
 
-    def drawn_by_lot(batch: Any, noise: Any, point: Any, index: Any) -> Any:
-        if data.position is not None or mechanism.sampling_rate > lots.SPARSE or jax.default_backend() != "gpu":
-            joins = lots.mask(plan, batch["key"])
-            if data.position is None:
-                joins = joins[: data.rows.shape[0]]
-            else:  # every process draws the lots of all, and keeps those of its rows
-                joins = joins[jnp.minimum(position, n - 1)] & (position < n)
-            inverse = jnp.where(joins, batch["inverse"][block], jnp.inf)
-            return _noisy_halves(problem, data.rows, inverse, noise, point, index)
-        rows, taken = lots.members(plan, batch["key"])
-        packed = data.rows.at[rows].get(mode="promise_in_bounds")
-        inverse = jnp.where(taken, batch["inverse"][block[rows]], jnp.inf)
-        return _noisy_halves(problem, packed, inverse, noise, point, index)
+    def drawn_by_lot(batch: Any, point: Any, index: Any) -> Any:
+        joins = lots.mask(plan, batch["key"])  # every process draws the lots of all, and keeps those of its rows
+        joins = joins[jnp.minimum(position, n - 1)] & (position < n)
+        return _halves(problem, data.rows, jnp.where(joins, 1 / batch["whole"][block], jnp.inf), point, index)
 
-    def body(state: Any, drawn: dict[str, Any]) -> Any:
+    def one_by_one(points: Any, drawn: Any) -> Any:
+        found = jax.vmap(drawn_by_lot if by_lot else gathered)(drawn["batch"], points, drawn["index"])
+        found += drawn["noise"]  # whole numbers, added before any rounding
+        if together is not None:  # only process 0 has added noise
+            found = io_callback(together.total_of, jax.eval_shape(lambda: found), found, ordered=True)
+        return joined(found[:, 0], found[:, 1]) * grid
+
+    def body(answered: Callable[[Any, Any], Any], state: Any, drawn: dict[str, Any]) -> Any:
         draw = {name: drawn[name] for name in ("u", "index", "t")}
         points, memo = step.query(state, draw)
         if points.shape != (k, problem.dim):
@@ -307,13 +269,26 @@ def _loop(
         points = once(points)
         if together is not None:  # the points of process 0, for all
             points = io_callback(together.first_of, jax.eval_shape(lambda: points), points, ordered=True)
-        one = drawn_by_lot if "key" in drawn["batch"] else gathered
-        halves = jax.vmap(one)(drawn["batch"], drawn["noise"], points, drawn["index"])
-        if together is not None:  # only process 0 has added noise
-            halves = io_callback(together.total_of, jax.eval_shape(lambda: halves), halves, ordered=True)
-        return step.update(state, draw, memo, once(_joined(halves) * grid))
+        return step.update(state, draw, memo, once(answered(points, drawn)))
 
-    return jax.lax.scan(body, state, inputs)
+    def with_lists(state: Any, drawn: dict[str, Any]) -> Any:
+        """A few steps whose members are listed ahead, all at once."""
+        listed = jax.vmap(jax.vmap(partial(lots.listed, plan)))(drawn["batch"]["key"])
+        ahead = {**drawn["batch"], "listed": listed, "noise": drawn["noise"], "index": drawn["index"]}
+
+        def answered(points: Any, at: Any) -> Any:
+            return tally(problem, plan, data.rows, block, ahead, at["place"], points, grid)
+
+        each = {name: drawn[name] for name in ("u", "index", "t")}
+        each["place"] = jnp.arange(len(drawn["t"]), dtype=jnp.int32)
+        return jax.lax.scan(partial(body, answered), state, each, unroll=_UNROLL)
+
+    if not (by_lot and sparse and serves(problem, data.rows.shape[1])):
+        return jax.lax.scan(partial(body, one_by_one), state, inputs)
+    count = inputs["t"].shape[0]
+    few = max(size for size in range(1, _LISTS + 1) if count % size == 0)
+    state, out = jax.lax.scan(with_lists, state, jax.tree.map(lambda v: v.reshape(-1, few, *v.shape[1:]), inputs))
+    return state, jax.tree.map(lambda v: v.reshape(-1, *v.shape[2:]), out)
 
 
 _STATIC = ("problem", "mechanism", "step", "together")
@@ -452,17 +427,17 @@ class Session:
             "u": u.astype(np.float32),
             "index": index.astype(np.float32),
             "batch": self._lots(whole, start * k) if self.by_lot else self._members(whole),
-            "noise": np.stack([noise >> _SPLIT, noise & _LOW], axis=1).astype(np.int32),
+            "noise": np.stack([noise >> SPLIT, noise & LOW], axis=1).astype(np.int32),
         }
         shaped: dict[str, Any] = jax.tree.map(lambda v: v.reshape(count, k, *v.shape[1:]), drawn)
         return shaped | {"t": np.arange(start, start + count, dtype=np.int32)}
 
     def _lots(self, whole: Any, first: int) -> dict[str, np.ndarray]:
-        """A key for every answer, from the stream of batches, and its number; the inverse weights of the blocks."""
+        """A key for every answer, from the stream of batches, and its number; the whole weights of the blocks."""
         key = np.zeros((len(whole), 4), np.uint32)
         key[:, :2] = self.randomness.batches.words(len(whole)).view(np.uint32).reshape(-1, 2)
         key[:, 2] = np.arange(first, first + len(whole))
-        return {"key": key, "inverse": _inverse(whole)}
+        return {"key": key, "whole": whole.astype(np.float32)}
 
     def _members(self, whole: Any) -> dict[str, np.ndarray]:
         """The members of every batch, and their inverse weights."""
@@ -550,24 +525,23 @@ def _drive(sessions: list[Session], state: Any, step: Step, chunk: int | None, *
     grid = jnp.asarray([s.grid for s in sessions] if many else first.grid, jnp.float32)
     starts = list(range(first._resume.steps if first._resume else 0, m.steps, chunk))
 
-    def draw(start: int) -> tuple[list[dict[str, Any]], list[Position]]:
+    def draw(start: int) -> tuple[Any, list[Position]]:
         done = min(start + chunk, m.steps)
         drawn = [s._draw(done - start, start) for s in sessions]
-        return drawn, [Position(done, chunk, s.randomness.public.bit_generator.state, s.randomness.order)
-                       for s in sessions]  # fmt: skip
+        inputs = jax.tree.map(lambda *parts: jnp.asarray(np.stack(parts) if many else parts[0]), *drawn)
+        return inputs, [Position(done, chunk, s.randomness.public.bit_generator.state, s.randomness.order)
+                        for s in sessions]  # fmt: skip
 
     with ThreadPoolExecutor(max_workers=1) as drawing:  # the next chunk is drawn while this one runs
         ahead = drawing.submit(draw, starts[0]) if starts else None
         for i, start in enumerate(starts):
             assert ahead is not None
-            drawn, positions = ahead.result()
+            inputs, positions = ahead.result()
             if i + 1 < len(starts):
                 ahead = drawing.submit(draw, starts[i + 1])
             if many:
-                inputs = jax.tree.map(lambda *parts: jnp.asarray(np.stack(parts)), *drawn)
                 state, out = _run_many(state, data, grid, inputs, problem, m, step)
             else:
-                inputs = jax.tree.map(jnp.asarray, drawn[0])
                 state, out = _run_one(state, data, grid, inputs, problem, m, step, together)
             jax.block_until_ready(state)  # type: ignore[no-untyped-call]
             if together is not None:

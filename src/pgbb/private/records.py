@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from pgbb._files import parquet_files
+from pgbb._files import parquet_file, parquet_files
 from pgbb._memory import free_memory
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.formula import Design
@@ -25,13 +25,33 @@ from pgbb.schema import Column, Flag, Levels, Range, Schema
 
 __all__ = ["Columns", "NonPrivateRecords", "Records", "Source", "examine", "load", "load_columns", "read_frame"]
 
-Source: TypeAlias = pd.DataFrame | str | Path
 Bools = NDArray[np.bool_]
 Singles = NDArray[np.float32]
 
 _CHUNK = 2**15  # records read and encoded at once
 _SPARE = 2**28  # bytes for all else: pieces, compiled code, the accountant
-_BUFFER = 2**16  # bytes of a column of a Parquet file that are read ahead
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Data of which names and types are known, and that can be read from the beginning, piece by piece.
+
+    Attributes:
+      names: of all columns.
+      most: there are no more records than this; exactly so many in anything but text.
+      kinds: a frame without records whose dtypes are those of the pieces; they do not depend on a cell.
+      pieces: reads some columns, one frame after another.
+      copies: how many times a fit holds its records at once.
+    """
+
+    names: list[Any]
+    most: Callable[[list[str], Schema], int]
+    kinds: Callable[[list[str], Schema], pd.DataFrame]
+    pieces: Callable[[list[str], Schema], Iterator[pd.DataFrame]]
+    copies: int = 1
+
+
+Source: TypeAlias = pd.DataFrame | str | Path | Opened
 
 
 class _Arrays:
@@ -177,10 +197,9 @@ def encoded(
     `encode` makes x, y and weight of the clamped columns of a piece. The weight of an invalid record becomes 0.
     """
     opened = _typed(source, schema, names)
-    rows, valid = _room(opened.most(list(names), schema), width)
+    rows, valid = _room(opened.most(list(names), schema), width, opened.copies)
     n = 0
-    for frame in opened.pieces(list(names), schema):
-        data = _clamped(frame, schema, names)
+    for data in map(partial(_clamped, schema=schema, names=names), opened.pieces(list(names), schema)):
         part = slice(n, n + data.n)
         x, y, weight = encode(data)
         rows[part, :width], rows[part, width], rows[part, width + 1] = x, y, weight
@@ -192,9 +211,9 @@ def encoded(
     return Records.from_rows(rows[:n], valid[:n])
 
 
-def _room(most: int, width: int) -> tuple[Singles, Bools]:
+def _room(most: int, width: int, copies: int) -> tuple[Singles, Bools]:
     """Arrays for so many records, or a refusal that says what to change; nothing has been asked or spent by then."""
-    needed, there = most * ((width + EXTRA) * 4 + 1) + _SPARE, free_memory()
+    needed, there = most * ((width + EXTRA) * 4 * copies + 1) + _SPARE, free_memory()
     try:
         if there is not None and needed > there:
             raise MemoryError
@@ -222,7 +241,7 @@ def load_columns(source: Source, schema: Schema, names: Sequence[str]) -> Column
     return Columns(values, np.concatenate([part.valid for part in parts]))
 
 
-def _typed(source: Source, schema: Schema, names: Sequence[str]) -> "_Opened":
+def _typed(source: Source, schema: Schema, names: Sequence[str]) -> Opened:
     """The opened data, refused if a column is missing or its dtype cannot hold what is declared."""
     opened = _checked(source, names, schema)
     kinds = opened.kinds(list(names), schema)
@@ -260,7 +279,7 @@ def examine(source: Source, schema: Schema) -> list[dict[str, Any]]:
     opened = _open(source)
     known = [name for name in schema if opened.names.count(name) == 1]
     kinds = opened.kinds(known, schema)
-    text = not isinstance(source, pd.DataFrame) and Path(source).suffix.lower() == ".csv"
+    text = isinstance(source, str | Path) and Path(source).suffix.lower() == ".csv"
     rows: dict[str, dict[str, Any]] = {}
     for name, column in schema.items():
         row: dict[str, Any] = {"column": name, "declared": repr(column), "records": 0}
@@ -307,25 +326,6 @@ def _all_whole(numbers: NDArray[np.float64], before: bool | None) -> bool | None
 
 _NOTHING = "the data has 0 records; at least one is needed. Check the path or the filter before it."
 
-_Pieces = Callable[[list[str], Schema], Iterator[pd.DataFrame]]
-
-
-@dataclass(frozen=True)
-class _Opened:
-    """Data of which names and types are known, and that can be read from the beginning, piece by piece.
-
-    Attributes:
-      names: of all columns.
-      most: there are no more records than this; exactly so many in anything but text.
-      kinds: a frame without records whose dtypes are those of the pieces; they do not depend on a cell.
-      pieces: reads some columns, one frame after another.
-    """
-
-    names: list[Any]
-    most: Callable[[list[str], Schema], int]
-    kinds: Callable[[list[str], Schema], pd.DataFrame]
-    pieces: _Pieces
-
 
 def read_frame(source: Source, columns: Iterable[str], schema: Schema) -> pd.DataFrame:
     """The declared `columns` of `source` in one frame; other columns are not read. For data that fits into memory.
@@ -341,7 +341,7 @@ def read_frame(source: Source, columns: Iterable[str], schema: Schema) -> pd.Dat
     return pd.concat(parts, ignore_index=True)
 
 
-def _checked(source: Source, columns: Iterable[str], schema: Schema) -> _Opened:
+def _checked(source: Source, columns: Iterable[str], schema: Schema) -> Opened:
     """The opened data, refused if a column is undeclared, missing or there twice, or if there are no records."""
     names = list(dict.fromkeys(columns))
     undeclared = [name for name in names if name not in schema]
@@ -369,7 +369,9 @@ def _checked(source: Source, columns: Iterable[str], schema: Schema) -> _Opened:
 T = TypeVar("T")
 
 
-def _open(source: Source) -> _Opened:
+def _open(source: Source) -> Opened:
+    if isinstance(source, Opened):
+        return source
     if isinstance(source, pd.DataFrame):
         return _of_frame(source)
     if not isinstance(source, str | Path):
@@ -378,7 +380,7 @@ def _open(source: Source) -> _Opened:
             "Convert it with pandas.DataFrame(...)."
         )
     path = Path(source)
-    formats: dict[str, Callable[[Path], _Opened]] = {".csv": _csv, ".parquet": _parquet, ".dta": _stata}
+    formats: dict[str, Callable[[Path], Opened]] = {".csv": _csv, ".parquet": _parquet, ".dta": _stata}
     kind = path.suffix.lower()
     if path.is_dir() and kind not in (".csv", ".dta"):
         return _folder(path)
@@ -408,21 +410,22 @@ def _quiet(path: Path, begin: Callable[[], Iterator[pd.DataFrame]]) -> Iterator[
     pieces = _quietly(path, begin)
     while (piece := _quietly(path, lambda: next(pieces, None))) is not None:
         yield piece
+        del piece  # before the next is read
 
 
-def _of_frame(frame: pd.DataFrame) -> _Opened:
+def _of_frame(frame: pd.DataFrame) -> Opened:
     """No copy: of a piece, columns are taken one by one."""
 
     def pieces(names: list[str], schema: Schema) -> Iterator[pd.DataFrame]:
         return (frame.iloc[start : start + _CHUNK] for start in range(0, len(frame), _CHUNK))
 
-    return _Opened(list(frame.columns), lambda *_: len(frame), lambda *_: frame.iloc[:0], pieces)
+    return Opened(list(frame.columns), lambda *_: len(frame), lambda *_: frame.iloc[:0], pieces)
 
 
 _CSV: dict[str, Any] = {"dtype": str, "na_filter": False, "encoding": "utf-8-sig", "encoding_errors": "replace"}
 
 
-def _csv(path: Path) -> _Opened:
+def _csv(path: Path) -> Opened:
     names = _quietly(path, lambda: pd.read_csv(path, header=None, nrows=1, **_CSV).iloc[0].tolist())
 
     def read(names: list[str], schema: Schema) -> Iterator[pd.DataFrame]:
@@ -443,7 +446,7 @@ def _csv(path: Path) -> _Opened:
     def kinds(names: list[str], schema: Schema) -> pd.DataFrame:
         return pd.DataFrame({name: _csv_column(pd.Series([], dtype=str), schema[name]) for name in names})
 
-    return _Opened(
+    return Opened(
         names, lambda *_: _quietly(path, lambda: lines(path)), kinds, lambda *given: _quiet(path, lambda: read(*given))
     )
 
@@ -469,23 +472,41 @@ def _csv_column(text: "pd.Series[str]", column: Column) -> "pd.Series[Any]":
     return pd.Series(np.asarray(pd.to_numeric(cells, errors="coerce")[:-1], dtype=np.float64), index=text.index)
 
 
-def _parquet(path: Path) -> _Opened:
+def _parquet(path: Path) -> Opened:
     """Dtypes come from the types in the file alone: a null turns neither booleans nor integers into something else."""
     import pyarrow.parquet
 
     found = _quietly(path, lambda: pyarrow.parquet.read_schema(path))
     count = _quietly(path, lambda: pyarrow.parquet.read_metadata(path).num_rows)
 
-    def read(names: list[str], schema: Schema) -> Iterator[pd.DataFrame]:
-        with pyarrow.parquet.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as file:
-            for batch in file.iter_batches(batch_size=_CHUNK, columns=names, use_threads=False):
-                yield arrow_frame(pyarrow.Table.from_batches([batch]).select(names))
-        pyarrow.default_memory_pool().release_unused()  # else it would be kept for another file
-
     def kinds(names: list[str], schema: Schema) -> pd.DataFrame:
         return _quietly(path, lambda: arrow_frame(found.empty_table().select(names)))
 
-    return _Opened(list(found.names), lambda *_: count, kinds, lambda *given: _quiet(path, lambda: read(*given)))
+    return Opened(
+        list(found.names),
+        lambda *_: count,
+        kinds,
+        lambda names, _: _quiet(path, lambda: parquet_frames(parquet_file(path), names)),
+    )
+
+
+def parquet_frames(
+    file: Any, names: list[str], groups: list[int] | None = None, low: int = 0, high: int | None = None
+) -> Iterator[pd.DataFrame]:
+    """The records low … high − 1 of some row groups of an open file, or of all, in frames of bounded size."""
+    import pyarrow
+
+    release = pyarrow.default_memory_pool().release_unused  # what was freed, which would be kept for another piece
+    with file:
+        at = 0
+        for batch in file.iter_batches(batch_size=_CHUNK, row_groups=groups, columns=names, use_threads=False):
+            start, stop = max(low - at, 0), len(batch) if high is None else min(high - at, len(batch))
+            at += len(batch)
+            if start < stop:
+                yield arrow_frame(pyarrow.Table.from_batches([batch[start:stop]]).select(names))
+            del batch
+            release()
+    release()
 
 
 def arrow_frame(table: Any) -> pd.DataFrame:
@@ -501,7 +522,7 @@ def arrow_frame(table: Any) -> pd.DataFrame:
     return table.to_pandas(ignore_metadata=True, types_mapper=dtype)
 
 
-def _folder(path: Path) -> _Opened:
+def _folder(path: Path) -> Opened:
     """The Parquet files of a folder, one after another by name; names and types must be the same in each."""
     import pyarrow.parquet
 
@@ -521,10 +542,10 @@ def _folder(path: Path) -> _Opened:
         for part in parts:
             yield from part.pieces(names, schema)
 
-    return _Opened(parts[0].names, lambda *given: sum(part.most(*given) for part in parts), parts[0].kinds, pieces)
+    return Opened(parts[0].names, lambda *given: sum(part.most(*given) for part in parts), parts[0].kinds, pieces)
 
 
-def _stata(path: Path) -> _Opened:
+def _stata(path: Path) -> Opened:
     """Codes stay codes, except where the schema declares levels by their labels. Read at once, not piece by piece."""
 
     def names() -> list[Any]:
@@ -541,10 +562,10 @@ def _stata(path: Path) -> _Opened:
         return frame
 
     @lru_cache(maxsize=1)
-    def whole(names: tuple[str, ...], schema: Schema) -> _Opened:
+    def whole(names: tuple[str, ...], schema: Schema) -> Opened:
         return _of_frame(_quietly(path, lambda: read(list(names), schema)))
 
-    return _Opened(
+    return Opened(
         _quietly(path, names),
         lambda n, schema: whole(tuple(n), schema).most(n, schema),
         lambda n, schema: whole(tuple(n), schema).kinds(n, schema),

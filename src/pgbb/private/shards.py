@@ -9,6 +9,7 @@ types and counts in the files' metadata, never on a cell.
 import hashlib
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb._files import parquet_files
-from pgbb._memory import free_memory
+from pgbb._files import parquet_file, parquet_files
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.hosts import Together
 from pgbb.models import Problem
@@ -31,7 +31,6 @@ __all__ = ["UNIT", "Listing", "Share", "records_of", "survey"]
 UNIT = 2**13
 """Processes and devices share records in units of so many, so that the chunks of a sum are the same however many."""
 
-_PIECE = 2**17  # records read at once
 _WHOLE = 2**30  # bytes of a data set up to which every process reads all of it once, to compare copies
 
 
@@ -163,100 +162,67 @@ def _digests(files: list[Path]) -> tuple[tuple[str, str], ...]:
     found: list[tuple[str, str]] = []
     whole = sum(path.stat().st_size for path in files) <= _WHOLE
     for path in files:
-        try:
-            with path.open("rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                file.seek(max(size - 8, 0))  # the last eight bytes: the length of the footer, and PAR1
-                footer = int.from_bytes(file.read(4), "little") + 8
-                file.seek(0 if whole else max(size - footer, 0))
-                found.append((path.name, f"{size} {whole} {hashlib.file_digest(file, 'sha256').hexdigest()}"))
-        except OSError:
-            raise _unreadable(path) from None
+        with _quietly(path), path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - 8, 0))  # the last eight bytes: the length of the footer, and PAR1
+            footer = int.from_bytes(file.read(4), "little") + 8
+            file.seek(0 if whole else max(size - footer, 0))
+            found.append((path.name, f"{size} {whole} {hashlib.file_digest(file, 'sha256').hexdigest()}"))
     return tuple(found)
 
 
 def _opened(path: Path) -> Any:
-    import pyarrow.parquet
+    with _quietly(path):
+        return parquet_file(path)
 
+
+@contextmanager
+def _quietly(path: Path) -> Iterator[None]:
+    """Replaces a reader's error, which may quote cells, by one that does not."""
     try:
-        return pyarrow.parquet.ParquetFile(path)
+        yield
     except Exception:
-        raise _unreadable(path) from None
-
-
-def _unreadable(path: Path) -> PgbbError:
-    return PgbbError(
-        f"data file {str(path)!r} cannot be read as parquet: it is missing, empty, damaged or of another format. Its "
-        "reader's message is withheld, because it may quote records. Restore the file: no other process has its part."
-    )
-
-
-def _pieces(listing: Listing, names: list[str], share: Share) -> Iterator[Any]:
-    """The records of a share in order, as frames of bounded size; row groups that hold none of them are not read."""
-    from pgbb.private.records import arrow_frame
-
-    start = 0
-    for path, group, rows in listing.groups:
-        low, high = max(share.first - start, 0), min(share.last - start, rows)
-        start += rows
-        if low >= high:
-            continue
-        file = _opened(path)
-        if file.num_row_groups <= group or file.metadata.row_group(group).num_rows != rows:
-            raise PgbbError(
-                f"row group {group} of {path.name!r} is missing, or has not the {rows:,} records that it had when the "
-                "fit began. Leave the files alone while a fit runs."
-            )
-        try:
-            at = 0
-            for batch in file.iter_batches(batch_size=_PIECE, row_groups=[group], columns=names):
-                inside = batch.slice(max(low - at, 0), max(min(high, at + len(batch)) - max(low, at), 0))
-                at += len(batch)
-                if len(inside):
-                    import pyarrow
-
-                    yield arrow_frame(pyarrow.Table.from_batches([inside]))
-        except Exception:
-            raise _unreadable(path) from None
+        raise PgbbError(
+            f"data file {str(path)!r} cannot be read as parquet: it is missing, empty, damaged or of another format. "
+            "Its reader's message is withheld, because it may quote records. Restore the file: no other process has "
+            "its part."
+        ) from None
 
 
 def records_of(
     listing: Listing, problem: Problem, schema: Schema, weights: str | None, share: Share, *, copies: int = 1
 ) -> "Records":
-    """The encoded records of a share; refused before they are read if `copies` of them do not fit into memory."""
+    """The encoded records of a share; row groups that hold none of them are not read.
+
+    Refused before any is read if `copies` of them do not fit into memory.
+    """
     from pgbb.private.loading import records_for
-    from pgbb.private.records import Records
-    from pgbb.private.rows import empty_rows
+    from pgbb.private.records import Opened, arrow_frame, parquet_frames
 
-    present = {name for name, _ in listing.columns}
-    names = [name for name in _needed(problem, weights) if name in present]  # the first frame shows what is missing
-    count, done, rows, valid = share.last - share.first, 0, None, np.empty(0, np.bool_)
-    for frame in _pieces(listing, names, share):
-        part = records_for(frame, problem, schema, weights)
-        if rows is None:
-            _refuse_too_many(count, 4 * part.rows.shape[1] * copies)
-            rows, valid = empty_rows(count, part.p), np.empty(count, np.bool_)
-        rows[done : done + part.n], valid[done : done + part.n] = part.rows, part.valid
-        done += part.n
-    if rows is None or done != count:
-        raise PgbbError(f"{done:,} of the {count:,} records of this process were found. Leave the files alone.")
-    return Records.from_rows(rows, valid)
+    mine, start = [], 0
+    for path, group, rows in listing.groups:
+        low, high = max(share.first - start, 0), min(share.last - start, rows)
+        start += rows
+        if low < high:
+            mine.append((path, group, rows, low, high))
 
+    def kinds(names: list[str], _: Schema) -> Any:
+        file = _opened(path := mine[0][0])
+        with _quietly(path):
+            return arrow_frame(file.schema_arrow.empty_table().select(names))
 
-def _needed(problem: Problem, weights: str | None) -> list[str]:
-    """The columns that a model reads; others stay unread."""
-    if problem.design is not None:
-        found = [*problem.design.columns, problem.design.response]
-    else:
-        found = [*(problem.columns or (problem.response or "",))]
-    return list(dict.fromkeys([*found, *([] if weights is None else [weights])]))
+    def pieces(names: list[str], _: Schema) -> Iterator[Any]:
+        for path, group, rows, low, high in mine:
+            file = _opened(path)
+            if file.num_row_groups <= group or file.metadata.row_group(group).num_rows != rows:
+                raise PgbbError(
+                    f"row group {group} of {path.name!r} is missing, or has not the {rows:,} records that it had when "
+                    "the fit began. Leave the files alone while a fit runs."
+                )
+            with _quietly(path):
+                yield from parquet_frames(file, names, [group], low, high)
 
-
-def _refuse_too_many(count: int, size: int) -> None:
-    """Raise where `count` records of `size` bytes are more than the free memory."""
-    free = free_memory()
-    if free is not None and count * size > free:
-        raise PgbbError(
-            f"{count:,} records need {count * size / 2**30:.2f} GiB in this process, and {free / 2**30:.2f} GiB of "
-            "memory are free. Take more processes, larger machines, or fewer terms."
-        )
+    named = [name for name, _ in listing.columns]
+    return records_for(
+        Opened(named, lambda *_: share.last - share.first, kinds, pieces, copies), problem, schema, weights
+    )

@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from pgbb.accountant import Composition
 from pgbb.errors import PgbbError
-from pgbb.private.mechanism import Compiled, once, shifted
+from pgbb.private.clipping import Compiled, once
+from pgbb.private.mechanism import shifted
 from pgbb.private.noise import rounded_normals
 from pgbb.private.rows import EXTRA
 from pgbb.private.sampling import Randomness

@@ -1,0 +1,62 @@
+"""The bound on what one record adds to an answer."""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+__all__ = ["Compiled", "clipped", "margins", "once"]
+
+_SAFETY = 1e-6
+
+
+def once(values: Any) -> Any:
+    """The same, computed once: what is measured and what is added is one number, however the compiler fuses.
+
+    Inside what is `Compiled`.
+    """
+    return jax.lax.optimization_barrier(values)  # type: ignore[no-untyped-call]
+
+
+class Compiled:
+    """`jax.jit` with barriers that hold on a CPU too, whose compiler drops them before it fuses unless told not to."""
+
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+        self._function, self._options = function, options
+
+    @cached_property
+    def _jit(self) -> Any:
+        keep = {"xla_disable_hlo_passes": "cse_barrier_expander"} if jax.default_backend() == "cpu" else None
+        return jax.jit(self._function, compiler_options=keep, **self._options)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As the function does."""
+        return self._jit(*args, **kwargs)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        """As `jax.jit` has it, to compile ahead."""
+        return self._jit.lower(*args, **kwargs)
+
+
+def margins(d: int) -> tuple[float, float]:
+    """What gradients of d numbers are clipped to, and the largest square let pass: for the rounding of a norm."""
+    return 1 - _SAFETY - d * 2.0**-22, 1 - (2 * d + 16) * 2.0**-24
+
+
+def clipped(
+    clip: float, d: int, score: Any, extra: Any, square_x: Any, survey: Any, *, once: Callable[[Any], Any] = once
+) -> tuple[Any, Any]:
+    """Score and extra of the gradients (score·x, extra), times the survey weight, in units of C and of norm at most 1.
+
+    A row that is too long all the same, or no number, becomes zero: the bound rests on products and sums alone, not
+    on a root or a quotient.
+    """
+    keep, bound = margins(d)
+    limit = clip * keep
+    score, extra, square_x = once((score / limit * survey, extra / limit * survey, square_x))
+    factor = keep / jnp.maximum(jnp.sqrt(score**2 * square_x + extra**2), 1.0)
+    score, extra = once((score * factor, extra * factor))
+    short = score**2 * square_x + extra**2 <= bound
+    return jnp.where(short, score, 0.0), jnp.where(short, extra, 0.0)

@@ -1,0 +1,106 @@
+"""The kernel that adds up listed members, against the plain sums over a mask; in an interpreter."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+from pgbb import HuberRegression, LogisticRegression, Mean, QuantileRegression, Range, Schema
+from pgbb.private import lots, mechanism, tally
+from pgbb.private.halves import joined
+from pgbb.private.rows import EXTRA
+from pgbb.schema import Flag
+
+N, K, BLOCKS, STEPS, RATE = 3_000, 2, 5, 2, 0.1
+SCHEMA = Schema(a=Range(-1, 1), b=Range(-1, 1), y=Range(-3, 3), z=Flag())
+MODELS = [
+    HuberRegression("y ~ a + b"),
+    QuantileRegression("y ~ a + b", taus=[0.1, 0.5, 0.9], bandwidth=0.3),
+    LogisticRegression("z ~ a"),
+    Mean("y", scale=0.5),
+]
+PLAN = lots.lot_plan(N, RATE)
+
+
+def case(model, seed=0, scale=1.0):
+    """A problem, rows, their blocks, what was drawn for the steps, and points."""
+    problem, rng = model.prepare(SCHEMA), np.random.default_rng(seed)
+    p = problem.dim - (problem.kind == "huber")
+    rows = rng.uniform(-scale, scale, (N, p + EXTRA)).astype(np.float32)
+    rows[:, p + 1] = rng.choice([0.0, 0.5, 1.0], N)
+    block = jnp.asarray(np.arange(N) * BLOCKS // N, jnp.int32)
+    key = jnp.asarray(rng.integers(0, 2**32, (STEPS, K, 4), dtype=np.uint32))
+    drawn = {
+        "key": key,
+        "whole": jnp.asarray(np.floor(rng.random((STEPS, K, BLOCKS)) * 2**24), jnp.float32),
+        "listed": jax.vmap(jax.vmap(lambda k: lots.listed(PLAN, k, interpret=True)))(key),
+        "noise": jnp.asarray(rng.integers(-(2**11), 2**11, (STEPS, K, 2, problem.dim)), jnp.int32),
+        "index": jnp.asarray(rng.uniform(0.1, 0.9, (STEPS, K)), jnp.float32),
+    }
+    theta = jnp.asarray(problem.center + 0.1 * problem.radius * rng.uniform(-1, 1, (K, problem.dim)), jnp.float32)
+    return problem, jnp.asarray(rows), block, drawn, theta
+
+
+def by_kernel(problem, rows, block, drawn, theta, t=1):
+    return tally.tally(problem, PLAN, rows, block, drawn, t, theta, 1.0, interpret=True)
+
+
+def plainly(problem, rows, block, drawn, theta, t=1):
+    """Sums over all rows under the mask."""
+    spare = -N % 64
+    rows, block = jnp.pad(rows, ((0, spare), (0, 0))), jnp.pad(block, (0, spare))
+    found = []
+    for k in range(K):
+        joins = jnp.pad(lots.mask(PLAN, drawn["key"][t, k]), (0, spare))
+        inverse = jnp.where(joins, 1 / drawn["whole"][t, k][block], jnp.inf)
+        halves = mechanism._halves(problem, rows, inverse, theta[k], drawn["index"][t, k]) + drawn["noise"][t, k]
+        found.append(joined(*halves))
+    return jnp.stack(found)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__name__)
+def test_sums_are_those_over_the_mask(model):
+    """A row's whole number of 24 bits may differ in its last two."""
+    given = case(model)
+    members = sum(int(lots.mask(PLAN, key).sum()) for key in given[3]["key"][1])
+    found, expected = by_kernel(*given), plainly(*given)
+    assert np.abs(found - expected).max() <= 4 * members
+    twin = case(model)
+    twin[3]["key"] = twin[3]["key"].at[1].add(1)  # others join in the second round
+    assert np.abs(by_kernel(*twin) - expected).max() > 100 * members
+
+
+def test_side_by_side_are_those_of_one_by_one():
+    problem, rows, block, drawn, theta = case(MODELS[0])
+    other = case(MODELS[0], seed=1)
+    both = jax.tree.map(lambda a, b: jnp.stack([a, b]), (rows, drawn, theta), (other[1], other[3], other[4]))
+    found = jax.vmap(lambda r, d, p: by_kernel(problem, r, block, d, p))(*both)
+    assert np.array_equal(found[0], by_kernel(problem, rows, block, drawn, theta))
+    assert np.array_equal(found[1], by_kernel(problem, other[1], block, other[3], other[4]))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e3, 1e12, 1e30])
+@pytest.mark.parametrize("model", MODELS[:2], ids=lambda m: type(m).__name__)
+def test_no_record_adds_more_than_its_weight(model, scale):
+    """Rows out of all bounds, and responses that are no numbers."""
+    problem, rows, block, drawn, theta = case(model, scale=scale)
+    rows = rows.at[::2, -2].set(jnp.nan).at[::3, -2].set(jnp.inf)
+    members = np.flatnonzero(np.asarray(lots.mask(PLAN, drawn["key"][1, 0])))
+    drawn["noise"] = jnp.zeros_like(drawn["noise"])
+    for one in members[:12]:
+        alone = jnp.zeros_like(rows).at[one].set(rows[one])
+        found = np.asarray(by_kernel(problem, alone, block, drawn, theta)[0], float)
+        assert np.linalg.norm(found) <= float(drawn["whole"][1, 0, block[one]])
+        left_out = bool(jnp.isnan(rows[one]).any() or rows[one, -1] == 0 or scale == 1e30)  # whose squares are infinite
+        assert found.any() != left_out
+
+
+def test_the_normal_distribution_function():
+    z = np.linspace(-9, 9, 2001).astype(np.float32)
+    assert np.abs(np.asarray(tally._normal_cdf(z)) - ndtr(z.astype(float))).max() < 3e-7
+
+
+def test_models_without_scores_and_wide_rows_are_declined():
+    problem = MODELS[0].prepare(SCHEMA)
+    assert tally.serves(problem, 6) and not tally.serves(problem, 65)
