@@ -29,7 +29,7 @@ COLUMNS, LAST_COLUMNS = 32, 16  # of a hidden layer and of the last, in a progra
 ROWS = 8  # of a layer, in a program of the backward pass; at most `FEWEST`
 PART = 128  # columns that a warp reads at once
 CELLS = 2048  # of layer 0, K times, that a program reads at once
-FORWARD_WARPS, BACKWARD_WARPS = 8, 8
+FORWARD_WARPS, BACKWARD_WARPS = 16, 8
 FEWEST = 16  # inputs or outputs, with their zeros
 _FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8  # of Adam, as `optax.adam` has them
 
@@ -114,7 +114,8 @@ def network(
     edges = jnp.pad(box, ((0, 0), (0, layout.filled_outputs - layout.outputs)), constant_values=1.0)
 
     def forward(layers: Any, inputs: Any, t: Any) -> tuple[Any, Any]:
-        scalars = jnp.stack([schedule(t), 1 - _FIRST ** (t + 1), 1 - _SECOND ** (t + 1), share(t)])
+        first, second = (1 / (1 - decay ** (t + 1)) for decay in (_FIRST, _SECOND))
+        scalars = jnp.stack([schedule(t) * first, second, share(t)])
         return _forward(layout, layers, _given(layout, inputs, scalars), edges, interpret)
 
     def backward(layers: Any, memo: Any, answers: Any, t: Any) -> Any:
@@ -297,7 +298,7 @@ def _spread(layout: Layout, back: Any) -> list[list[Any]]:
 
 def _read(layout: Layout, given: Any, before: Any, layer: Any) -> tuple[list[Any], list[Any], list[tuple[Any, ...]]]:
     """Scalars, the units before some rows of a layer, and parts of these; at the start, for memory is slow."""
-    scalars, units = [given[layout.filled_draws, i] for i in range(4)], [before[k, :] for k in range(layout.draws)]
+    scalars, units = [given[layout.filled_draws, i] for i in range(3)], [before[k, :] for k in range(layout.draws)]
     return scalars, units, [tuple(layer[i, :, part] for i in range(3)) for part in _parts(layer.shape[2])]
 
 
@@ -306,7 +307,7 @@ def _update(layout: Layout, layer: Any, old: Any, back: list[list[Any]], back_be
 
     The average is left alone unless this iterate has a share in it.
     """
-    (rate, first_left, second_left, share), units, parts = old
+    (rate, correction, share), units, parts = old
     if back_before is not None:
         row, draw = (jax.lax.broadcasted_iota(jnp.int32, (ROWS, layout.filled_draws), i) for i in range(2))
         found = jnp.zeros(row.shape, jnp.float32)
@@ -318,7 +319,7 @@ def _update(layout: Layout, layer: Any, old: Any, back: list[list[Any]], back_be
         gradient = sum(unit[:, None] * b_k for unit, b_k in zip(units, b, strict=True))
         first = _FIRST * first + (1 - _FIRST) * gradient
         second = _SECOND * second + (1 - _SECOND) * gradient * gradient
-        values -= rate * (first / first_left) / (jnp.sqrt(second / second_left) + _TINY)
+        values -= rate * first / (jnp.sqrt(correction * second) + _TINY)
         layer[0, :, part], layer[1, :, part], layer[2, :, part] = values, first, second
 
         @pl.when(share > 0)

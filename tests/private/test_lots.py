@@ -74,18 +74,18 @@ def test_records_join_independently_at_the_rate():
 def test_a_tile_has_room_for_all_but_impossibly_many(n, rate):
     plan = lot_plan(n, rate)
     tile, first, room = 32 * plan.groups, 2.0**-plan.bits, plan.capacity - 1  # the last place is nobody's
-    assert bdtrc(room, tile, first) < 2.0**-128 and plan.places % 64 == 0 and plan.tiles * tile >= n
+    assert bdtrc(room, tile, first) < 2.0**-128 and plan.places % 128 == 0 and plan.tiles * tile >= n
     assert plan.below <= rate * 2.0 ** (plan.bits + 32) < plan.below + 1 and first / 2 < rate <= first
-    assert stats.binom.sf(room // 2, tile, first) > 2.0**-128 or room < 64  # no room is wasted by half
+    assert stats.binom.sf(room // 2, tile, first) > 2.0**-128 or room < 128  # no room is wasted by half
 
 
 def test_who_finds_no_place_is_left_out_of_list_and_mask_alike():
     whole = lot_plan(2_000, 0.1)
-    plan, (key,) = whole._replace(capacity=64), keys(1)
+    plan, (key,) = whole._replace(capacity=128), keys(1)
     places = np.asarray(lots.listed(plan, key, interpret=True))
     everyone = np.asarray(lots.listed(whole, key, interpret=True))
-    assert (everyone != lots.NOBODY).sum() > 100 and np.array_equal(places[:63], everyone[:63])
-    assert places[63] == lots.NOBODY
+    assert (everyone != lots.NOBODY).sum() > 130 and np.array_equal(places[:127], everyone[:127])
+    assert places[127] == lots.NOBODY
     assert np.array_equal(listed(plan, key), np.flatnonzero(np.asarray(lots.mask(plan, key))))
 
 

@@ -25,12 +25,12 @@ __all__ = ["NOBODY", "Plan", "joins", "listed", "lot_plan", "mask", "power_of_tw
 SPARSE = 0.25  # above this rate a pass over all rows costs less than a list
 NOBODY = -1  # in a place that is not taken
 _GROUP = 32  # records that share words
-_TILES = ((2**16, 64), (2**31, 256))  # up to so many records, so many groups make a tile
+_TILES = ((2**16, 128), (2**31, 1024))  # up to so many records, so many groups make a tile
 _CALLS = 16  # counters of a group: two words each
 _SECOND = 2**31  # the counters of the second round begin here
-_WARPS = 4
+_LANES = 128  # groups of a warp
 _OVERFLOW = 2.0**-128
-_PLACES = 64  # capacities are a multiple of this
+_PLACES = 128  # capacities are a multiple of this
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
@@ -158,6 +158,6 @@ def listed(plan: Plan, key: Any, *, interpret: bool = False) -> Any:
         in_specs=[pl.BlockSpec((4,), lambda _: (0,))],
         out_specs=pl.BlockSpec((1, plan.capacity), lambda i: (i, 0)),
         out_shape=jax.ShapeDtypeStruct((plan.tiles, plan.capacity), jnp.int32),  # type: ignore[no-untyped-call]
-        compiler_params=triton.CompilerParams(num_warps=_WARPS),
+        compiler_params=triton.CompilerParams(num_warps=max(1, plan.groups // _LANES)),
         interpret=interpret,
     )(key).reshape(-1)

@@ -22,9 +22,9 @@ from pgbb.private.rows import EXTRA
 
 __all__ = ["serves", "tally"]
 
-_ROWS = 64  # of one program: so many whole numbers of 24 bits add up in 32
+_ROWS = 128  # of one program; capacities of lists are a multiple of it
 _PARTS = 512  # of an answer, added up at once
-_WARPS, _ADDING_WARPS = 2, 8
+_WARPS, _ADDING_WARPS = 1, 8
 _WIDEST = 64  # numbers of a row, each in a register
 _ERF = (  # erf x = x·P(x²)/Q(x²) in single precision, as Eigen has it, from the highest power
     (-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05, -7.34990630326855e-04,
@@ -70,8 +70,9 @@ def _add(
     score, extra = clipped(problem.clip, d, score, extra, square_x, survey, once=lambda values: values)
     score, extra = score * weight, extra * weight
     for j in range(d):
-        total = jnp.sum((x[j] * score if j < p else extra).astype(jnp.int32))
-        parts[0, 0, 0, j], parts[0, 0, 1, j] = total >> SPLIT, total & LOW
+        number = (x[j] * score if j < p else extra).astype(jnp.int32)
+        high, low = jnp.sum(number >> SPLIT), jnp.sum(number & LOW)
+        parts[0, 0, 0, j], parts[0, 0, 1, j] = high + (low >> SPLIT), low & LOW
 
 
 def _collect(d: int, count: int, at: Any, parts: Any, noise: Any, grid: Any, answers: Any) -> None:
