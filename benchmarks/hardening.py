@@ -65,12 +65,13 @@ def plain_draw(self: Any, count: int, start: int) -> dict[str, np.ndarray]:
             "rows": (rows := position.reshape(count, k, -1)),
             "inverse": {"weight": weight, "count": size.reshape(count, k), "rows": rows},
         },
-        "noise": (self.sigma * rng.secret.standard_normal((total, d))).reshape(count, k, d).astype(np.float32),
+        "noise": (self.sigma * rng.secret.standard_normal((total, d))).reshape(count, k, 1, d).astype(np.float32),
         "t": np.arange(start, start + count, dtype=np.int32),
     }
 
 
-def plain_sum(problem: Any, packed: Any, given: Any, noise: Any, theta: Any, index: Any) -> Any:
+def plain_sum(problem: Any, packed: Any, given: Any, theta: Any, index: Any) -> Any:
+    """The sum, in the place of its high half."""
     block = given["rows"] * given["weight"].shape[0] // SIZE["n"]
     weight = jnp.where(jnp.arange(packed.shape[0]) < given["count"], given["weight"][block], 0.0)
     p, limit = packed.shape[1] - EXTRA, problem.clip * (1 - 1e-6)
@@ -84,7 +85,8 @@ def plain_sum(problem: Any, packed: Any, given: Any, noise: Any, theta: Any, ind
     finite = jnp.isfinite(excess)
     factor = jnp.where(finite, weight * survey / jnp.maximum(excess, 1.0), 0.0)
     total = ((jnp.where(finite, score, 0.0) * factor) @ packed)[:p]
-    return noise + (total if extra is None else jnp.append(total, factor @ jnp.where(finite, extra, 0.0)))
+    total = total if extra is None else jnp.append(total, factor @ jnp.where(finite, extra, 0.0))
+    return total[None]
 
 
 @partial(jax.jit, static_argnames=("problem", "mechanism", "step", "together"), donate_argnums=(0,))
@@ -126,8 +128,8 @@ def unhardened() -> Iterator[None]:
     rng = np.random.default_rng(0)
     with (
         mock.patch.object(private.Session, "_draw", plain_draw),
-        mock.patch.object(private, "_noisy_halves", plain_sum),
-        mock.patch.object(private, "_joined", lambda answers: answers),
+        mock.patch.object(private, "_halves", plain_sum),
+        mock.patch.object(private, "joined", lambda high, _: high),
         mock.patch.object(private, "_run_one", plain_run),
         mock.patch.object(sums, "_partial_sums", plain_partial_sums),
         mock.patch.object(sums, "rounded_normals", plain_normals),
