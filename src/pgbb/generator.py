@@ -23,7 +23,7 @@ def reach_of(radius: Any, slope: float | None) -> np.ndarray:
     """How far z must go to cross most of the box, where θ = center + radius · tanh(z/reach).
 
     20 by default, so that a step moves θ by a share of the box, whatever the units; with a slope,
-    θ moves slope times as far as z: 1 is an output that is linear in z and held to the box.
+    θ moves slope times as far as z at the centre of the box, and less toward its sides.
     """
     radius = np.asarray(radius, np.float32)
     return np.full_like(radius, _REACH) if slope is None else radius / np.float32(slope)

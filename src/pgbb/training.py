@@ -27,7 +27,7 @@ __all__ = ["Settings", "Trained", "train", "train_many"]
 
 PublicPart = Callable[[Any, Any, Any], Any] | None
 
-_AVERAGED = 1000  # iterates of a long run that are averaged, about, if none is too early
+_AVERAGED = 500  # iterates, about, whose average is taken
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Settings:
     Args:
       learning_rate: of Adam, at the start; decays by a cosine to `floor` times that.
       slope: how far θ moves with the network's output; see `generator.reach_of`.
-      average_from: the fraction of steps after which iterates are averaged: each, and from T = 2,000 on every
-        ⌊T/1000⌋-th, for neighbours are alike.
+      average_from: the fraction of steps after which iterates are averaged: about 500 of them at equal
+        distances, for neighbours are alike.
       operator_norm: bound on each kernel's operator norm, or None.
       unit_weights: scale the block weights to unit length, for a run without noise; see `generator.input_map`.
     """
@@ -84,7 +84,8 @@ def _make_step(
     box = jnp.asarray(np.stack([problem.center, problem.radius, reach]), jnp.float32)
     schedule = optax.cosine_decay_schedule(settings.learning_rate, mechanism.steps, settings.floor)
     optimiser = optax.adam(schedule)
-    first, every = int(settings.average_from * mechanism.steps), max(1, mechanism.steps // _AVERAGED)
+    first = int(settings.average_from * mechanism.steps)
+    every = max(1, (mechanism.steps - first) // _AVERAGED)
 
     def share(t: Any) -> Any:
         """Of the iterate after step t in the average; 0 if it is not averaged."""

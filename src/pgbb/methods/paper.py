@@ -35,11 +35,11 @@ class Settings:
       sampling_rate: q; default the rate that gives batches of about 1,000 records, at least .01.
       gamma: Dirichlet concentration; default γ*(n, S).
       learning_rate: of Adam, decaying by a cosine.
-      slope: how far θ moves with the output of the network: 1 is the paper's linear output, held to the box; by
-        default 1/20 of the distance from the centre of the box to its side, which suits any units.
+      slope: how far θ moves with the output of the network at the centre of the box: 1 for the paper's linear output;
+        by default 1/20 of the distance from the centre of the box to its side, which suits any units.
       iterate: which generator `sample` uses: the "average" of the later iterates, or the "last". Both are stored.
-      average_from: the share of steps after which iterates are averaged: each, and from T = 2,000 on every
-        ⌊T/1000⌋-th.
+      average_from: the share of steps after which iterates are averaged: about 500 of them at equal distances, for
+        neighbours are alike.
       operator_norm: bound on the operator norm of the generator's kernels, or None.
       pseudo, pseudo_blocks, alpha: public pseudo-samples from F_base, their blocks and Dirichlet mass.
       reshuffle: a fresh partition for every answer; γ* is not calibrated for this variant.

@@ -54,6 +54,7 @@ _CLIPS = (1e-12, 1e12)  # outside, squares and noise would leave single precisio
 _CHUNK_CELLS = 2**21  # batch positions drawn ahead at once
 _BITS, _FEWEST = 24, 8  # bits of a whole number: what single precision holds; fewer where the noise is huge
 _LISTS, _UNROLL = 16, 2  # steps whose members are listed at once, at most, and steps of a turn of the loop
+_LISTED = 2**25  # places of their lists, at most, unless one step has more
 _ROWS = 2**24  # most rows of a batch, so that low halves add up in 32 bits
 
 
@@ -252,7 +253,7 @@ def _loop(
     def drawn_by_lot(batch: Any, point: Any, index: Any) -> Any:
         joins = lots.mask(plan, batch["key"])  # every process draws the lots of all, and keeps those of its rows
         joins = joins[jnp.minimum(position, n - 1)] & (position < n)
-        return _halves(problem, data.rows, jnp.where(joins, 1 / batch["whole"][block], jnp.inf), point, index)
+        return _halves(problem, data.rows, jnp.where(joins, batch["inverse"][block], jnp.inf), point, index)
 
     def one_by_one(points: Any, drawn: Any) -> Any:
         found = jax.vmap(drawn_by_lot if by_lot else gathered)(drawn["batch"], points, drawn["index"])
@@ -286,7 +287,8 @@ def _loop(
     if not (by_lot and sparse and serves(problem, data.rows.shape[1])):
         return jax.lax.scan(partial(body, one_by_one), state, inputs)
     count = inputs["t"].shape[0]
-    few = max(size for size in range(1, _LISTS + 1) if count % size == 0)
+    most = max(1, min(_LISTS, _LISTED // (k * plan.places)))
+    few = max(size for size in range(1, most + 1) if count % size == 0)
     state, out = jax.lax.scan(with_lists, state, jax.tree.map(lambda v: v.reshape(-1, few, *v.shape[1:]), inputs))
     return state, jax.tree.map(lambda v: v.reshape(-1, *v.shape[2:]), out)
 
@@ -433,11 +435,11 @@ class Session:
         return shaped | {"t": np.arange(start, start + count, dtype=np.int32)}
 
     def _lots(self, whole: Any, first: int) -> dict[str, np.ndarray]:
-        """A key for every answer, from the stream of batches, and its number; the whole weights of the blocks."""
+        """A key for every answer, from the stream of batches, and its number; the whole weights of blocks, and 1/W."""
         key = np.zeros((len(whole), 4), np.uint32)
         key[:, :2] = self.randomness.batches.words(len(whole)).view(np.uint32).reshape(-1, 2)
         key[:, 2] = np.arange(first, first + len(whole))
-        return {"key": key, "whole": whole.astype(np.float32)}
+        return {"key": key, "whole": whole.astype(np.float32), "inverse": _inverse(whole)}
 
     def _members(self, whole: Any) -> dict[str, np.ndarray]:
         """The members of every batch, and their inverse weights."""
