@@ -24,6 +24,7 @@ import numpy as np
 from pgbb.blocks import block_sizes, draw_weights
 from pgbb.private import mechanism as private
 from pgbb.private import sums
+from pgbb.private.clipping import Compiled
 from pgbb.private.rows import EXTRA
 from pgbb.private.sampling import buffer_size
 
@@ -89,7 +90,7 @@ def plain_sum(problem: Any, packed: Any, given: Any, theta: Any, index: Any) -> 
     return total[None]
 
 
-@partial(jax.jit, static_argnames=("problem", "mechanism", "step", "together"), donate_argnums=(0,))
+@partial(Compiled, static_argnames=("problem", "mechanism", "step", "together"), donate_argnums=(0,))
 def plain_run(
     state: Any, data: Any, grid: Any, inputs: Any, problem: Any, mechanism: Any, step: Any, together: Any
 ) -> Any:
