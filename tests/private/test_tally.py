@@ -1,5 +1,7 @@
 """The kernel that adds up listed members, against the plain sums over a mask; in an interpreter."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,9 +9,12 @@ import pytest
 from scipy.special import ndtr
 
 from pgbb import HuberRegression, LogisticRegression, Mean, QuantileRegression, Range, Schema
+from pgbb.accountant import Mechanism
 from pgbb.private import lots, mechanism, tally
 from pgbb.private.halves import joined
+from pgbb.private.records import Records
 from pgbb.private.rows import EXTRA
+from pgbb.private.sampling import Randomness
 from pgbb.schema import Flag
 
 N, K, BLOCKS, STEPS, RATE = 3_000, 2, 5, 2, 0.1
@@ -94,6 +99,47 @@ def test_no_record_adds_more_than_its_weight(model, scale):
         assert np.linalg.norm(found) <= float(drawn["whole"][1, 0, block[one]])
         left_out = bool(jnp.isnan(rows[one]).any() or rows[one, -1] == 0 or scale == 1e30)  # whose squares are infinite
         assert found.any() != left_out
+
+
+def answers_of(*, many, changes):
+    """Answers of a session, or of two side by side, on records that draw lots: twelve steps in two chunks."""
+    problem, rng = MODELS[1].prepare(SCHEMA), np.random.default_rng(3)
+    mechanism_ = Mechanism(n=500, blocks=BLOCKS, sampling_rate=0.2, steps=12, draws_per_step=K, clip=problem.clip)
+    x, y = rng.uniform(-1, 1, (500, problem.dim)).astype(np.float32), rng.uniform(-3, 3, 500).astype(np.float32)
+    ones = np.ones(500, np.float32)
+    sessions = [
+        mechanism.Session(
+            Records(x, y, ones, ones > 0), problem, mechanism_, 0.01, Randomness.create(seed), by_lot=True
+        )
+        for seed in (1, 2)
+    ]
+    point = jnp.asarray(np.tile(problem.center, (K, 1)), jnp.float32)
+    step = mechanism.Step(lambda state, draw: (point, None), lambda state, draw, memo, answers: (state, answers))
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, name, value in changes:
+            patch.setattr(owner, name, value)
+        if many:
+            runs = mechanism.run_many(sessions, jnp.zeros(2), step, chunk=6)
+            return np.concatenate([out for _, _, out in runs], axis=1)
+        return np.concatenate([out for _, _, out in sessions[0].run(jnp.zeros(()), step, chunk=6)])
+
+
+LISTED = [
+    (jax, "default_backend", lambda: "gpu"),
+    (mechanism.lots, "listed", partial(lots.listed, interpret=True)),
+    (mechanism, "tally", partial(tally.tally, interpret=True)),
+]
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_session_with_lists_answers_as_one_without(many):
+    """The loop of a GPU, its kernels interpreted: every step has its own batch, noise and index."""
+    plain, listed = answers_of(many=many, changes=[]), answers_of(many=many, changes=LISTED)
+    assert plain.shape == listed.shape == ((2, 12, K, 3) if many else (12, K, 3))
+    assert np.abs(plain - listed).max() < 1e-5 * np.abs(plain).max()
+    stuck = (mechanism, "tally", lambda *a: tally.tally(*a[:5], 0, *a[6:], interpret=True))  # at the first step
+    twin = answers_of(many=many, changes=[*LISTED[:2], stuck])
+    assert np.abs(plain - twin).max() > 0.1 * np.abs(plain).max()
 
 
 def test_the_normal_distribution_function():
