@@ -21,6 +21,8 @@ import jax.numpy as jnp
 import optax
 from jax.experimental import pallas as pl
 
+from pgbb.private.lots import power_of_two
+
 __all__ = ["Layout", "find_layout", "network"]
 
 WIDTH, DEPTH = 256, 3
@@ -47,7 +49,7 @@ class Layout:
     @property
     def filled_draws(self) -> int:
         """K, and zeros: a power of two."""
-        return 1 << (self.draws - 1).bit_length()
+        return power_of_two(self.draws)
 
     @property
     def filled_inputs(self) -> int:
@@ -96,7 +98,7 @@ def find_layout(draws: int, inputs: int, outputs: int, width: int, depth: int) -
 
 
 def _filled(size: int) -> int:
-    return max(FEWEST, 1 << (size - 1).bit_length())
+    return max(FEWEST, power_of_two(size))
 
 
 def network(

@@ -12,6 +12,7 @@ import numpy as np
 
 from pgbb.accountant import Mechanism
 from pgbb.models import Problem
+from pgbb.private.clipping import once
 
 __all__ = ["export", "forward", "initialise", "input_map", "reach_of", "spectral_clip"]
 
@@ -73,7 +74,7 @@ def _product_forward(h: Any, kernel: Any) -> tuple[Any, Any]:
 
 def _product_backward(kept: tuple[Any, Any], back: Any) -> tuple[Any, Any]:
     h, kernel = kept
-    back = jax.lax.optimization_barrier(back)  # type: ignore[no-untyped-call]
+    back = once(back)
     return back @ kernel.T, (h[0, :, None] * back[0, None, :] if h.shape[0] == 1 else h.T @ back)
 
 

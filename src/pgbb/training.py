@@ -18,6 +18,7 @@ from pgbb import fused, generator
 from pgbb.accountant import Mechanism
 from pgbb.fused import Layout
 from pgbb.models import Problem
+from pgbb.private.clipping import once
 from pgbb.private.mechanism import Session, Step, run_many
 
 if TYPE_CHECKING:
@@ -127,7 +128,8 @@ def _network(settings: Settings, optimiser: Any, box: Any, share: Callable[[Any]
     def backward(state: Any, pull: Any, answers: Any, t: Any) -> Any:
         params, opt, average = state
         (gradient,) = pull(answers / answers.shape[0])
-        params, gradient["kernel0"] = _after((params, gradient["kernel0"]))
+        # The gradient of the first layer comes last: parameters that wait for it are updated in place, and not copied.
+        params, gradient["kernel0"] = once((params, gradient["kernel0"]))
         updates, opt = optimiser.update(gradient, opt, params)
         params = optax.apply_updates(params, updates)
         if settings.operator_norm is not None:
@@ -139,14 +141,6 @@ def _network(settings: Settings, optimiser: Any, box: Any, share: Callable[[Any]
         return params, opt, jax.lax.cond(share(t) > 0, averaged, lambda: average)
 
     return forward, backward
-
-
-def _after(values: Any) -> Any:
-    """The same, once all of them are there.
-
-    The gradient of the first layer comes last: parameters that wait for it are updated in place, and not copied.
-    """
-    return jax.lax.optimization_barrier(values)  # type: ignore[no-untyped-call]
 
 
 def _initial(session: Session, settings: Settings) -> dict[str, np.ndarray]:

@@ -4,12 +4,18 @@ from typing import Any
 
 import jax.numpy as jnp
 
-__all__ = ["LOW", "SPLIT", "joined"]
+__all__ = ["LOW", "SPLIT", "carried", "joined"]
 
 SPLIT = 12  # bits of the low half
 LOW = 2**SPLIT - 1
 
 
+def carried(high: Any, low: Any) -> tuple[Any, Any]:
+    """The same number with 0 ≤ low < 2¹²."""
+    return high + (low >> SPLIT), low & LOW
+
+
 def joined(high: Any, low: Any) -> Any:
     """Whole numbers from their halves in single precision, rounded once noise has been added."""
-    return (high + (low >> SPLIT)).astype(jnp.float32) * 2.0**SPLIT + (low & LOW).astype(jnp.float32)
+    high, low = carried(high, low)
+    return high.astype(jnp.float32) * 2.0**SPLIT + low.astype(jnp.float32)

@@ -26,7 +26,7 @@ from pgbb.hosts import Together
 from pgbb.models import Problem
 from pgbb.private import lots
 from pgbb.private.clipping import Compiled, clipped, margins, once
-from pgbb.private.halves import LOW, SPLIT, joined
+from pgbb.private.halves import LOW, SPLIT, carried, joined
 from pgbb.private.noise import rounded_normals
 from pgbb.private.rows import EXTRA, empty_rows
 from pgbb.private.sampling import MULTIPLE, Randomness, buffer_size, draw_batches
@@ -175,7 +175,7 @@ def whole_sum(values: Any) -> tuple[Any, Any]:
     whole = _folded(values.astype(jnp.int32), values.shape[0] // MULTIPLE)
     both = _folded(jnp.concatenate([whole & LOW, whole >> SPLIT], axis=1), 1)[0]
     low, high = jnp.split(both, 2)
-    return high + (low >> SPLIT), low & LOW
+    return carried(high, low)
 
 
 def _folded(whole: Any, rows: int) -> Any:
@@ -239,11 +239,11 @@ def _loop(
     together: Together | None = None,
 ) -> Any:
     k, n = mechanism.draws_per_step, mechanism.n
-    plan = lots.lot_plan(n, mechanism.sampling_rate)
+    by_lot = "key" in inputs["batch"]
+    plan: Any = lots.lot_plan(n, mechanism.sampling_rate) if by_lot else None
     position = jnp.arange(data.rows.shape[0], dtype=jnp.int32) if data.position is None else data.position
     first = jnp.asarray(np.cumsum(block_sizes(n, mechanism.blocks)), jnp.int32)  # where the next block begins
     block = jnp.minimum(jnp.searchsorted(first, position, side="right"), mechanism.blocks - 1).astype(jnp.int32)
-    by_lot = "key" in inputs["batch"]
     sparse = data.position is None and mechanism.sampling_rate <= lots.SPARSE and jax.default_backend() == "gpu"
 
     def gathered(batch: Any, point: Any, index: Any) -> Any:

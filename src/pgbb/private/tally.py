@@ -17,7 +17,7 @@ from jax.experimental import pallas as pl
 from pgbb.models import Problem
 from pgbb.private import lots
 from pgbb.private.clipping import clipped
-from pgbb.private.halves import LOW, SPLIT, joined
+from pgbb.private.halves import LOW, SPLIT, carried, joined
 from pgbb.private.rows import EXTRA
 
 __all__ = ["serves", "tally"]
@@ -72,7 +72,7 @@ def _add(
     for j in range(d):
         number = (x[j] * score if j < p else extra).astype(jnp.int32)
         high, low = jnp.sum(number >> SPLIT), jnp.sum(number & LOW)
-        parts[0, 0, 0, j], parts[0, 0, 1, j] = high + (low >> SPLIT), low & LOW
+        parts[0, 0, 0, j], parts[0, 0, 1, j] = carried(high, low)
 
 
 def _collect(d: int, count: int, at: Any, parts: Any, noise: Any, grid: Any, answers: Any) -> None:
