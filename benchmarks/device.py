@@ -1,8 +1,10 @@
 """Times on one accelerator, compilation and loading excluded where it says so.
 
-    python benchmarks/device.py natality    the printed algorithm at the paper's natality setting (simulated births)
-    python benchmarks/device.py linear      12 cells × 100 fits of the linear study by method="paper"
-    python benchmarks/device.py profile     the kernels of a step of both
+    python benchmarks/device.py check            lists of members and sums over them, against plain array operations
+    python benchmarks/device.py natality         the printed algorithm at the paper's natality setting, simulated births
+    python benchmarks/device.py linear [JOBS]    12 cells × 100 fits of the linear study by method="paper", in one
+                                                 process, or in so many that share the device (by MPS, if it is there)
+    python benchmarks/device.py profile          the kernels of a step of both
 
 The default method at n = 10⁸ is in `benchmarks/scale.py`.
 """
@@ -11,6 +13,10 @@ import collections
 import glob
 import gzip
 import json
+import multiprocessing
+import os
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -19,16 +25,70 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # processes share the memory
+
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 import pgbb
+from pgbb.blocks import block_of_position
 from pgbb.fitting import fit_many
+from pgbb.methods.request import prepared
+from pgbb.private import lots
+from pgbb.private.halves import joined
+from pgbb.private.mechanism import weighted, whole_sum
+from pgbb.private.rows import EXTRA
+from pgbb.private.tally import start, tally
 from pgbb.studies.births import MODEL
 from pgbb.studies.constants import constants
 from pgbb.studies.real import NATALITY_SCHEMA
 from pgbb.studies.simulate import LINEAR_MODEL, LINEAR_SCHEMA, NOISES, births_frame, linear_frame
 
 N = 1_940_000
+
+
+def check() -> None:
+    """Exit status 1 if a list differs, or a sum by more than rounding."""
+    wrong = False
+    for name, model, schema, n, rate, k, blocks in (
+        ("natality", MODEL, NATALITY_SCHEMA, N, 0.01, 5, 5),
+        ("linear", LINEAR_MODEL, LINEAR_SCHEMA, 40_000, 0.1, 1, 20),
+        ("linear", LINEAR_MODEL, LINEAR_SCHEMA, 10_000, 0.1, 2, 5),
+        ("linear", LINEAR_MODEL, LINEAR_SCHEMA, 500, 0.2, 1, 20),
+    ):
+        problem, plan, rng = prepared(model, schema), lots.lot_plan(n, rate), np.random.default_rng(0)
+        p, steps = problem.dim - (problem.kind == "huber"), 4
+        key = jnp.asarray(rng.integers(0, 2**32, (steps, k, 4), dtype=np.uint32))
+        rows = rng.uniform(-1, 1, (n, p + EXTRA)).astype(np.float32)
+        rows[:, p + 1] = 1
+        block = jnp.asarray(block_of_position(n, blocks))
+        drawn = {
+            "key": key,
+            "whole": jnp.asarray(np.floor(rng.random((steps, k, blocks)) * 2**24), jnp.float32),
+            "listed": jax.vmap(jax.vmap(partial(lots.listed, plan)))(key),
+            "index": jnp.asarray(rng.random((steps, k)), jnp.float32),
+        }
+        noise = jnp.asarray(rng.integers(-(2**10), 2**10, (steps, k, 2, problem.dim)), jnp.int32)
+        theta = jnp.asarray(rng.uniform(0.2, 1, (k, problem.dim)), jnp.float32)
+        totals = tally(problem, plan, jnp.asarray(rows), block, drawn, 3, theta, start(noise, rows.shape[1]))
+        totals = totals[..., : problem.dim]
+        same, apart = bool((totals[:3] == noise[:3]).all()), 0.0
+        for i in range(k):
+            joins, listed = np.asarray(lots.mask(plan, key[3, i])), drawn["listed"][3, i]
+            same &= np.array_equal(listed[lots.joins(plan, key[3, i], listed)], np.flatnonzero(joins))
+            inverse = jnp.where(joins, 1 / drawn["whole"][3, i][block], jnp.inf)
+            spare = -n % 64
+            filled = jnp.pad(rows, ((0, spare), (0, 0))), jnp.pad(inverse, (0, spare), constant_values=jnp.inf)
+            halves = whole_sum(weighted(problem, *filled, theta[i], drawn["index"][3, i]))
+            high, low = (half[: problem.dim] + noise[3, i, j] for j, half in enumerate(halves))
+            expected = joined(high, low)
+            difference = joined(totals[3, i, 0], totals[3, i, 1]) - expected
+            apart = max(apart, float(jnp.abs(difference).max() / jnp.abs(expected).max()))
+        print(f"{name}, n = {n:,}: lists {'equal' if same else 'DIFFER'}, sums differ by {apart:.1e} of the largest")
+        wrong |= not same or apart > 1e-5
+    if wrong:
+        sys.exit(1)
 
 
 def births(frame: Any, steps: int, seed: int) -> list[tuple[float, int]]:
@@ -54,23 +114,49 @@ def natality() -> None:
           f"{whole:.1f} s with loading")  # fmt: skip
 
 
-def linear(replicates: int = 100) -> None:
-    frames = {(k, n): [linear_frame(k, n, r) for r in range(replicates)] for k in NOISES for n in (10_000, 40_000)}
-    settings = constants("linear", "paper")
+def _cell(frames: list[Any], epsilon: float, seeds: Any, **settings: Any) -> None:
+    n = len(frames[0])
+    fit_many(
+        LINEAR_MODEL, frames, schema=LINEAR_SCHEMA, epsilon=epsilon, delta=1 / n, method="paper", accountant="paper",
+        insecure_seeds=seeds, **constants("linear", "paper") | settings,
+    )  # fmt: skip
 
-    def cell(kind: str, n: int, epsilon: float, steps: int) -> float:
+
+def _cells(cells: list[tuple[str, int, float]], replicates: int, ready: Any, seconds: Any) -> None:
+    """Some cells of the study; their data are made, and their programs compiled, before all processes begin."""
+    warnings.simplefilter("ignore", pgbb.PgbbWarning)
+    frames = {(k, n): [linear_frame(k, n, r) for r in range(replicates)] for k, n, _ in cells}
+    compiled = time.perf_counter()
+    for n in sorted({n for _, n, _ in cells}):
+        _cell(next(found for (_, m), found in frames.items() if m == n), 1.0, range(replicates))
+    compiled = time.perf_counter() - compiled
+    ready.wait()
+    for kind, n, epsilon in cells:
         begin = time.perf_counter()
-        fit_many(
-            LINEAR_MODEL, frames[kind, n], schema=LINEAR_SCHEMA, epsilon=epsilon, delta=1 / n, method="paper",
-            accountant="paper", insecure_seeds=range(replicates), **settings | {"steps": steps},
-        )  # fmt: skip
-        return time.perf_counter() - begin
+        _cell(frames[kind, n], epsilon, range(replicates))
+        seconds.put((time.perf_counter() - begin, compiled))
 
-    kind = next(iter(NOISES))
-    warm = sum(cell(kind, n, 1.0, settings["steps"]) for n in (10_000, 40_000))
-    times = [cell(kind, n, e, settings["steps"]) for kind, n in frames for e in (1.0, 2.0, 4.0)]
-    print("seconds a cell: " + " ".join(f"{t:.2f}" for t in times))
-    print(f"linear, 12 cells × {replicates} fits: {sum(times):.1f} s (two cells with compilation: {warm:.1f} s)")
+
+def linear(jobs: int = 1, replicates: int = 100) -> None:
+    cells = [(kind, n, e) for n in (10_000, 40_000) for kind in NOISES for e in (1.0, 2.0, 4.0)]
+    spawn = multiprocessing.get_context("spawn")
+    sharing = shutil.which("nvidia-cuda-mps-control") if jobs > 1 else None
+    if sharing:
+        subprocess.run([sharing, "-d"], check=False)
+    ready, seconds = spawn.Barrier(jobs + 1), spawn.Queue()
+    workers = [spawn.Process(target=_cells, args=(cells[i::jobs], replicates, ready, seconds)) for i in range(jobs)]
+    for worker in workers:
+        worker.start()
+    ready.wait()
+    begin = time.perf_counter()
+    found = [seconds.get() for _ in cells]
+    whole = time.perf_counter() - begin
+    for worker in workers:
+        worker.join()
+    if sharing:
+        subprocess.run([sharing], input="quit\n", text=True, check=False)
+    print(f"linear, 12 cells × {replicates} fits, processes: {jobs}: {whole:.1f} s, cells {min(found)[0]:.2f} to "
+          f"{max(found)[0]:.2f} s (before: two cells with compilation, {found[0][1]:.1f} s)", flush=True)  # fmt: skip
 
 
 def _kernels(work: Callable[[], Any], steps: int, top: int = 18) -> None:
@@ -97,17 +183,12 @@ def profile() -> None:
     _kernels(lambda: births(frame, 500, 0), 500)
     for n in (10_000, 40_000):
         frames = [linear_frame("student_t", n, r) for r in range(100)]
-        settings = constants("linear", "paper") | {"steps": 500}
-        fits = partial(
-            fit_many, LINEAR_MODEL, frames, schema=LINEAR_SCHEMA, epsilon=1.0, delta=1 / n, method="paper",
-            accountant="paper", insecure_seeds=range(100), **settings,
-        )  # fmt: skip
         print(f"linear, n = {n:,}, 100 side by side")
-        _kernels(fits, 500)
+        _kernels(partial(_cell, frames, 1.0, range(100), steps=500), 500)
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore", pgbb.PgbbWarning)
+    word, *rest = sys.argv[1:]
+    {"check": check, "natality": natality, "linear": linear, "profile": profile}[word](*map(int, rest))
     print(jax.devices()[0].device_kind)
-    for word in sys.argv[1:] or ["natality", "linear"]:
-        {"natality": natality, "linear": linear, "profile": profile}[word]()

@@ -14,7 +14,7 @@ import pytest
 import pgbb
 from pgbb import generator, training
 from pgbb.accountant import Mechanism
-from pgbb.fused import Layout, network
+from pgbb.fused import ALONE, Layout, network
 from pgbb.models import Index, Problem
 from pgbb.private import mechanism as private
 from pgbb.private.loading import records_for
@@ -126,7 +126,7 @@ def test_the_average_is_that_of_every_so_many_iterates(fuse):
 
 
 @pytest.mark.skipif(jaxlib.version.__version_info__ > (0, 10, 2), reason="compiles at once, for a GPU that is here")
-@pytest.mark.parametrize("layout", [Layout(5, 6, 14), Layout(16, 127, 64)])
+@pytest.mark.parametrize("layout", [Layout(5, 6, 14, 8), Layout(16, 127, 64, 32)])
 def test_kernels_can_be_written_for_a_gpu(layout):
     forward, backward = network(layout, jnp.cos, jnp.ones((3, layout.outputs)), jnp.sin)
 
@@ -141,7 +141,7 @@ def test_kernels_can_be_written_for_a_gpu(layout):
     shapes = [(2, 4, first, width), *2 * [(2, 4, rows, width)], (2, 4, rows, last)]
     given = tuple(map(jnp.zeros, shapes)), jnp.zeros((2, 3, layout.draws, layout.inputs))
     found = jax.jit(jax.vmap(loop)).trace(*given).lower(lowering_platforms=("cuda",)).as_text()
-    assert found.count("gpu.triton") == 6 and found.count("output_operand_alias<") == 4
+    assert found.count("gpu.triton") == 7 and found.count("output_operand_alias<") == 4
 
 
 class Kept:
@@ -205,4 +205,4 @@ def test_kernels_are_used_where_their_sizes_allow(k, blocks, d, settings, fits):
             patch.setattr(training.jax, "default_backend", lambda backend=backend: backend)
             _, _, layout = training._make_step.__wrapped__(p, m, settings, 0, False, None, fuse)
         wanted = fuse or (fuse is None and backend == "gpu")
-        assert (layout == Layout(k, blocks, d)) if fits and wanted else layout is None
+        assert (layout == Layout(k, blocks, d, ALONE)) if fits and wanted else layout is None

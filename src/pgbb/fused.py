@@ -1,16 +1,17 @@
-"""The generator's step in six kernels, for a GPU, where plain array operations spend it on starting many small ones.
+"""The generator's step in seven kernels, for a GPU, where plain array operations spend it on starting many small ones.
 
 `pgbb.training` has the same step in plain array operations, to read and to compare with. Nothing here sees records.
 
 A layer is one array (4, rows, columns), updated in place: its values, the two moments of Adam, and the average.
 Its rows belong to the hidden units before it (none before layer 0), to the inputs, and to the bias: a constant
-input of 1 follows the others. Zeros fill rows, columns and K up to powers of two; their gradients are zero, and so
-they stay. Activations have the inputs behind them, as the next layer reads them: (K, rows).
+input of 1 follows the others. Zeros fill rows up to eights, columns and K up to powers of two; their gradients are
+zero, and so they stay. Activations have the inputs behind them, as the next layer reads them: (K, rows).
 
 Forward, a program has some columns of a layer; backward, some rows. No program of a kernel reads what another
 one writes: so layer 3, which all of `_backward_2` read, is updated with layer 1.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,12 +28,11 @@ __all__ = ["Layout", "find_layout", "network"]
 
 WIDTH, DEPTH = 256, 3
 MOST_INPUTS, MOST_OUTPUTS, MOST_DRAWS = 128, 64, 16
-COLUMNS, LAST_COLUMNS = 32, 16  # of a hidden layer and of the last, in a program of the forward pass
-ROWS = 8  # of a layer, in a program of the backward pass; at most `FEWEST`
+COLUMNS, ALONE = 64, 8  # of a hidden layer in a program of the forward pass; of a network that is alone on a device
+ROWS = 8  # of a layer, in a program of the backward pass
 PART = 128  # columns that a warp reads at once
-CELLS = 2048  # of layer 0, K times, that a program reads at once
-FORWARD_WARPS, BACKWARD_WARPS = 16, 8
-FEWEST = 16  # inputs or outputs, with their zeros
+WARPS, ALONE_WARPS = 8, 16  # and alone in the forward pass
+FEWEST, PIECE = 4, 16  # outputs, with their zeros; rows or outputs that are read at once, at most
 _FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8  # of Adam, as `optax.adam` has them
 
 _Piece = tuple[Any, pl.BlockSpec]  # an array or its shape, and the part of it that a program sees
@@ -40,11 +40,15 @@ _Piece = tuple[Any, pl.BlockSpec]  # an array or its shape, and the part of it t
 
 @dataclass(frozen=True)
 class Layout:
-    """Sizes that the kernels are written for: K rows of inputs, and d outputs."""
+    """Sizes that the kernels are written for: K rows of inputs, and d outputs.
+
+    `columns` of a hidden layer are those of a program of the forward pass: few spread one network over a device.
+    """
 
     draws: int
     inputs: int
     outputs: int
+    columns: int
 
     @property
     def filled_draws(self) -> int:
@@ -53,13 +57,18 @@ class Layout:
 
     @property
     def filled_inputs(self) -> int:
-        """Inputs, the constant, and zeros."""
-        return _filled(self.inputs + 1)
+        """Inputs, the constant, and zeros: a multiple of `ROWS`."""
+        return -(-(self.inputs + 1) // ROWS) * ROWS
 
     @property
     def filled_outputs(self) -> int:
-        """Outputs, and zeros."""
-        return _filled(self.outputs)
+        """Outputs, and zeros: a power of two."""
+        return max(FEWEST, power_of_two(self.outputs))
+
+    @property
+    def last_columns(self) -> int:
+        """Columns of the last layer in a program."""
+        return min(PIECE, self.filled_outputs)
 
     @property
     def rows(self) -> int:
@@ -90,15 +99,11 @@ class Layout:
         return jnp.pad(found, ((0, rows - found.shape[0]), (0, columns - found.shape[1])))
 
 
-def find_layout(draws: int, inputs: int, outputs: int, width: int, depth: int) -> Layout | None:
-    """None where the sizes are not those that the kernels are written for."""
-    layout = Layout(draws, inputs, outputs)
+def find_layout(draws: int, inputs: int, outputs: int, width: int, depth: int, *, alone: bool) -> Layout | None:
+    """None where the sizes are not those that the kernels are written for; `alone` without others side by side."""
+    layout = Layout(draws, inputs, outputs, ALONE if alone else COLUMNS)
     small = draws <= MOST_DRAWS and layout.filled_inputs <= MOST_INPUTS and layout.filled_outputs <= MOST_OUTPUTS
     return layout if small and (width, depth) == (WIDTH, DEPTH) else None
-
-
-def _filled(size: int) -> int:
-    return max(FEWEST, power_of_two(size))
 
 
 def network(
@@ -116,7 +121,7 @@ def network(
     edges = jnp.pad(box, ((0, 0), (0, layout.filled_outputs - layout.outputs)), constant_values=1.0)
 
     def forward(layers: Any, inputs: Any, t: Any) -> tuple[Any, Any]:
-        first, second = (1 / (1 - decay ** (t + 1)) for decay in (_FIRST, _SECOND))
+        first, second = (1 / (1 - jnp.exp((t + 1) * math.log(decay))) for decay in (_FIRST, _SECOND))
         scalars = jnp.stack([schedule(t) * first, second, share(t)])
         return _forward(layout, layers, _given(layout, inputs, scalars), edges, interpret)
 
@@ -138,29 +143,28 @@ def _given(layout: Layout, inputs: Any, scalars: Any) -> Any:
 def _forward(layout: Layout, layers: Any, given: Any, box: Any, interpret: bool) -> tuple[Any, Any]:
     """θ, and what the backward pass needs."""
     k, rows = layout.filled_draws, layout.rows
-    call = partial(_call, layout, warps=FORWARD_WARPS, interpret=interpret)
-    units = (_shape(k, rows), _WHOLE)
-    hidden1, hidden2 = call(
-        _forward_0_1,
-        WIDTH // COLUMNS,
-        [(given, _WHOLE), (layers[0], _values(layout.filled_inputs, WIDTH)), (layers[1], _columns(rows, COLUMNS))],
-        [units, units],
-    )
-    (hidden3,) = call(_forward_2, WIDTH // COLUMNS, [(hidden2, _WHOLE), (layers[2], _columns(rows, COLUMNS))], [units])
+    warps = ALONE_WARPS if layout.columns == ALONE else WARPS
+    call = partial(_call, layout, warps=warps, interpret=interpret)
+    units, programs, before = (_shape(k, rows), _WHOLE), WIDTH // layout.columns, given
+    hidden = []
+    for layer in layers[:DEPTH]:
+        mine = _columns(layer.shape[1], layout.columns)
+        (before,) = call(_forward_hidden, programs, [(given, _WHOLE), (before, _WHOLE), (layer, mine)], [units])
+        hidden.append(before)
     theta, slope = call(
-        _forward_3,
-        layout.filled_outputs // LAST_COLUMNS,
-        [(hidden3, _WHOLE), (layers[3], _columns(rows, LAST_COLUMNS)), (box, _WHOLE)],
+        _forward_last,
+        layout.filled_outputs // layout.last_columns,
+        [(before, _WHOLE), (layers[3], _columns(rows, layout.last_columns)), (box, _WHOLE)],
         [(_shape(layout.draws, layout.outputs), _WHOLE), (_shape(k, layout.filled_outputs), _WHOLE)],
     )
-    return theta, (given, hidden1, hidden2, hidden3, slope)
+    return theta, (given, *hidden, slope)
 
 
 def _backward(layout: Layout, layers: Any, memo: Any, answers: Any, interpret: bool) -> Any:
     """The layers after a step of Adam."""
     given, hidden1, hidden2, hidden3, slope = memo
     layer0, layer1, layer2, layer3 = layers
-    call = partial(_call, layout, warps=BACKWARD_WARPS, interpret=interpret)
+    call = partial(_call, layout, warps=WARPS, interpret=interpret)
     units, hidden, last = _units(layout.filled_draws), _rows(WIDTH), _rows(layout.filled_outputs)
     back = (_shape(layout.filled_draws, layout.rows), units)
     always = [(given, _WHOLE), (slope, _WHOLE), (answers, _WHOLE)]
@@ -189,40 +193,23 @@ def _backward(layout: Layout, layers: Any, memo: Any, answers: Any, interpret: b
     return layer0, layer1, layer2, layer3
 
 
-def _forward_0_1(layout: Layout, given: Any, layer0: Any, layer1: Any, hidden1: Any, hidden2: Any) -> None:
-    """Layer 0 in every program, and some columns of layer 1."""
-    weights = layer1[:, :WIDTH, :]  # early, for memory is slow
-    shape = (layout.filled_draws, max(CELLS // (layout.filled_draws * WIDTH), 1), WIDTH)
-    k, row, column = (jax.lax.broadcasted_iota(jnp.int32, shape, i) for i in range(3))
-    hidden = jnp.zeros(shape, jnp.float32)
-    for i in range(0, layout.filled_inputs, shape[1]):  # read for every k anew: to share it would take longer
-        hidden += given[: shape[0], i : i + shape[1]][:, :, None] * layer0[0 * k, i + row, column]
-    hidden = jnp.maximum(jnp.sum(hidden, axis=1), 0.0)
-    z = jnp.sum(hidden[:, :, None] * weights, axis=1) + _sums(layout, given, layer1, WIDTH)
-    hidden2[:, _mine(COLUMNS)] = jnp.maximum(z, 0.0)
+def _forward_hidden(layout: Layout, given: Any, before: Any, layer: Any, after: Any) -> None:
+    """Some columns of a hidden layer; behind its units, the inputs."""
+    after[:, _mine(layout.columns)] = jnp.maximum(_sums(layout, before, layer), 0.0)
 
     @pl.when(pl.program_id(0) == 0)
     def _() -> None:
-        hidden1[:, :WIDTH] = hidden
-        hidden1[:, WIDTH:] = hidden2[:, WIDTH:] = given[: layout.filled_draws, :]
+        for i in range(0, layout.filled_inputs, ROWS):
+            after[:, WIDTH + i : WIDTH + i + ROWS] = given[: layout.filled_draws, i : i + ROWS]
 
 
-def _forward_2(layout: Layout, hidden2: Any, layer2: Any, hidden3: Any) -> None:
-    """Some columns of layer 2."""
-    hidden3[:, _mine(COLUMNS)] = jnp.maximum(_sums(layout, hidden2, layer2), 0.0)
-
-    @pl.when(pl.program_id(0) == 0)
-    def _() -> None:
-        hidden3[:, WIDTH:] = hidden2[:, WIDTH:]
-
-
-def _forward_3(layout: Layout, hidden3: Any, layer3: Any, box: Any, theta: Any, slope: Any) -> None:
+def _forward_last(layout: Layout, hidden3: Any, layer3: Any, box: Any, theta: Any, slope: Any) -> None:
     """Some coordinates of θ, and their derivatives by z, over K."""
     from jax.experimental.pallas import triton
 
-    mine, shape = _mine(LAST_COLUMNS), (layout.filled_draws, LAST_COLUMNS)
+    mine, shape = _mine(layout.last_columns), (layout.filled_draws, layout.last_columns)
     k, column = (jax.lax.broadcasted_iota(jnp.int32, shape, i) for i in range(2))
-    column += pl.program_id(0) * LAST_COLUMNS
+    column += pl.program_id(0) * layout.last_columns
     center, radius, reach = (box[i, mine][None, :] for i in range(3))
     bounded = jnp.tanh(_sums(layout, hidden3, layer3) / reach)
     inside = (k < layout.draws) & (column < layout.outputs)
@@ -236,11 +223,12 @@ def _backward_2(
 ) -> None:  # fmt: skip
     """Some rows of layer 2, and the derivatives by the units before them."""
     old, draws = _read(layout, given, hidden2, layer2), range(layout.draws)
-    pieces = [slice(i, i + FEWEST) for i in range(0, layout.filled_outputs, FEWEST)]
+    size = layout.last_columns
+    pieces = [slice(i, i + size) for i in range(0, layout.filled_outputs, size)]
     out = [[_out(layout, slope, answers, k, piece) for piece in pieces] for k in draws]
     back = []
     for part in _parts(WIDTH):
-        active, total = [hidden3[k, part] > 0 for k in draws], [jnp.zeros((PART, FEWEST), jnp.float32)] * layout.draws
+        active, total = [hidden3[k, part] > 0 for k in draws], [jnp.zeros((PART, size), jnp.float32)] * layout.draws
         for i, piece in enumerate(pieces):
             weights = layer3[0, part, piece]
             total = [total[k] + weights * out[k][i] for k in draws]
@@ -266,17 +254,20 @@ def _backward_0(layout: Layout, given: Any, back0: Any, inputs: Any, _: Any, lay
     _update(layout, layer0, _read(layout, given, inputs, layer0), _spread(layout, back0))
 
 
-def _sums(layout: Layout, before: Any, layer: Any, first: int = 0) -> Any:
-    """Σ_r before[k, r] · layer[first + r] for every k, by sums of products: K rows are too few for tensor cores.
+def _sums(layout: Layout, before: Any, layer: Any) -> Any:
+    """Σ_r before[k, r] · layer[r] for every k, by sums of products: K rows are too few for tensor cores.
 
-    A sum across warps is slow, so there is only one, at the end.
+    A sum across warps is slow, so there is only one, at the end; and one for the rows that are left.
     """
     _, rows, columns = layer.shape
-    total = jnp.zeros((layout.filled_draws, FEWEST, columns), jnp.float32)
-    for i in range(first, rows, FEWEST):
-        j = i - first
-        total += before[: layout.filled_draws, j : j + FEWEST][:, :, None] * layer[:, i : i + FEWEST, :]
-    return jnp.sum(total, axis=1)
+    found = jnp.zeros((layout.filled_draws, columns), jnp.float32)
+    for size, first, last in ((PIECE, 0, rows - rows % PIECE), (ROWS, rows - rows % PIECE, rows)):
+        total = jnp.zeros((layout.filled_draws, size, columns), jnp.float32)
+        for i in range(first, last, size):
+            total += before[: layout.filled_draws, i : i + size][:, :, None] * layer[:, i : i + size, :]
+        if first < last:
+            found += jnp.sum(total, axis=1)
+    return found
 
 
 def _out(layout: Layout, slope: Any, answers: Any, k: int, piece: slice) -> Any:

@@ -15,6 +15,7 @@ import numpy as np
 import optax
 
 from pgbb import fused, generator
+from pgbb._threads import mapped
 from pgbb.accountant import Mechanism
 from pgbb.fused import Layout
 from pgbb.models import Problem
@@ -74,6 +75,7 @@ def _make_step(
     keep: bool,
     public_part: PublicPart,
     fuse: bool | None = None,
+    alone: bool = True,
 ) -> tuple[Step, Any, Layout | None]:
     """One update of Algorithm 1 or 2, its optimiser, and the layout of its state where it runs in fused kernels.
 
@@ -96,7 +98,7 @@ def _make_step(
     on_gpu = jax.default_backend() == "gpu"
     wanted = settings.operator_norm is None and (on_gpu if fuse is None else fuse)
     size = len(shift), problem.dim, settings.width, settings.depth
-    layout = fused.find_layout(mechanism.draws_per_step, *size) if wanted else None
+    layout = fused.find_layout(mechanism.draws_per_step, *size, alone=alone) if wanted else None
     if layout is None:
         forward, backward = _network(settings, optimiser, box, share)
     else:
@@ -223,9 +225,10 @@ def train_many(
     """Train several sessions of one problem and mechanism side by side: for replicates, on a GPU."""
     first = sessions[0]
     step, optimiser, layout = _make_step(
-        first.problem, first.mechanism, settings, first.pseudo_blocks, False, public_part
+        first.problem, first.mechanism, settings, first.pseudo_blocks, False, public_part, alone=False
     )
-    params = jax.tree.map(lambda *leaves: np.stack(leaves), *[_initial(s, settings) for s in sessions])
+    initial = mapped(lambda session: _initial(session, settings), sessions)
+    params = jax.tree.map(lambda *leaves: np.stack(leaves), *initial)
     state = jax.vmap(lambda p: _packed(layout, _state(p, optimiser)))(params)
     for _, latest, _ in run_many(sessions, state, step):
         state = latest

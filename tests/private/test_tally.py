@@ -4,6 +4,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import jaxlib.version
 import numpy as np
 import pytest
 from scipy.special import ndtr
@@ -48,7 +49,9 @@ def case(model, seed=0, scale=1.0):
 
 
 def by_kernel(problem, rows, block, drawn, theta, t=1):
-    return tally.tally(problem, PLAN, rows, block, drawn, t, theta, 1.0, interpret=True)
+    totals = tally.start(drawn["noise"], rows.shape[1])
+    found = tally.tally(problem, PLAN, rows, block, drawn, t, theta, totals, interpret=True)[t, ..., : problem.dim]
+    return joined(found[:, 0], found[:, 1])
 
 
 def plainly(problem, rows, block, drawn, theta, t=1):
@@ -72,7 +75,7 @@ def test_sums_are_those_over_the_mask(model):
     found, expected = by_kernel(*given), plainly(*given)
     assert np.abs(found - expected).max() <= 4 * members
     twin = case(model)
-    twin[3]["key"] = twin[3]["key"].at[1].add(1)  # others join in the second round
+    twin[3]["listed"] = twin[3]["listed"][::-1]  # those of the other step
     assert np.abs(by_kernel(*twin) - expected).max() > 100 * members
 
 
@@ -140,6 +143,18 @@ def test_a_session_with_lists_answers_as_one_without(many):
     stuck = (mechanism, "tally", lambda *a: tally.tally(*a[:5], 0, *a[6:], interpret=True))  # at the first step
     twin = answers_of(many=many, changes=[*LISTED[:2], stuck])
     assert np.abs(plain - twin).max() > 0.1 * np.abs(plain).max()
+
+
+@pytest.mark.skipif(jaxlib.version.__version_info__ > (0, 10, 2), reason="compiles at once, for a GPU that is here")
+def test_on_a_gpu_programs_add_to_totals_in_place_and_none_loses_what_another_adds():
+    problem, rows, block, drawn, theta = case(MODELS[0])
+    totals = tally.start(drawn["noise"], rows.shape[1])
+
+    def go(rows, drawn, theta, totals):
+        return tally.tally(problem, PLAN, rows, block, drawn, 1, theta, totals)
+
+    found = jax.jit(go).trace(rows, drawn, theta, totals).lower(lowering_platforms=("cuda",)).as_text()
+    assert "atomic_rmw" in found and "output_operand_alias<" in found
 
 
 def test_the_normal_distribution_function():

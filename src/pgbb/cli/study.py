@@ -61,7 +61,7 @@ def run_command(
     replicates: Annotated[int | None, typer.Option("--replicates", "-r", help="Seeds 0 … R−1; default all.")] = None,
     cells: Annotated[str | None, typer.Option(help="Only cells whose name this regular expression finds.")] = None,
     quick: Annotated[bool, typer.Option(help="The short version, kept apart in OUT/quick.")] = False,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Processes.")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Processes; they share a GPU.")] = 1,
     device: Annotated[str | None, typer.Option(help="cpu or gpu; default what JAX finds.")] = None,
     out: Out = Path("results"),
     fresh: Annotated[bool, typer.Option(help="Replace results of other code or settings.")] = False,
@@ -166,7 +166,5 @@ def _judged(section: "Section") -> dict[str, Any]:
 def _use(device: str, jobs: int) -> None:
     """Bind JAX to a device before it is imported; child processes inherit it."""
     os.environ["JAX_PLATFORMS"] = {"cpu": "cpu", "gpu": "cuda"}[device]
-    if device == "gpu" and jobs > 1:
-        raise InvalidValue(
-            f"--device gpu with --jobs {jobs} is not allowed: one process owns the GPU. Leave --jobs out."
-        )
+    if jobs > 1:  # who share a GPU take of its memory what they need
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pgbb import _validate
+from pgbb._threads import mapped
 from pgbb.accountant import Mechanism, noise_scale
 from pgbb.checkpoint import position_from_first
 from pgbb.errors import InvalidValue
@@ -125,7 +126,7 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
     if settings.keep_transcript:
         raise InvalidValue("keep_transcript = True is not allowed for fits side by side: fit one data set at a time.")
     problem = prepared(requests[0].model, requests[0].schema)
-    opened = [_open(request, settings, problem) for request in requests]
+    opened = mapped(lambda request: _open(request, settings, problem), requests)
     for request, (_, _, planned) in zip(requests, opened, strict=True):
         request.begin(planned)
     sessions = [session for session, _, _ in opened]

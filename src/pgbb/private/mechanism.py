@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
 
+from pgbb._threads import mapped
 from pgbb.accountant import Mechanism
 from pgbb.blocks import block_sizes, draw_weights
 from pgbb.errors import PgbbError
@@ -31,7 +32,7 @@ from pgbb.private.noise import rounded_normals
 from pgbb.private.rows import EXTRA, empty_rows
 from pgbb.private.sampling import MULTIPLE, Randomness, buffer_size, draw_batches
 from pgbb.private.shards import Share
-from pgbb.private.tally import serves, tally
+from pgbb.private.tally import serves, start, tally
 
 if TYPE_CHECKING:
     from pgbb.private.records import Records  # needs pandas, which a machine that only trains may lack
@@ -53,7 +54,7 @@ __all__ = [
 _CLIPS = (1e-12, 1e12)  # outside, squares and noise would leave single precision
 _CHUNK_CELLS = 2**21  # batch positions drawn ahead at once
 _BITS, _FEWEST = 24, 8  # bits of a whole number: what single precision holds; fewer where the noise is huge
-_LISTS, _UNROLL = 16, 2  # steps whose members are listed at once, at most, and steps of a turn of the loop
+_LISTS = 16  # steps whose members are listed at once, and which are a turn of the loop, at most
 _LISTED = 2**25  # places of their lists, at most, unless one step has more
 _ROWS = 2**24  # most rows of a batch, so that low halves add up in 32 bits
 
@@ -255,14 +256,14 @@ def _loop(
         joins = joins[jnp.minimum(position, n - 1)] & (position < n)
         return _halves(problem, data.rows, jnp.where(joins, batch["inverse"][block], jnp.inf), point, index)
 
-    def one_by_one(points: Any, drawn: Any) -> Any:
+    def answers(points: Any, drawn: Any) -> Any:
         found = jax.vmap(drawn_by_lot if by_lot else gathered)(drawn["batch"], points, drawn["index"])
         found += drawn["noise"]  # whole numbers, added before any rounding
         if together is not None:  # only process 0 has added noise
             found = io_callback(together.total_of, jax.eval_shape(lambda: found), found, ordered=True)
         return joined(found[:, 0], found[:, 1]) * grid
 
-    def body(answered: Callable[[Any, Any], Any], state: Any, drawn: dict[str, Any]) -> Any:
+    def asked(state: Any, drawn: dict[str, Any]) -> tuple[Any, dict[str, Any], Any]:
         draw = {name: drawn[name] for name in ("u", "index", "t")}
         points, memo = step.query(state, draw)
         if points.shape != (k, problem.dim):
@@ -270,26 +271,36 @@ def _loop(
         points = once(points)
         if together is not None:  # the points of process 0, for all
             points = io_callback(together.first_of, jax.eval_shape(lambda: points), points, ordered=True)
-        return step.update(state, draw, memo, once(answered(points, drawn)))
+        return points, draw, memo
 
-    def with_lists(state: Any, drawn: dict[str, Any]) -> Any:
-        """A few steps whose members are listed ahead, all at once."""
-        listed = jax.vmap(jax.vmap(partial(lots.listed, plan)))(drawn["batch"]["key"])
-        ahead = {**drawn["batch"], "listed": listed, "noise": drawn["noise"], "index": drawn["index"]}
+    def one(state: Any, drawn: dict[str, Any]) -> Any:
+        points, draw, memo = asked(state, drawn)
+        return step.update(state, draw, memo, once(answers(points, drawn)))
 
-        def answered(points: Any, at: Any) -> Any:
-            return tally(problem, plan, data.rows, block, ahead, at["place"], points, grid)
+    def few(state: Any, drawn: dict[str, Any]) -> Any:
+        """Steps whose members are listed ahead, all at once."""
+        ahead = {**drawn["batch"], "index": drawn["index"]}
+        ahead["listed"] = jax.vmap(jax.vmap(partial(lots.listed, plan)))(ahead["key"])
+
+        def one(carry: tuple[Any, Any], drawn: dict[str, Any]) -> Any:
+            state, totals = carry
+            points, draw, memo = asked(state, drawn)
+            totals = tally(problem, plan, data.rows, block, ahead, drawn["place"], points, totals)
+            high, low = (totals[drawn["place"], :, half, : problem.dim] for half in (0, 1))
+            state, out = step.update(state, draw, memo, once(joined(high, low) * grid))
+            return (state, totals), out
 
         each = {name: drawn[name] for name in ("u", "index", "t")}
         each["place"] = jnp.arange(len(drawn["t"]), dtype=jnp.int32)
-        return jax.lax.scan(partial(body, answered), state, each, unroll=_UNROLL)
+        (state, _), out = jax.lax.scan(one, (state, start(drawn["noise"], data.rows.shape[1])), each, unroll=True)
+        return state, out
 
     if not (by_lot and sparse and serves(problem, data.rows.shape[1])):
-        return jax.lax.scan(partial(body, one_by_one), state, inputs)
+        return jax.lax.scan(one, state, inputs)
     count = inputs["t"].shape[0]
     most = max(1, min(_LISTS, _LISTED // (k * plan.places)))
-    few = max(size for size in range(1, most + 1) if count % size == 0)
-    state, out = jax.lax.scan(with_lists, state, jax.tree.map(lambda v: v.reshape(-1, few, *v.shape[1:]), inputs))
+    size = max(size for size in range(1, most + 1) if count % size == 0)
+    state, out = jax.lax.scan(few, state, jax.tree.map(lambda v: v.reshape(-1, size, *v.shape[1:]), inputs))
     return state, jax.tree.map(lambda v: v.reshape(-1, *v.shape[2:]), out)
 
 
@@ -529,7 +540,7 @@ def _drive(sessions: list[Session], state: Any, step: Step, chunk: int | None, *
 
     def draw(start: int) -> tuple[Any, list[Position]]:
         done = min(start + chunk, m.steps)
-        drawn = [s._draw(done - start, start) for s in sessions]
+        drawn = mapped(lambda session: session._draw(done - start, start), sessions)
         inputs = jax.tree.map(lambda *parts: jnp.asarray(np.stack(parts) if many else parts[0]), *drawn)
         return inputs, [Position(done, chunk, s.randomness.public.bit_generator.state, s.randomness.order)
                         for s in sessions]  # fmt: skip

@@ -17,15 +17,14 @@ from jax.experimental import pallas as pl
 from pgbb.models import Problem
 from pgbb.private import lots
 from pgbb.private.clipping import clipped
-from pgbb.private.halves import LOW, SPLIT, carried, joined
+from pgbb.private.halves import LOW, SPLIT
 from pgbb.private.rows import EXTRA
 
-__all__ = ["serves", "tally"]
+__all__ = ["serves", "start", "tally"]
 
-_ROWS = 128  # of one program; capacities of lists are a multiple of it
-_PARTS = 512  # of an answer, added up at once
-_WARPS, _ADDING_WARPS = 1, 8
-_WIDEST = 64  # numbers of a row, each in a register
+_ROWS = 64  # of one program: so many whole numbers of 24 bits add up in 32; capacities of lists are a multiple of it
+_WARPS = 1
+_WIDEST = 64  # numbers of a row
 _ERF = (  # erf x = x·P(x²)/Q(x²) in single precision, as Eigen has it, from the highest power
     (-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05, -7.34990630326855e-04,
      -2.95459980854025e-03, -1.60960333262415e-02),
@@ -52,49 +51,59 @@ _NUMBERS = SimpleNamespace(clip=jnp.clip, tanh=jnp.tanh, normal_cdf=_normal_cdf)
 
 def _add(
     problem: Problem, plan: lots.Plan, at: Any, keys: Any, whole: Any, listed: Any, rows: Any, block: Any, theta: Any,
-    index: Any, parts: Any,
+    index: Any, _noise: Any, totals: Any,
 ) -> None:  # fmt: skip
-    """The places of one program in the list of one answer: halves of their sum, (2, columns)."""
+    """The places of one program in the list of one answer: their sum, added to the total.
+
+    A lane reads its row in fours of columns, or twos: of all rows these are a piece. In every tile of a list free
+    places come last, so that programs that begin with one have nothing to do.
+    """
     from jax.experimental.pallas import triton
 
-    t, k, p, d = at[0], pl.program_id(0), rows.shape[1] - EXTRA, problem.dim
-    place = pl.program_id(1) * _ROWS + jax.lax.iota(jnp.int32, _ROWS)
-    position = triton.load(listed.at[t, k, place])
-    member = lots.joins(plan, [keys[t, k, i] for i in range(3)], position)
-    read = partial(triton.load, mask=member, other=0.0)
-    *x, y, survey = (read(rows.at[position, j]) for j in range(p + EXTRA))
-    weight = read(whole.at[t, k, triton.load(block.at[position], mask=member, other=0)])
-    linear, square_x = sum(x[j] * theta[k, j] for j in range(p)), sum(x[j] * x[j] for j in range(p))
-    score, extra = problem.score(_NUMBERS, [theta[k, d - 1]], linear, y, index[t, k])  # type: ignore[misc]
-    extra = jnp.zeros_like(score) if extra is None else extra
-    score, extra = clipped(problem.clip, d, score, extra, square_x, survey, once=lambda values: values)
-    score, extra = score * weight, extra * weight
-    for j in range(d):
-        number = (x[j] * score if j < p else extra).astype(jnp.int32)
-        high, low = jnp.sum(number >> SPLIT), jnp.sum(number & LOW)
-        parts[0, 0, 0, j], parts[0, 0, 1, j] = carried(high, low)
+    t, k, first, width = at[0], pl.program_id(0), pl.program_id(1) * _ROWS, rows.shape[1]
+    p, d, part = width - EXTRA, problem.dim, _part(width)
+    columns = [i + jax.lax.iota(jnp.int32, part) for i in range(0, width, part)]
+
+    @pl.when(listed[t, k, first] != lots.NOBODY)
+    def _() -> None:
+        position = triton.load(listed.at[t, k, first + jax.lax.iota(jnp.int32, _ROWS)])
+        member = lots.joins(plan, [keys[t, k, i] for i in range(3)], position)
+        row = [triton.load(rows.at[position[:, None], c[None, :]], mask=member[:, None], other=0.0) for c in columns]
+        weight = triton.load(block.at[position], mask=member, other=0)
+        weight = triton.load(whole.at[t, k, weight], mask=member, other=0.0)
+        point = [triton.load(theta.at[k, c], mask=c < p, other=0.0)[None, :] for c in columns]
+        x = [jnp.where((c < p)[None, :], r, 0.0) for c, r in zip(columns, row, strict=True)]
+
+        def column(j: int) -> Any:
+            return jnp.sum(jnp.where((columns[j // part] == j)[None, :], row[j // part], 0.0), axis=1)
+
+        linear = sum(jnp.sum(a * b, axis=1) for a, b in zip(x, point, strict=True))
+        square_x = sum(jnp.sum(a * a, axis=1) for a in x)
+        score, extra = problem.score(_NUMBERS, [theta[k, d - 1]], linear, column(p), index[t, k])  # type: ignore[misc]
+        extra = jnp.zeros_like(score) if extra is None else extra
+        score, extra = clipped(problem.clip, d, score, extra, square_x, column(p + 1), once=lambda values: values)
+        score, extra = (score * weight)[:, None], (extra * weight)[:, None]
+        half, piece, within = (jax.lax.broadcasted_iota(jnp.int32, (2, _pieces(width), part), i) for i in range(3))
+        total = jnp.zeros(half.shape, jnp.int32)
+        for i, (c, a) in enumerate(zip(columns, x, strict=True)):
+            number = jnp.where((c == p)[None, :], extra, a * score).astype(jnp.int32)
+            total = jnp.where(piece == i, jnp.sum(number, axis=0)[None, None, :], total)
+        total = jnp.where(half == 0, total >> SPLIT, total & LOW)
+        jax.ref.addupdate(totals, (t, k, half, piece * part + within), total)  # atomic: programs take no turns
 
 
-def _collect(d: int, count: int, at: Any, parts: Any, noise: Any, grid: Any, answers: Any) -> None:
-    """One answer from its parts, its noise added before any rounding."""
-    from jax.experimental.pallas import triton
+def _part(width: int) -> int:
+    return math.gcd(width, 4)
 
-    t, k, columns = at[0], pl.program_id(0), parts.shape[-1]
-    part = jax.lax.broadcasted_iota(jnp.int32, (_PARTS, columns), 0)
-    column = jax.lax.broadcasted_iota(jnp.int32, (_PARTS, columns), 1)
 
-    def more(i: Any, total: tuple[Any, Any]) -> tuple[Any, Any]:
-        read = partial(triton.load, mask=i * _PARTS + part < count, other=0)
-        high, low = (read(parts.at[k, i * _PARTS + part, half, column]) for half in (0, 1))
-        return total[0] + jnp.sum(high, axis=0), total[1] + jnp.sum(low, axis=0)
+def _pieces(width: int) -> int:
+    return lots.power_of_two(width // _part(width))
 
-    nothing = jnp.zeros(columns, jnp.int32)
-    high, low = jax.lax.fori_loop(0, -(-count // _PARTS), more, (nothing, nothing))
-    column = jax.lax.iota(jnp.int32, columns)
-    inside = column < d
-    high += triton.load(noise.at[t, k, 0, column], mask=inside, other=0)
-    low += triton.load(noise.at[t, k, 1, column], mask=inside, other=0)
-    triton.store(answers.at[k, column], joined(high, low) * grid[0], mask=inside)
+
+def start(noise: Any, width: int) -> Any:
+    """Totals that hold noise and nothing else, (·, K, 2, columns), from noise (·, K, 2, d) and the width of rows."""
+    columns = _pieces(width) * _part(width)
+    return jnp.pad(noise, [(0, 0)] * (noise.ndim - 1) + [(0, columns - noise.shape[-1])])
 
 
 def tally(
@@ -105,35 +114,30 @@ def tally(
     drawn: dict[str, Any],
     t: Any,
     theta: Any,
-    grid: Any,
+    totals: Any,
     *,
     interpret: bool = False,
 ) -> Any:
-    """The K noisy answers of a step, (K, d): sums of whole weighted gradients over members, and noise, times `grid`.
+    """Totals with the K answers of a step: to their noise, sums of whole weighted gradients over members are added.
 
     Args:
       rows: (n, ·) packed rows.
       block: (n,) the block of each.
-      drawn: for some steps the keys (·, K, 4), whole weights (·, K, S), lists (·, K, places), noise (·, K, 2, d)
-        and index (·, K) of their answers.
+      drawn: for some steps the keys (·, K, 4), whole weights (·, K, S), lists (·, K, places) and index (·, K)
+        of their answers.
       t: which of these steps.
       theta: (K, d) points.
+      totals: (·, K, 2, columns) halves of the answers of these steps, as `start` makes them; updated in place.
     """
     from jax.experimental.pallas import triton
 
-    k, d = theta.shape
-    programs, columns = plan.places // _ROWS, lots.power_of_two(d)
-    call, at = partial(pl.pallas_call, interpret=interpret), jnp.reshape(t, 1)
-    parts = call(
+    return pl.pallas_call(
         partial(_add, problem, plan),
-        grid=(k, programs),
-        out_specs=pl.BlockSpec((1, 1, 2, columns), lambda i, j: (i, j, 0, 0)),
-        out_shape=jax.ShapeDtypeStruct((k, programs, 2, columns), jnp.int32),  # type: ignore[no-untyped-call]
+        grid=(theta.shape[0], plan.places // _ROWS),
+        out_shape=jax.ShapeDtypeStruct(totals.shape, jnp.int32),  # type: ignore[no-untyped-call]
+        input_output_aliases={8: 0},
         compiler_params=triton.CompilerParams(num_warps=_WARPS),
-    )(at, drawn["key"], drawn["whole"], drawn["listed"], rows, block, theta, drawn["index"])
-    return call(
-        partial(_collect, d, programs),
-        grid=(k,),
-        out_shape=jax.ShapeDtypeStruct((k, d), jnp.float32),  # type: ignore[no-untyped-call]
-        compiler_params=triton.CompilerParams(num_warps=_ADDING_WARPS),
-    )(at, parts, drawn["noise"], jnp.reshape(grid, 1))
+        interpret=interpret,
+    )(
+        jnp.reshape(t, 1), drawn["key"], drawn["whole"], drawn["listed"], rows, block, theta, drawn["index"], totals
+    )  # fmt: skip

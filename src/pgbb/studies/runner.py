@@ -198,7 +198,8 @@ def _batches(tasks: Sequence[_Task], jobs: int) -> Iterator[tuple[str, list[Row]
             for rows in _serial(task):
                 yield task.cell, rows
         return
-    pieces = [replace(t, seeds=t.seeds[i : i + CHUNK]) for t in tasks for i in range(0, len(t.seeds), CHUNK)]
+    size = CHUNK if provenance.device() == "cpu" else SIDE_BY_SIDE
+    pieces = [replace(t, seeds=t.seeds[i : i + size]) for t in tasks for i in range(0, len(t.seeds), size)]
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         waiting = {pool.submit(_whole, piece): piece.cell for piece in pieces}
         try:
