@@ -128,9 +128,7 @@ def weighted(problem: Problem, packed: Any, inverse: Any, theta: Any, index: Any
         unit = once(unit * (keep / jnp.maximum(jnp.sqrt(_dot(unit, unit)), 1.0))[:, None])
         return jnp.where((_dot(unit, unit) <= bound)[:, None], unit, 0.0) / inverse[:, None]
     assert problem.score is not None
-    linear, square_x = _dot(x, theta[None, :p]), _dot(x, x)
-    if jax.default_backend() == "cpu":  # where every result is a loop of its own, and would compute them again
-        linear, square_x = once((linear, square_x))
+    linear, square_x = _products(x, theta[:p])
     score, extra = problem.score(jnp, theta, linear, y, index)
     extra = jnp.zeros_like(score) if extra is None else extra
     score, extra = clipped(problem.clip, d, score, extra, square_x, survey)
@@ -145,6 +143,17 @@ def _dot(a: Any, b: Any) -> Any:
     if a.shape[1] > 32:
         return jnp.sum(a * b, axis=1)
     return sum(a[:, j] * b[:, j] for j in range(a.shape[1]))
+
+
+def _products(x: Any, theta: Any) -> tuple[Any, Any]:
+    """x·θ and ‖x‖² of rows; on a CPU in one pass, and once: every result is a loop of its own there."""
+    if jax.default_backend() != "cpu":
+        return _dot(x, theta[None]), _dot(x, x)
+    zero = jnp.zeros((), x.dtype)
+    linear, square_x = jax.lax.reduce(
+        (x * theta, x * x), (zero, zero), lambda a, b: (a[0] + b[0], a[1] + b[1]), dimensions=(1,)
+    )
+    return once((linear, square_x))
 
 
 def answer(problem: Problem, data: Data, rows: Any, weight: Any, theta: Any, index: Any) -> Any:
@@ -170,24 +179,24 @@ def whole_sum(values: Any) -> tuple[Any, Any]:
     Values are at most 2²⁴, so that 64 of them add up in 32 bits, and the low
     halves of 2¹⁸ such sums again. The high halves may wrap
     around: what is returned is still a function of the sum alone. Sums of whole
-    numbers are the same in any order. The number of rows is a multiple of 64.
+    numbers are the same in any order. The number of rows is a multiple of 64; they may come in 64 parts.
     """
-    whole = _folded(values.astype(jnp.int32), values.shape[0] // MULTIPLE)
-    both = _folded(jnp.concatenate([whole & LOW, whole >> SPLIT], axis=1), 1)[0]
+    whole = _folded(values.astype(jnp.int32).reshape(MULTIPLE, -1, values.shape[-1]))
+    both = _folded(jnp.concatenate([whole & LOW, whole >> SPLIT], axis=1))
     low, high = jnp.split(both, 2)
     return carried(high, low)
 
 
-def _folded(whole: Any, rows: int) -> Any:
-    """Rows added up until so many are left; on a CPU by adding halves: compilers are slow at narrow columns there."""
+def _folded(whole: Any) -> Any:
+    """The sum over the first axis; on a CPU by adding halves: compilers are slow at narrow columns there."""
     if jax.default_backend() != "cpu":
-        return jnp.sum(whole.reshape(-1, rows, whole.shape[1]), axis=0)
-    while whole.shape[0] > rows:
+        return jnp.sum(whole, axis=0)
+    while whole.shape[0] > 1:
         if whole.shape[0] % 2:
-            whole = jnp.pad(whole, ((0, 1), (0, 0)))
+            whole = jnp.concatenate([whole, jnp.zeros_like(whole[:1])])
         half = whole.shape[0] // 2
         whole = whole[:half] + whole[half:]
-    return whole
+    return whole[0]
 
 
 class Step(NamedTuple):
@@ -225,7 +234,21 @@ class Position:
 
 def _halves(problem: Problem, packed: Any, inverse: Any, theta: Any, index: Any) -> Any:
     """One answer without noise in units of the grid, (2, d): high and low halves."""
-    return jnp.stack([half[: problem.dim] for half in whole_sum(weighted(problem, packed, inverse, theta, index))])
+    return jnp.stack(whole_sum(weighted(problem, packed, inverse, theta, index)))[:, : problem.dim]
+
+
+def _gathered(problem: Problem, rows: Any, batch: Any, points: Any, index: Any) -> Any:
+    """K answers without noise, (K, 2, d), of batches of numbers of rows.
+
+    Each batch is cut into 64 parts, and the first axis is that of the parts: cores share it evenly, but not K answers.
+    """
+
+    def part(batch: Any, theta: Any, index: Any) -> Any:
+        return weighted(problem, _rows_at(rows, batch["rows"]), batch["inverse"], theta, index)
+
+    parts = jax.tree.map(lambda v: v.reshape(len(points), MULTIPLE, -1), batch)
+    values = jax.vmap(jax.vmap(part), (1, None, None))(parts, points, index)
+    return jnp.stack(jax.vmap(whole_sum, 1)(values), axis=1)[:, :, : problem.dim]
 
 
 def _loop(
@@ -246,17 +269,14 @@ def _loop(
     block = jnp.minimum(jnp.searchsorted(first, position, side="right"), mechanism.blocks - 1).astype(jnp.int32)
     sparse = data.position is None and mechanism.sampling_rate <= lots.SPARSE and jax.default_backend() == "gpu"
 
-    def gathered(batch: Any, point: Any, index: Any) -> Any:
-        packed = _rows_at(data.rows, batch["rows"])
-        return _halves(problem, packed, batch["inverse"], point, index)
-
     def drawn_by_lot(batch: Any, point: Any, index: Any) -> Any:
         joins = lots.mask(plan, batch["key"])  # every process draws the lots of all, and keeps those of its rows
         joins = joins[jnp.minimum(position, n - 1)] & (position < n)
         return _halves(problem, data.rows, jnp.where(joins, batch["inverse"][block], jnp.inf), point, index)
 
     def one_by_one(points: Any, drawn: Any) -> Any:
-        found = jax.vmap(drawn_by_lot if by_lot else gathered)(drawn["batch"], points, drawn["index"])
+        answers = jax.vmap(drawn_by_lot) if by_lot else partial(_gathered, problem, data.rows)
+        found = answers(drawn["batch"], points, drawn["index"])
         found += drawn["noise"]  # whole numbers, added before any rounding
         if together is not None:  # only process 0 has added noise
             found = io_callback(together.total_of, jax.eval_shape(lambda: found), found, ordered=True)
