@@ -28,7 +28,7 @@ from pgbb.private import lots
 from pgbb.private.clipping import Compiled, clipped, margins, once
 from pgbb.private.halves import LOW, SPLIT, carried, joined
 from pgbb.private.noise import rounded_normals
-from pgbb.private.rows import EXTRA, empty_rows
+from pgbb.private.rows import EXTRA, aligned, empty_rows
 from pgbb.private.sampling import MULTIPLE, Randomness, buffer_size, draw_batches
 from pgbb.private.shards import Share
 from pgbb.private.tally import serves, tally
@@ -501,11 +501,12 @@ def _inverse(whole: Any) -> Any:
 
 def inverse_weights(mechanism: Mechanism, whole: Any, position: Any, size: Any) -> Any:
     """1/W for each position of each batch, W the whole weight of its block; infinite for padding."""
-    first = np.cumsum(block_sizes(mechanism.n, mechanism.blocks)).astype(position.dtype)  # where the next block begins
-    out = np.full(position.shape, np.inf, np.float32)
+    first = np.cumsum([0, *block_sizes(mechanism.n, mechanism.blocks)]).astype(position.dtype)  # and the end
+    out = aligned(position.shape, np.float32)
     for row, values, members, count in zip(out, _inverse(whole), position, size, strict=True):
         ends = np.searchsorted(members[:count], first)
-        row[:count] = np.repeat(values, np.diff(ends, prepend=0))
+        row[:count] = np.repeat(values, ends[1:] - ends[:-1])
+        row[count:] = np.inf
     return out
 
 
@@ -550,9 +551,9 @@ def _drive(sessions: list[Session], state: Any, step: Step, chunk: int | None, *
     def draw(start: int) -> tuple[Any, list[Position]]:
         done = min(start + chunk, m.steps)
         drawn = [s._draw(done - start, start) for s in sessions]
-        inputs = jax.tree.map(lambda *parts: jnp.asarray(np.stack(parts) if many else parts[0]), *drawn)
-        return inputs, [Position(done, chunk, s.randomness.public.bit_generator.state, s.randomness.order)
-                        for s in sessions]  # fmt: skip
+        inputs = jax.tree.map(lambda *parts: np.stack(parts) if many else parts[0], *drawn)
+        reached = [Position(done, chunk, s.randomness.public.bit_generator.state, s.randomness.order) for s in sessions]
+        return jax.device_put(inputs, may_alias=True), reached
 
     with ThreadPoolExecutor(max_workers=1) as drawing:  # the next chunk is drawn while this one runs
         ahead = drawing.submit(draw, starts[0]) if starts else None
