@@ -179,7 +179,7 @@ def whole_sum(values: Any) -> tuple[Any, Any]:
     Values are at most 2²⁴, so that 64 of them add up in 32 bits, and the low
     halves of 2¹⁸ such sums again. The high halves may wrap
     around: what is returned is still a function of the sum alone. Sums of whole
-    numbers are the same in any order. The number of rows is a multiple of 64; they may come in 64 parts.
+    numbers are the same in any order. The number of rows is a multiple of 64; values may be cut into 64 parts already.
     """
     whole = _folded(values.astype(jnp.int32).reshape(MULTIPLE, -1, values.shape[-1]))
     both = _folded(jnp.concatenate([whole & LOW, whole >> SPLIT], axis=1))
@@ -238,9 +238,9 @@ def _halves(problem: Problem, packed: Any, inverse: Any, theta: Any, index: Any)
 
 
 def _gathered(problem: Problem, rows: Any, batch: Any, points: Any, index: Any) -> Any:
-    """K answers without noise, (K, 2, d), of batches of numbers of rows.
+    """K answers as `_halves` has one, (K, 2, d), from the rows that each batch numbers.
 
-    Each batch is cut into 64 parts, and the first axis is that of the parts: cores share it evenly, but not K answers.
+    Batches are cut into 64 parts, and parts are the first axis, which cores share: five answers are not halved evenly.
     """
 
     def part(batch: Any, theta: Any, index: Any) -> Any:

@@ -108,9 +108,9 @@ def draw_batches(n: int, rate: float, count: int, stream: Stream) -> tuple[Ints,
         wanted = np.arange(start, min(start + together, count))
         while len(wanted):  # again for those that overflow
             found: NDArray[Any] = gaps(stream, rate, (len(wanted), size + 1), n)
-            found[:, 1:] += 1
             if found.max() >= 2**31 // (size + 1):  # or their sum could leave 32 bits
                 found = found.astype(np.int64)
+            found[:, 1:] += 1
             np.cumsum(found, axis=1, out=found)
             for i, row in zip(wanted, found, strict=True):
                 sizes[i] = inside = row.searchsorted(found.dtype.type(n))
