@@ -71,8 +71,9 @@ def plain_draw(self: Any, count: int, start: int) -> dict[str, np.ndarray]:
     }
 
 
-def plain_sum(problem: Any, packed: Any, given: Any, theta: Any, index: Any) -> Any:
+def plain_sum(problem: Any, rows: Any, batch: Any, theta: Any, index: Any) -> Any:
     """The sum, in the place of its high half."""
+    packed, given = private._rows_at(rows, batch["rows"]), batch["inverse"]
     block = given["rows"] * given["weight"].shape[0] // SIZE["n"]
     weight = jnp.where(jnp.arange(packed.shape[0]) < given["count"], given["weight"][block], 0.0)
     p, limit = packed.shape[1] - EXTRA, problem.clip * (1 - 1e-6)
@@ -88,6 +89,10 @@ def plain_sum(problem: Any, packed: Any, given: Any, theta: Any, index: Any) -> 
     total = ((jnp.where(finite, score, 0.0) * factor) @ packed)[:p]
     total = total if extra is None else jnp.append(total, factor @ jnp.where(finite, extra, 0.0))
     return total[None]
+
+
+def plain_sums(problem: Any, rows: Any, batch: Any, points: Any, index: Any) -> Any:
+    return jax.vmap(partial(plain_sum, problem, rows))(batch, points, index)
 
 
 @partial(Compiled, static_argnames=("problem", "mechanism", "step", "together"), donate_argnums=(0,))
@@ -129,7 +134,7 @@ def unhardened() -> Iterator[None]:
     rng = np.random.default_rng(0)
     with (
         mock.patch.object(private.Session, "_draw", plain_draw),
-        mock.patch.object(private, "_halves", plain_sum),
+        mock.patch.object(private, "_gathered", plain_sums),
         mock.patch.object(private, "joined", lambda high, _: high),
         mock.patch.object(private, "_run_one", plain_run),
         mock.patch.object(sums, "_partial_sums", plain_partial_sums),

@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from pgbb import HuberRegression, PgbbError, QuantileRegression, Range, Schema
 from pgbb.accountant import Mechanism
 from pgbb.private import mechanism as private
 from pgbb.private.clipping import Compiled, once
-from pgbb.private.mechanism import Session, inverse_weights, weighted, whole_sum
+from pgbb.private.mechanism import Session, _gathered, inverse_weights, weighted, whole_sum
 from pgbb.private.records import Records
 from pgbb.private.sampling import Randomness
 
@@ -83,6 +84,22 @@ def test_the_sum_is_the_same_in_any_order(name):
     single = (rows[:, :P] * inverse[:, None]).astype(np.float32)  # the twin in single precision does depend on it
     sums = {np.add.reduce(single[rng.permutation(N)].T.copy(), axis=1).tobytes() for _ in range(10)}
     assert len(sums) > 1
+
+
+def test_a_record_adds_the_same_wherever_it_stands_in_a_batch():
+    p, size = 14, 64 * 7
+    names = [f"x{i}" for i in range(p)]
+    schema = Schema(y=Range(-20, 20), **{name: Range(-1, 1) for name in names})
+    problem = HuberRegression("y ~ " + " + ".join(names) + " - 1").prepare(schema)
+    rng = np.random.default_rng(8)
+    rows = np.column_stack([rng.uniform(-1, 1, (5, p)), rng.standard_t(3, 5), np.ones(5)]).astype(np.float32)
+    points = np.tile(np.append(rng.standard_normal(p), 1.0).astype(np.float32), (size, 1))
+    inverse = np.where(np.eye(size), np.float32(2.0**-24), np.float32(np.inf))  # batch k has a member in place k alone
+    answers = Compiled(partial(_gathered, problem))
+    for number in range(len(rows)):
+        batch = {"rows": np.full((size, size), number, np.int32), "inverse": inverse}
+        found = np.asarray(answers(rows, batch, points, np.zeros(size, np.float32)))
+        assert np.abs(found[0]).max() > 0 and (found == found[0]).all()
 
 
 THREADS = """

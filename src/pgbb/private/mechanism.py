@@ -29,7 +29,7 @@ from pgbb.private import lots
 from pgbb.private.clipping import Compiled, clipped, margins, once
 from pgbb.private.halves import LOW, SPLIT, carried, joined
 from pgbb.private.noise import rounded_normals
-from pgbb.private.rows import EXTRA, empty_rows
+from pgbb.private.rows import EXTRA, aligned, empty_rows
 from pgbb.private.sampling import MULTIPLE, Randomness, buffer_size, draw_batches
 from pgbb.private.shards import Share
 from pgbb.private.tally import serves, start, tally
@@ -129,9 +129,7 @@ def weighted(problem: Problem, packed: Any, inverse: Any, theta: Any, index: Any
         unit = once(unit * (keep / jnp.maximum(jnp.sqrt(_dot(unit, unit)), 1.0))[:, None])
         return jnp.where((_dot(unit, unit) <= bound)[:, None], unit, 0.0) / inverse[:, None]
     assert problem.score is not None
-    linear, square_x = _dot(x, theta[None, :p]), _dot(x, x)
-    if jax.default_backend() == "cpu":  # where every result is a loop of its own, and would compute them again
-        linear, square_x = once((linear, square_x))
+    linear, square_x = _products(x, theta[:p])
     score, extra = problem.score(jnp, theta, linear, y, index)
     extra = jnp.zeros_like(score) if extra is None else extra
     score, extra = clipped(problem.clip, d, score, extra, square_x, survey)
@@ -146,6 +144,17 @@ def _dot(a: Any, b: Any) -> Any:
     if a.shape[1] > 32:
         return jnp.sum(a * b, axis=1)
     return sum(a[:, j] * b[:, j] for j in range(a.shape[1]))
+
+
+def _products(x: Any, theta: Any) -> tuple[Any, Any]:
+    """x·θ and ‖x‖² of rows; on a CPU in one pass, and once: every result is a loop of its own there."""
+    if jax.default_backend() != "cpu":
+        return _dot(x, theta[None]), _dot(x, x)
+    zero = jnp.zeros((), x.dtype)
+    linear, square_x = jax.lax.reduce(
+        (x * theta, x * x), (zero, zero), lambda a, b: (a[0] + b[0], a[1] + b[1]), dimensions=(1,)
+    )
+    return once((linear, square_x))
 
 
 def answer(problem: Problem, data: Data, rows: Any, weight: Any, theta: Any, index: Any) -> Any:
@@ -171,24 +180,24 @@ def whole_sum(values: Any) -> tuple[Any, Any]:
     Values are at most 2²⁴, so that 64 of them add up in 32 bits, and the low
     halves of 2¹⁸ such sums again. The high halves may wrap
     around: what is returned is still a function of the sum alone. Sums of whole
-    numbers are the same in any order. The number of rows is a multiple of 64.
+    numbers are the same in any order. The number of rows is a multiple of 64; values may be cut into 64 parts already.
     """
-    whole = _folded(values.astype(jnp.int32), values.shape[0] // MULTIPLE)
-    both = _folded(jnp.concatenate([whole & LOW, whole >> SPLIT], axis=1), 1)[0]
+    whole = _folded(values.astype(jnp.int32).reshape(MULTIPLE, -1, values.shape[-1]))
+    both = _folded(jnp.concatenate([whole & LOW, whole >> SPLIT], axis=1))
     low, high = jnp.split(both, 2)
     return carried(high, low)
 
 
-def _folded(whole: Any, rows: int) -> Any:
-    """Rows added up until so many are left; on a CPU by adding halves: compilers are slow at narrow columns there."""
+def _folded(whole: Any) -> Any:
+    """The sum over the first axis; on a CPU by adding halves: compilers are slow at narrow columns there."""
     if jax.default_backend() != "cpu":
-        return jnp.sum(whole.reshape(-1, rows, whole.shape[1]), axis=0)
-    while whole.shape[0] > rows:
+        return jnp.sum(whole, axis=0)
+    while whole.shape[0] > 1:
         if whole.shape[0] % 2:
-            whole = jnp.pad(whole, ((0, 1), (0, 0)))
+            whole = jnp.concatenate([whole, jnp.zeros_like(whole[:1])])
         half = whole.shape[0] // 2
         whole = whole[:half] + whole[half:]
-    return whole
+    return whole[0]
 
 
 class Step(NamedTuple):
@@ -226,7 +235,21 @@ class Position:
 
 def _halves(problem: Problem, packed: Any, inverse: Any, theta: Any, index: Any) -> Any:
     """One answer without noise in units of the grid, (2, d): high and low halves."""
-    return jnp.stack([half[: problem.dim] for half in whole_sum(weighted(problem, packed, inverse, theta, index))])
+    return jnp.stack(whole_sum(weighted(problem, packed, inverse, theta, index)))[:, : problem.dim]
+
+
+def _gathered(problem: Problem, rows: Any, batch: Any, points: Any, index: Any) -> Any:
+    """K answers as `_halves` has one, (K, 2, d), from the rows that each batch numbers.
+
+    Batches are cut into 64 parts, and parts are the first axis, which cores share: five answers are not halved evenly.
+    """
+
+    def part(batch: Any, theta: Any, index: Any) -> Any:
+        return weighted(problem, _rows_at(rows, batch["rows"]), batch["inverse"], theta, index)
+
+    parts = jax.tree.map(lambda v: v.reshape(len(points), MULTIPLE, -1), batch)
+    values = jax.vmap(jax.vmap(part), (1, None, None))(parts, points, index)
+    return jnp.stack(jax.vmap(whole_sum, 1)(values), axis=1)[:, :, : problem.dim]
 
 
 def _loop(
@@ -247,17 +270,14 @@ def _loop(
     block = jnp.minimum(jnp.searchsorted(first, position, side="right"), mechanism.blocks - 1).astype(jnp.int32)
     sparse = data.position is None and mechanism.sampling_rate <= lots.SPARSE and jax.default_backend() == "gpu"
 
-    def gathered(batch: Any, point: Any, index: Any) -> Any:
-        packed = _rows_at(data.rows, batch["rows"])
-        return _halves(problem, packed, batch["inverse"], point, index)
-
     def drawn_by_lot(batch: Any, point: Any, index: Any) -> Any:
         joins = lots.mask(plan, batch["key"])  # every process draws the lots of all, and keeps those of its rows
         joins = joins[jnp.minimum(position, n - 1)] & (position < n)
         return _halves(problem, data.rows, jnp.where(joins, batch["inverse"][block], jnp.inf), point, index)
 
     def answers(points: Any, drawn: Any) -> Any:
-        found = jax.vmap(drawn_by_lot if by_lot else gathered)(drawn["batch"], points, drawn["index"])
+        halves = jax.vmap(drawn_by_lot) if by_lot else partial(_gathered, problem, data.rows)
+        found = halves(drawn["batch"], points, drawn["index"])
         found += drawn["noise"]  # whole numbers, added before any rounding
         if together is not None:  # only process 0 has added noise
             found = io_callback(together.total_of, jax.eval_shape(lambda: found), found, ordered=True)
@@ -282,7 +302,7 @@ def _loop(
         ahead = {**drawn["batch"], "index": drawn["index"]}
         ahead["listed"] = jax.vmap(jax.vmap(partial(lots.listed, plan)))(ahead["key"])
 
-        def one(carry: tuple[Any, Any], drawn: dict[str, Any]) -> Any:
+        def next_one(carry: tuple[Any, Any], drawn: dict[str, Any]) -> Any:
             state, totals = carry
             points, draw, memo = asked(state, drawn)
             totals = tally(problem, plan, data.rows, block, ahead, drawn["place"], points, totals)
@@ -292,7 +312,8 @@ def _loop(
 
         each = {name: drawn[name] for name in ("u", "index", "t")}
         each["place"] = jnp.arange(len(drawn["t"]), dtype=jnp.int32)
-        (state, _), out = jax.lax.scan(one, (state, start(drawn["noise"], data.rows.shape[1])), each, unroll=True)
+        carry = state, start(drawn["noise"], data.rows.shape[1])
+        (state, _), out = jax.lax.scan(next_one, carry, each, unroll=True)
         return state, out
 
     if not (by_lot and sparse and serves(problem, data.rows.shape[1])):
@@ -492,11 +513,12 @@ def _inverse(whole: Any) -> Any:
 
 def inverse_weights(mechanism: Mechanism, whole: Any, position: Any, size: Any) -> Any:
     """1/W for each position of each batch, W the whole weight of its block; infinite for padding."""
-    first = np.cumsum(block_sizes(mechanism.n, mechanism.blocks)).astype(position.dtype)  # where the next block begins
-    out = np.full(position.shape, np.inf, np.float32)
+    first = np.cumsum([0, *block_sizes(mechanism.n, mechanism.blocks)]).astype(position.dtype)  # and the end
+    out = aligned(position.shape, np.float32)
     for row, values, members, count in zip(out, _inverse(whole), position, size, strict=True):
         ends = np.searchsorted(members[:count], first)
-        row[:count] = np.repeat(values, np.diff(ends, prepend=0))
+        row[:count] = np.repeat(values, ends[1:] - ends[:-1])
+        row[count:] = np.inf
     return out
 
 
@@ -541,9 +563,9 @@ def _drive(sessions: list[Session], state: Any, step: Step, chunk: int | None, *
     def draw(start: int) -> tuple[Any, list[Position]]:
         done = min(start + chunk, m.steps)
         drawn = mapped(lambda session: session._draw(done - start, start), sessions)
-        inputs = jax.tree.map(lambda *parts: jnp.asarray(np.stack(parts) if many else parts[0]), *drawn)
-        return inputs, [Position(done, chunk, s.randomness.public.bit_generator.state, s.randomness.order)
-                        for s in sessions]  # fmt: skip
+        inputs = jax.tree.map(lambda *parts: np.stack(parts) if many else parts[0], *drawn)
+        reached = [Position(done, chunk, s.randomness.public.bit_generator.state, s.randomness.order) for s in sessions]
+        return jax.device_put(inputs, may_alias=True), reached
 
     with ThreadPoolExecutor(max_workers=1) as drawing:  # the next chunk is drawn while this one runs
         ahead = drawing.submit(draw, starts[0]) if starts else None

@@ -26,6 +26,7 @@ from pgbb.errors import PgbbError
 __all__ = ["Stream", "gaps", "idealisation", "rounded_normals", "uniform_integers"]
 
 Ints = NDArray[np.int64]
+Gaps = NDArray[np.int32]
 Floats = NDArray[np.float64]
 Words = NDArray[np.uint64]
 
@@ -106,7 +107,7 @@ def _rounded_slowly(p: int, scale: float, stream: Stream) -> int:
         p, bits = (p << 64) + int(stream.words(1)[0]), bits + 64
 
 
-def gaps(stream: Stream, rate: float, shape: tuple[int, ...], longest: int) -> Ints:
+def gaps(stream: Stream, rate: float, shape: tuple[int, ...], longest: int) -> Gaps:
     """Independent geometric numbers of failures before a success, P(gap ≥ k) = (1−q)^k, cut off at `longest`.
 
     The first 16 bits of v mostly decide the gap; where they do not, 48 more are drawn.
@@ -121,13 +122,13 @@ def gaps(stream: Stream, rate: float, shape: tuple[int, ...], longest: int) -> I
 
 
 @lru_cache(maxsize=16)
-def _decided(rate: float, longest: int) -> Ints:
+def _decided(rate: float, longest: int) -> Gaps:
     """The gap of every v that begins with given 16 bits, cut off; −1 where they leave it open."""
     with np.errstate(divide="ignore"):
         edges = np.log(np.arange(2**16 + 1) / 2**16) / math.log1p(-rate)
     error = _LOG * edges[1]  # of the longest finite one
     most, least = np.floor(edges[:-1] + error), np.floor(edges[1:] - error)
-    return np.where((most == least) & (most < 2.0**53), np.minimum(most, longest), -1.0).astype(np.int64)
+    return np.where((most == least) & (most < 2.0**53), np.minimum(most, longest), -1.0).astype(np.int32)
 
 
 def _gaps(words: Words, rate: float, longest: int, stream: Stream) -> Floats:

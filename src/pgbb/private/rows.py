@@ -1,17 +1,27 @@
 """How a record lies in memory: one packed row of single precision, x, response and survey weight."""
 
+import math
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EXTRA", "empty_rows"]
+__all__ = ["EXTRA", "aligned", "empty_rows"]
+
+_LINE = 64  # bytes of a cache line
 
 EXTRA = 2
 """Columns after x in a packed row: response, weight."""
 
 
+def aligned(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """An empty array that begins where a cache line does, so that JAX can use it without a copy."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    raw = np.empty(size + _LINE, np.uint8)
+    start = -raw.ctypes.data % _LINE
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
 def empty_rows(n: int, p: int) -> NDArray[np.float32]:
-    """An empty (n, p + EXTRA) array, aligned so that JAX can use it without a copy."""
-    size, edge = n * (p + EXTRA), 16  # 16 singles are a cache line of 64 bytes
-    raw = np.empty(size + edge, dtype=np.float32)
-    start = (-(raw.ctypes.data // 4)) % edge
-    return raw[start : start + size].reshape(n, p + EXTRA)
+    """An empty (n, p + EXTRA) array, aligned."""
+    return aligned((n, p + EXTRA), np.float32)

@@ -8,6 +8,7 @@ records: a batch is a set of positions.
 import math
 import secrets
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from pgbb import _validate
 from pgbb.hosts import Together
 from pgbb.private.noise import Stream, gaps
+from pgbb.private.rows import aligned
 
 Ints = NDArray[np.int32]
 
@@ -23,7 +25,7 @@ __all__ = ["Randomness", "buffer_size", "draw_batches"]
 MULTIPLE = 64
 """Batches are padded to a multiple of this, which the exact sum asks for."""
 
-_CELLS = 2**16  # gaps drawn at once: what a cache holds
+_CELLS = 2**17  # gaps drawn at once: what a cache holds
 
 
 @dataclass
@@ -99,17 +101,20 @@ def draw_batches(n: int, rate: float, count: int, stream: Stream) -> tuple[Ints,
     if rate == 1:
         everyone = np.minimum(np.arange(_padded(n), dtype=np.int32), np.int32(n - 1))
         return np.tile(everyone, (count, 1)), np.full(count, n, dtype=np.int32)
-    positions = np.full((count, _padded(size)), n - 1, dtype=np.int32)
+    positions = aligned((count, _padded(size)), np.int32)
     sizes = np.empty(count, dtype=np.int32)
     together = max(1, _CELLS // (size + 1))
     for start in range(0, count, together):
         wanted = np.arange(start, min(start + together, count))
         while len(wanted):  # again for those that overflow
-            found = gaps(stream, rate, (len(wanted), size + 1), n)
+            found: NDArray[Any] = gaps(stream, rate, (len(wanted), size + 1), n)
+            if found.max() >= 2**31 // (size + 1):  # or their sum could leave 32 bits
+                found = found.astype(np.int64)
             found[:, 1:] += 1
             np.cumsum(found, axis=1, out=found)
-            inside = np.array([row.searchsorted(n) for row in found])
-            positions[wanted, :size] = np.minimum(found, n - 1, out=found)[:, :size]
-            sizes[wanted] = inside
-            wanted = wanted[inside > size]
+            for i, row in zip(wanted, found, strict=True):
+                sizes[i] = inside = row.searchsorted(found.dtype.type(n))
+                positions[i, :size] = row[:size]
+                positions[i, inside:] = n - 1
+            wanted = wanted[sizes[wanted] > size]
     return positions, sizes
