@@ -111,6 +111,14 @@ def test_a_foreign_file_is_an_error_with_its_name(tmp_path):
         store.load_all(tmp_path, "toy")
 
 
+@pytest.mark.parametrize("place, sizes", [("cpu", [10] * 12), ("gpu: any", [100, 20])])
+def test_processes_take_as_many_replicates_as_their_device_runs_side_by_side(place, sizes):
+    task = runner._Task("linear", "cell", {}, tuple(range(120)))
+    pieces = runner._pieces([task], place)
+    assert [len(piece.seeds) for piece in pieces] == sizes
+    assert [seed for piece in pieces for seed in piece.seeds] == list(range(120))
+
+
 def test_processes_give_the_same_rows_as_a_loop(tmp_path):
     for jobs in (1, 2):
         runner.run("blocking", quick=True, cells="n200", replicates=12, jobs=jobs, out=tmp_path / str(jobs))

@@ -28,7 +28,7 @@ SIDE_BY_SIDE = 100
 """Replicates that share a GPU."""
 
 CHUNK = 10
-"""Replicates that a process of several takes at a time."""
+"""Replicates that a process of several takes at a time on a CPU."""
 
 Progress = Callable[[str, int, int], None]
 """Called with (cell, replicates done, replicates) over all cells of the run."""
@@ -198,8 +198,7 @@ def _batches(tasks: Sequence[_Task], jobs: int) -> Iterator[tuple[str, list[Row]
             for rows in _serial(task):
                 yield task.cell, rows
         return
-    size = CHUNK if provenance.device() == "cpu" else SIDE_BY_SIDE
-    pieces = [replace(t, seeds=t.seeds[i : i + size]) for t in tasks for i in range(0, len(t.seeds), size)]
+    pieces = _pieces(tasks, provenance.device())
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         waiting = {pool.submit(_whole, piece): piece.cell for piece in pieces}
         try:
@@ -208,6 +207,12 @@ def _batches(tasks: Sequence[_Task], jobs: int) -> Iterator[tuple[str, list[Row]
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _pieces(tasks: Sequence[_Task], place: str) -> list[_Task]:
+    """What one process takes at a time: some replicates on a CPU, as many as run side by side on a GPU."""
+    size = CHUNK if place == "cpu" else SIDE_BY_SIDE
+    return [replace(t, seeds=t.seeds[i : i + size]) for t in tasks for i in range(0, len(t.seeds), size)]
 
 
 def _whole(task: _Task) -> list[Row]:
