@@ -3,9 +3,12 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from typing import TypeVar
 
-from threadpoolctl import threadpool_limits
+import numpy.linalg  # noqa: F401
+import scipy.linalg  # noqa: F401  their libraries are loaded before they are looked for
+from threadpoolctl import ThreadpoolController
 
 __all__ = ["mapped", "one_blas_thread"]
 
@@ -33,5 +36,11 @@ def one_blas_thread() -> Iterator[None]:
     Thousands of matrices of some ten rows gain nothing from threads, which wait for each other after each
     of them: on a busy machine that wait made draws of thirty coefficients thirty times slower.
     """
-    with threadpool_limits(1, user_api="blas"):
+    with _libraries().limit(limits=1, user_api="blas"):
         yield
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """What numpy and scipy have loaded; looked for once, which takes milliseconds."""
+    return ThreadpoolController()
