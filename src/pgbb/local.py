@@ -8,6 +8,7 @@ Coordinates are the model's internal ones; a step q in the frame F is the step F
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from pgbb import _validate
 from pgbb._threads import one_blas_thread
 from pgbb.errors import InvalidValue
 
-__all__ = ["Local", "direction_sd", "pack", "shortest", "unpack"]
+__all__ = ["Local", "direction_sd", "pack", "shortest", "triangle", "unpack"]
 
 SETTINGS = ("index", "bridge", "floor")
 TENSORS = (
@@ -38,6 +39,20 @@ VAGUE = 3.0  # sd along an unidentified direction, in widths of the box of the c
 FREE = 0.01  # a coefficient with more than this weight on unidentified directions is not identified
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
+
+
+@lru_cache(maxsize=64)
+def triangle(d: int) -> tuple[Ints, Ints, Floats]:
+    """Rows and columns of the upper triangle of a (d, d) matrix, and the length of each: 1, or √2 off the diagonal.
+
+    >>> [part.round(2).tolist() for part in triangle(2)]
+    [[0, 0, 1], [0, 1, 1], [1.0, 1.41, 1.0]]
+    """
+    rows, columns = np.triu_indices(d)
+    length = np.where(rows == columns, 1.0, np.sqrt(2.0))
+    rows.flags.writeable = columns.flags.writeable = length.flags.writeable = False  # one copy for all callers
+    return rows, columns, length
 
 
 def unpack(packed: Floats, d: int) -> Floats:
@@ -46,8 +61,8 @@ def unpack(packed: Floats, d: int) -> Floats:
     >>> unpack(np.array([1.0, 2.0**0.5, 3.0]), 2).tolist()
     [[1.0, 1.0], [1.0, 3.0]]
     """
-    rows, columns = np.triu_indices(d)
-    values = packed / np.where(rows == columns, 1.0, np.sqrt(2.0))
+    rows, columns, length = triangle(d)
+    values = packed / length
     matrix = np.empty((*packed.shape[:-1], d, d))
     matrix[..., rows, columns] = values
     matrix[..., columns, rows] = values
@@ -56,8 +71,8 @@ def unpack(packed: Floats, d: int) -> Floats:
 
 def pack(matrix: Floats) -> Floats:
     """The coordinates of `unpack`, in which the Euclidean norm is the Frobenius norm of the matrix."""
-    rows, columns = np.triu_indices(matrix.shape[-1])
-    return matrix[..., rows, columns] * np.where(rows == columns, 1.0, np.sqrt(2.0))
+    rows, columns, length = triangle(matrix.shape[-1])
+    return matrix[..., rows, columns] * length
 
 
 def direction_sd(vectors: Floats, sd: Floats) -> Floats:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb.calibration.ingredients import uses
-from pgbb.local import direction_sd, pack, unpack
+from pgbb.local import direction_sd, pack, triangle, unpack
 
 Floats = NDArray[np.float64]
 
@@ -41,7 +41,7 @@ def shrink(
     if sd == 0 or not uses("shrinkage"):
         return raw.copy(), np.full(len(pack(raw)), sd)
     root = np.sqrt(np.diag(target))
-    i, j = np.triu_indices(len(raw))
+    i, j, _ = triangle(len(raw))
     unit = root[i] * root[j]
     away, noise = pack(raw - target) / unit, sd / unit
     total = _SPREADS[:, None] ** 2 + noise**2
@@ -63,7 +63,7 @@ def clear_of(vectors: Floats, sd: Floats) -> Floats:
     Three standard deviations, or 2√(Σ_a v_a² Σ_b Var N_ab): the radius within which the eigenvalues of symmetric
     noise lie, √(2d) standard deviations where all coordinates have the same.
     """
-    i, j = np.triu_indices(len(vectors))
+    i, j, _ = triangle(len(vectors))
     variance = np.empty((len(vectors), len(vectors)))
     variance[i, j] = variance[j, i] = np.asarray(sd) ** 2 / 2
     radius: Floats = 2 * np.sqrt(np.sum(variance, axis=1) @ vectors**2)

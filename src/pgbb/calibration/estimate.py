@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from scipy.special import chdtri
 
 from pgbb.calibration.algebra import clear_of, floored, pack, shrink
+from pgbb.local import triangle
 
 Floats = NDArray[np.float64]
 
@@ -177,7 +178,7 @@ def contradict(
       How many times wider the posterior must be to hold e, at least 1; infinity where noise does not explain it.
     """
     e, d = change - bend.value @ step, len(step)
-    i, j = np.triu_indices(d)
+    i, j, _ = triangle(d)
     entry = np.zeros((d, d))  # variances of the entries of H
     entry[i, j] = entry[j, i] = np.where(i == j, 1.0, 0.5) * bend.sd**2
     covariance = entry * np.outer(step, step)

@@ -17,6 +17,7 @@ from pgbb.calibration.algebra import clear_of, monotone, prefixes, shrink, unpac
 from pgbb.calibration.estimate import Cut, raised
 from pgbb.calibration.ingredients import uses
 from pgbb.calibration.plan import squared_reach
+from pgbb.local import triangle
 
 Floats = NDArray[np.float64]
 
@@ -135,7 +136,7 @@ def _moment(answer: Floats, sd: float, seen: Any) -> tuple[Floats, Floats]:
     p = len(seen)
     raw = unpack(answer, p)
     raw[np.diag_indices(p)] = np.maximum(np.diag(raw), max(sd, 1e-9))
-    i, j = np.triu_indices(p)
+    i, j, _ = triangle(p)
     return shrink(raw, np.diag(np.diag(raw)), sd, pulled=(i != j) & seen[i] & seen[j])
 
 

@@ -24,6 +24,7 @@ from pgbb.calibration.estimate import (
 )
 from pgbb.calibration.location import design_frame, find, limited
 from pgbb.calibration.relief import Relief, crooked, relief_of
+from pgbb.local import triangle
 from pgbb.models import Problem
 
 Floats = NDArray[np.float64]
@@ -89,7 +90,7 @@ def _scale(residuals: Any, c: float, kappa: float) -> float:
 def _relative(target: Floats, shape: Floats, sd: Floats) -> Floats:
     """Noise of the packed coordinates of a target whose first block is a multiple of a noisy shape."""
     p = len(shape)
-    i, j = np.triu_indices(len(target))
+    i, j, _ = triangle(len(target))
     noise = np.zeros(len(i))
     noise[(i < p) & (j < p)] = float(target[0, 0] / shape[0, 0]) * sd
     return noise
