@@ -476,8 +476,8 @@ def _parquet(path: Path) -> Opened:
     """Dtypes come from the types in the file alone: a null turns neither booleans nor integers into something else."""
     import pyarrow.parquet
 
-    found = _quietly(path, lambda: pyarrow.parquet.read_schema(path))
-    count = _quietly(path, lambda: pyarrow.parquet.read_metadata(path).num_rows)
+    metadata = _quietly(path, lambda: pyarrow.parquet.read_metadata(path))
+    found, count = _quietly(path, metadata.schema.to_arrow_schema), metadata.num_rows
 
     def kinds(names: list[str], schema: Schema) -> pd.DataFrame:
         return _quietly(path, lambda: arrow_frame(found.empty_table().select(names)))
