@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
@@ -186,6 +187,15 @@ def _compile(program: Program, slabs: Slabs) -> None:
     _, size = _layout(statistic, slabs, given)
     part, counts = slabs.parts[0]
     _partial_sums.lower(statistic, power, size, slabs.mesh, counts.astype(np.int32), part, given).compile()
+    _COMPILED.setdefault(statistic, set()).add(_kind(program, slabs))
+
+
+_COMPILED: WeakKeyDictionary[Statistic, set[Any]] = WeakKeyDictionary()
+
+
+def _kind(program: Program, slabs: Slabs) -> Any:
+    """What a program of a statistic is compiled for."""
+    return program[1:], slabs.mesh, *((part.shape, part.sharding) for part, _ in slabs.parts[:1])
 
 
 def mean_of(statistic: Statistic, rows: Any, parameters: Sequence[Any], power: int = 1) -> Floats:
@@ -236,10 +246,15 @@ class Sums:
         self._ahead: dict[tuple[Statistic, int], Future[None]] = {}
 
     def prepare(self, programs: Sequence[Program]) -> None:
-        """Compile what will be asked, in that order and on threads of their own: the first answer need not wait."""
-        threads = ThreadPoolExecutor(_THREADS)
-        self._ahead = {(p[0], p[2]): threads.submit(_compile, p, self._rows) for p in programs}
-        threads.shutdown(wait=False)
+        """Compile what will be asked, in that order and on threads of their own: the first answer need not wait.
+
+        What an earlier fit of this process has compiled is there.
+        """
+        new = [p for p in programs if _kind(p, self._rows) not in _COMPILED.get(p[0], ())]
+        if new:
+            threads = ThreadPoolExecutor(_THREADS)
+            self._ahead = {(p[0], p[2]): threads.submit(_compile, p, self._rows) for p in new}
+            threads.shutdown(wait=False)
 
     def left(self, stage: str) -> int:
         """How many answers a stage has left."""
