@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from pgbb.cli import app
 from pgbb.errors import InvalidValue, PgbbWarning
-from pgbb.local import Local, pack, unpack
+from pgbb.local import Local, pack, triangle, unpack
 from pgbb.payload import Payload
 from pgbb.plots import coefficient_intervals, quantile_process
 from pgbb.posterior import Posterior
@@ -454,3 +454,9 @@ def test_a_local_posterior_has_no_iterates_and_only_its_declared_levels():
     with pytest.raises(InvalidValue, match=r"tau = 0\.2"):
         posterior().sample(3, tau=0.2)
     assert isinstance(local().local, Local)
+
+
+def test_the_indices_that_all_callers_share_cannot_be_changed():
+    for part in triangle(3):
+        with pytest.raises(ValueError, match="read-only"):
+            part[0] = 1

@@ -462,3 +462,17 @@ def test_what_is_asked_was_compiled_ahead():
             assert [a[1:] for a in asked] == [e[1:] for e in expected]
         else:
             assert asked == expected
+
+
+def test_fits_of_one_process_share_neither_noise_nor_its_scale():
+    data, releases = frame(2000), {}
+    for epsilon, seed in ((1.0, None), (1.0, None), (4.0, None), (1.0, 7), (1.0, 7)):
+        releases.setdefault(epsilon if seed is None else "seeded", []).append(fit(HUBER, data, epsilon, seed))
+    (first, again), (precise,), seeded = releases[1.0], releases[4.0], releases["seeded"]
+    for release, claim in ((first, 1.0), (again, 1.0), (precise, 4.0)):
+        certificate = release.certificate
+        assert claim * 0.99 < epsilon_of(certificate.mechanism, certificate.sigma, 1e-6) <= claim
+    assert first.certificate.sigma == again.certificate.sigma > 2 * precise.certificate.sigma
+    for name in ("center", "gradient", "curvature", "sampling"):
+        assert not np.array_equal(first.payload.tensors[name], again.payload.tensors[name])
+        assert np.array_equal(seeded[0].payload.tensors[name], seeded[1].payload.tensors[name])

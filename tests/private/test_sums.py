@@ -250,3 +250,18 @@ def test_the_records_keep_their_order_and_their_values_unless_they_are_handed_ov
         "all", ask_for.logistic_score, np.zeros(3), np.eye(3)
     )
     assert np.array_equal(records.rows, before)
+
+
+def test_what_was_compiled_is_not_compiled_ahead_again():
+    def own(x, y, theta):
+        return y[:, None] * theta
+
+    first, second, third = asker(encoded()), asker(encoded(500)), asker(encoded())
+    first.prepare([(own, ((1,),), 1)])
+    assert list(first._ahead) == [(own, 1)]
+    first.ask("all", own, np.ones(1))
+    second.prepare([(own, ((1,),), 1)])
+    assert not second._ahead
+    for program in ((own, ((2,),), 1), (own, ((1,),), 2)):
+        third.prepare([program])
+        assert list(third._ahead) == [(own, program[2])]
