@@ -154,16 +154,18 @@ def linear(jobs: int = 1, replicates: int = 100) -> None:
         subprocess.run([sharing, "-d"], check=False)
     ready, seconds = spawn.Barrier(jobs + 1), spawn.Queue()
     workers = [spawn.Process(target=_cells, args=(cells[i::jobs], replicates, ready, seconds)) for i in range(jobs)]
-    for worker in workers:
-        worker.start()
-    ready.wait()
-    begin = time.perf_counter()
-    found = [seconds.get() for _ in cells]
-    whole = time.perf_counter() - begin
-    for worker in workers:
-        worker.join()
-    if sharing:
-        subprocess.run([sharing], input="quit\n", text=True, check=False)
+    try:
+        for worker in workers:
+            worker.start()
+        ready.wait(timeout=600)
+        begin = time.perf_counter()
+        found = [seconds.get(timeout=600) for _ in cells]
+        whole = time.perf_counter() - begin
+    finally:
+        for worker in workers:
+            worker.join(timeout=10)
+        if sharing:
+            subprocess.run([sharing], input="quit\n", text=True, check=False)
     print(f"linear, 12 cells × {replicates} fits, processes: {jobs}: {whole:.1f} s, cells {min(found)[0]:.2f} to "
           f"{max(found)[0]:.2f} s (before: two cells with compilation, {found[0][1]:.1f} s)", flush=True)  # fmt: skip
 
@@ -198,6 +200,6 @@ def profile() -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore", pgbb.PgbbWarning)
-    word, *rest = sys.argv[1:]
+    word, *rest = sys.argv[1:] or sys.exit(__doc__)
     {"check": check, "natality": natality, "linear": linear, "profile": profile}[word](*map(int, rest))
     print(jax.devices()[0].device_kind)

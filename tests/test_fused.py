@@ -14,7 +14,7 @@ import pytest
 import pgbb
 from pgbb import generator, training
 from pgbb.accountant import Mechanism
-from pgbb.fused import ALONE, Layout, network
+from pgbb.fused import ALONE, COLUMNS, Layout, network
 from pgbb.models import Index, Problem
 from pgbb.private import mechanism as private
 from pgbb.private.loading import records_for
@@ -126,7 +126,7 @@ def test_the_average_is_that_of_every_so_many_iterates(fuse):
 
 
 @pytest.mark.skipif(jaxlib.version.__version_info__ > (0, 10, 2), reason="compiles at once, for a GPU that is here")
-@pytest.mark.parametrize("layout", [Layout(5, 6, 14, 8), Layout(16, 127, 64, 32)])
+@pytest.mark.parametrize("layout", [Layout(5, 6, 14, ALONE), Layout(16, 127, 64, COLUMNS)])
 def test_kernels_can_be_written_for_a_gpu(layout):
     forward, backward = network(layout, jnp.cos, jnp.ones((3, layout.outputs)), jnp.sin)
 

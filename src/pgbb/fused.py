@@ -121,7 +121,7 @@ def network(
     edges = jnp.pad(box, ((0, 0), (0, layout.filled_outputs - layout.outputs)), constant_values=1.0)
 
     def forward(layers: Any, inputs: Any, t: Any) -> tuple[Any, Any]:
-        first, second = (1 / (1 - jnp.exp((t + 1) * math.log(decay))) for decay in (_FIRST, _SECOND))
+        first, second = (-1 / jnp.expm1((t + 1) * math.log(decay)) for decay in (_FIRST, _SECOND))
         scalars = jnp.stack([schedule(t) * first, second, share(t)])
         return _forward(layout, layers, _given(layout, inputs, scalars), edges, interpret)
 

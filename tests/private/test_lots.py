@@ -45,6 +45,8 @@ def test_a_list_names_nobody_twice_and_says_which_places_are_free():
     found = np.asarray(lots.listed(plan, key, interpret=True))
     taken = found[found != lots.NOBODY]
     assert found.shape == (plan.places,) and len(taken) == len(set(taken)) and 0 <= taken.min() <= taken.max() < 10_000
+    free = found.reshape(plan.tiles, plan.capacity) == lots.NOBODY
+    assert (np.diff(free.astype(int), axis=1) >= 0).all() and free[:, -1].all() and not free[:, 0].any()
     assert abs(len(taken) - 10_000 / 8) < 5 * np.sqrt(10_000 * 7 / 64)  # 1/8 is the power of a half above .1
 
 

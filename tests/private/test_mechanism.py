@@ -14,6 +14,7 @@ from pgbb.blocks import block_of_position, block_sizes
 from pgbb.private.loading import records_for
 from pgbb.private.mechanism import Session, Step, run_many
 from pgbb.private.sampling import Randomness
+from pgbb.private.shards import Share
 
 N = 53
 SCHEMA = Schema(a=Range(-2, 3), b=Flag(), y=Range(-4, 4), z=Flag())
@@ -317,6 +318,18 @@ def test_the_search_for_leaks_finds_them():
         "s._data",
     ):
         assert list(_offences(leak))
+
+
+@pytest.mark.parametrize("n, refused", [(2**31 - 1, False), (2**31, True)])
+def test_more_records_than_positions_have_bits_are_refused(n, refused):
+    problem = MODELS["huber"].prepare(SCHEMA)
+    mechanism = Mechanism(n=n, blocks=5, sampling_rate=1e-6, steps=1, clip=problem.clip)
+    share = Share(n, 0, N)  # too many to be held here: these stop at the next check, or later
+    with pytest.raises(PgbbError, match="positions have 31 bits" if refused else "blocks of pseudo-samples"):
+        Session(
+            records_for(frame(), problem, SCHEMA), problem, mechanism, 0.1, Randomness.create(0), share=share,
+            pseudo_blocks=1,
+        )  # fmt: skip
 
 
 def test_a_tiny_clip_still_clips_and_a_hopeless_one_is_refused():

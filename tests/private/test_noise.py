@@ -1,4 +1,6 @@
 import math
+import time
+from contextlib import contextmanager, nullcontext
 
 import mpmath
 import numpy as np
@@ -9,6 +11,7 @@ from scipy import stats
 from scipy.special import ndtri
 
 from pgbb import PgbbError
+from pgbb._threads import mapped
 from pgbb.accountant import Mechanism, compose
 from pgbb.private import noise
 from pgbb.private.noise import Stream, gaps, idealisation, rounded_normals, uniform_integers
@@ -174,3 +177,35 @@ def test_what_idealisation_remains_is_negligible_and_counted_for_every_answer():
 def test_noise_beyond_all_sense_is_refused():
     with pytest.raises(PgbbError, match="larger epsilon"):
         rounded_normals(stream(0), 1.0, 1e-20, (2,))
+
+
+def threads_in_multiple_precision(draw):
+    """The most threads of eight that compute in multiple precision at a time."""
+    inside, most, real = [], [0], mpmath.workprec
+
+    @contextmanager
+    def watched(bits):
+        inside.append(bits)
+        most[0] = max(most[0], len(inside))
+        time.sleep(1e-3)
+        with real(bits):
+            yield
+        inside.pop()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mpmath, "workprec", watched)
+        mapped(lambda seed: draw(Stream.create("noise", seed)), range(8))
+    return most[0]
+
+
+@pytest.mark.parametrize(
+    "draw", [lambda s: rounded_normals(s, 2.0**40, 1.0, (3_000,)), lambda s: gaps(s, 1e-9, (40_000,), 2**31 - 1)]
+)
+def test_threads_take_turns_in_multiple_precision(draw, monkeypatch):
+    """Its precision is one for all: a thread that leaves would take it from the others."""
+    before = mpmath.mp.prec
+    assert threads_in_multiple_precision(draw) == 1
+    assert mpmath.mp.prec == before
+    monkeypatch.setattr(noise, "_PRECISION", nullcontext())
+    assert threads_in_multiple_precision(draw) > 1
+    mpmath.mp.prec = before

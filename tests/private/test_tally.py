@@ -29,18 +29,18 @@ MODELS = [
 PLAN = lots.lot_plan(N, RATE)
 
 
-def case(model, seed=0, scale=1.0):
+def case(model, seed=0, scale=1.0, n=N):
     """A problem, rows, their blocks, what was drawn for the steps, and points."""
-    problem, rng = model.prepare(SCHEMA), np.random.default_rng(seed)
+    problem, rng, plan = model.prepare(SCHEMA), np.random.default_rng(seed), lots.lot_plan(n, RATE)
     p = problem.dim - (problem.kind == "huber")
-    rows = rng.uniform(-scale, scale, (N, p + EXTRA)).astype(np.float32)
-    rows[:, p + 1] = rng.choice([0.0, 0.5, 1.0], N)
-    block = jnp.asarray(np.arange(N) * BLOCKS // N, jnp.int32)
+    rows = rng.uniform(-scale, scale, (n, p + EXTRA)).astype(np.float32)
+    rows[:, p + 1] = rng.choice([0.0, 0.5, 1.0], n)
+    block = jnp.asarray(np.arange(n) * BLOCKS // n, jnp.int32)
     key = jnp.asarray(rng.integers(0, 2**32, (STEPS, K, 4), dtype=np.uint32))
     drawn = {
         "key": key,
         "whole": jnp.asarray(np.floor(rng.random((STEPS, K, BLOCKS)) * 2**24), jnp.float32),
-        "listed": jax.vmap(jax.vmap(lambda k: lots.listed(PLAN, k, interpret=True)))(key),
+        "listed": jax.vmap(jax.vmap(lambda k: lots.listed(plan, k, interpret=True)))(key),
         "noise": jnp.asarray(rng.integers(-(2**11), 2**11, (STEPS, K, 2, problem.dim)), jnp.int32),
         "index": jnp.asarray(rng.uniform(0.1, 0.9, (STEPS, K)), jnp.float32),
     }
@@ -49,18 +49,18 @@ def case(model, seed=0, scale=1.0):
 
 
 def by_kernel(problem, rows, block, drawn, theta, t=1):
-    totals = tally.start(drawn["noise"], rows.shape[1])
-    found = tally.tally(problem, PLAN, rows, block, drawn, t, theta, totals, interpret=True)[t, ..., : problem.dim]
+    totals, plan = tally.start(drawn["noise"], rows.shape[1]), lots.lot_plan(len(rows), RATE)
+    found = tally.tally(problem, plan, rows, block, drawn, t, theta, totals, interpret=True)[t, ..., : problem.dim]
     return joined(found[:, 0], found[:, 1])
 
 
 def plainly(problem, rows, block, drawn, theta, t=1):
     """Sums over all rows under the mask."""
-    spare = -N % 64
+    spare, plan = -len(rows) % 64, lots.lot_plan(len(rows), RATE)
     rows, block = jnp.pad(rows, ((0, spare), (0, 0))), jnp.pad(block, (0, spare))
     found = []
     for k in range(K):
-        joins = jnp.pad(lots.mask(PLAN, drawn["key"][t, k]), (0, spare))
+        joins = jnp.pad(lots.mask(plan, drawn["key"][t, k]), (0, spare))
         inverse = jnp.where(joins, 1 / drawn["whole"][t, k][block], jnp.inf)
         halves = mechanism._halves(problem, rows, inverse, theta[k], drawn["index"][t, k]) + drawn["noise"][t, k]
         found.append(joined(*halves))
@@ -77,6 +77,17 @@ def test_sums_are_those_over_the_mask(model):
     twin = case(model)
     twin[3]["listed"] = twin[3]["listed"][::-1]  # those of the other step
     assert np.abs(by_kernel(*twin) - expected).max() > 100 * members
+
+
+def test_members_of_all_tiles_are_added_where_free_places_come_last():
+    """A program that begins with a free place does nothing."""
+    given = case(MODELS[1], n=10_000)
+    plan, listed = lots.lot_plan(10_000, RATE), given[3]["listed"]
+    members = sum(int(lots.mask(plan, key).sum()) for key in given[3]["key"][1])
+    assert plan.tiles == 3 and np.abs(by_kernel(*given) - plainly(*given)).max() <= 4 * members
+    hole = listed.at[1, :, ::64].set(lots.NOBODY)
+    twin = by_kernel(*given[:3], given[3] | {"listed": hole}, given[4])
+    assert np.array_equal(twin, joined(given[3]["noise"][1, :, 0], given[3]["noise"][1, :, 1]))
 
 
 def test_side_by_side_are_those_of_one_by_one():

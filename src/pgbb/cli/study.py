@@ -73,7 +73,7 @@ def run_command(
     from pgbb.studies.runner import run
 
     if device is not None:
-        _use(_validate.one_of("--device", device, DEVICES), jobs)
+        _use(_validate.one_of("--device", device, DEVICES))
     console = Console(stderr=True)
     with Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"),
@@ -163,8 +163,6 @@ def _judged(section: "Section") -> dict[str, Any]:
     }
 
 
-def _use(device: str, jobs: int) -> None:
+def _use(device: str) -> None:
     """Bind JAX to a device before it is imported; child processes inherit it."""
     os.environ["JAX_PLATFORMS"] = {"cpu": "cpu", "gpu": "cuda"}[device]
-    if jobs > 1:  # who share a GPU take of its memory what they need
-        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")

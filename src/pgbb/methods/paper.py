@@ -126,7 +126,8 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
     if settings.keep_transcript:
         raise InvalidValue("keep_transcript = True is not allowed for fits side by side: fit one data set at a time.")
     problem = prepared(requests[0].model, requests[0].schema)
-    opened = mapped(lambda request: _open(request, settings, problem), requests)
+    opened = [_open(requests[0], settings, problem)]  # which finds the noise scale for all
+    opened += mapped(lambda request: _open(request, settings, problem), requests[1:])
     for request, (_, _, planned) in zip(requests, opened, strict=True):
         request.begin(planned)
     sessions = [session for session, _, _ in opened]

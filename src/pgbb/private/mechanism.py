@@ -56,6 +56,7 @@ _CHUNK_CELLS = 2**21  # batch positions drawn ahead at once
 _BITS, _FEWEST = 24, 8  # bits of a whole number: what single precision holds; fewer where the noise is huge
 _LISTS = 16  # steps whose members are listed at once, and which are a turn of the loop, at most
 _LISTED = 2**25  # places of their lists, at most, unless one step has more
+_LARGE = 2**12  # rows of a batch that is worth cutting
 _ROWS = 2**24  # most rows of a batch, so that low halves add up in 32 bits
 
 
@@ -117,8 +118,8 @@ def weighted(problem: Problem, packed: Any, inverse: Any, theta: Any, index: Any
 
     Each gradient is made finite, multiplied by its survey weight and clipped to
     norm 1, whatever the model's own bound says. For a model with scores the gradient is
-    (score·x, extra), and its norm follows from ‖x‖². All is done element by
-    element, not by products of matrices, whose rounding may depend on the place
+    (score·x, extra), and its norm follows from ‖x‖². All is done row by row,
+    not by products of matrices, whose rounding may depend on the place
     of a row and on the device: a row of the result depends on its record alone.
     """
     p, d = packed.shape[1] - EXTRA, problem.dim
@@ -241,13 +242,15 @@ def _halves(problem: Problem, packed: Any, inverse: Any, theta: Any, index: Any)
 def _gathered(problem: Problem, rows: Any, batch: Any, points: Any, index: Any) -> Any:
     """K answers as `_halves` has one, (K, 2, d), from the rows that each batch numbers.
 
-    Batches are cut into 64 parts, and parts are the first axis, which cores share: five answers are not halved evenly.
+    Large batches are cut into 64 parts, which are the first axis: that one cores share, and five answers are not halved
+    evenly.
     """
+    cut = MULTIPLE if batch["rows"].shape[1] >= _LARGE else 1
 
     def part(batch: Any, theta: Any, index: Any) -> Any:
         return weighted(problem, _rows_at(rows, batch["rows"]), batch["inverse"], theta, index)
 
-    parts = jax.tree.map(lambda v: v.reshape(len(points), MULTIPLE, -1), batch)
+    parts = jax.tree.map(lambda v: v.reshape(len(points), cut, -1), batch)
     values = jax.vmap(jax.vmap(part), (1, None, None))(parts, points, index)
     return jnp.stack(jax.vmap(whole_sum, 1)(values), axis=1)[:, :, : problem.dim]
 
@@ -384,6 +387,8 @@ class Session:
             raise PgbbError(f"{records.n} records were loaded, but this process has {share.last - share.first}.")
         if share.n != mechanism.n:
             raise PgbbError(f"the mechanism is described for n = {mechanism.n} records, but {share.n} were loaded.")
+        if share.n >= 2**31:
+            raise PgbbError(f'{share.n:,} records are too many: positions have 31 bits. Take method="calibrated".')
         if (mechanism.alpha > 0) != (pseudo_blocks > 0):
             raise PgbbError(
                 f"alpha = {mechanism.alpha:g} with {pseudo_blocks} blocks of pseudo-samples is not what is certified: "

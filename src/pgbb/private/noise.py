@@ -12,6 +12,7 @@ import hashlib
 import math
 import secrets
 from functools import lru_cache
+from threading import Lock
 from typing import Any
 
 import mpmath
@@ -29,6 +30,8 @@ Ints = NDArray[np.int64]
 Gaps = NDArray[np.int32]
 Floats = NDArray[np.float64]
 Words = NDArray[np.uint64]
+
+_PRECISION = Lock()  # that of multiple precision is one for all threads of a process
 
 LARGEST_SCALE = 2.0**44
 """Largest σ/grid: whole numbers and their halves are then still double-precision numbers."""
@@ -80,8 +83,9 @@ def _rounded(words: Words, scale: float, stream: Stream) -> Ints:
     error = _NDTRI * (2 * scale + value)
     unsure = (np.abs(value - whole) >= 0.5 - error) | (first == 0)
     found = whole.astype(np.int64)
-    for i in np.flatnonzero(unsure):
-        found[i] = _rounded_slowly((int(first[i]) << 64) + int(words[i, 1]), scale, stream)
+    with _PRECISION:
+        for i in np.flatnonzero(unsure):
+            found[i] = _rounded_slowly((int(first[i]) << 64) + int(words[i, 1]), scale, stream)
     return np.where(words[:, 0] >> np.uint64(63), -found, found)
 
 
@@ -144,8 +148,9 @@ def _gaps(words: Words, rate: float, longest: int, stream: Stream) -> Floats:
     np.abs(value, out=value)
     unsure = value >= 0.5 - error
     unsure |= words < np.uint64(2**44)
-    for i in np.flatnonzero(unsure):
-        found[i] = _gap_slowly(int(words[i]), rate, stream)
+    with _PRECISION:
+        for i in np.flatnonzero(unsure):
+            found[i] = _gap_slowly(int(words[i]), rate, stream)
     return np.minimum(found, longest, out=found)
 
 

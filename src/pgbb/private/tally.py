@@ -55,7 +55,7 @@ def _add(
 ) -> None:  # fmt: skip
     """The places of one program in the list of one answer: their sum, added to the total.
 
-    A lane reads its row in fours of columns, or twos: of all rows these are a piece. In every tile of a list free
+    A lane reads its row in fours of columns, twos or ones: of all rows these are a piece. In every tile of a list free
     places come last, so that programs that begin with one have nothing to do.
     """
     from jax.experimental.pallas import triton

@@ -1,6 +1,7 @@
 """Runs the cells of a study that are not there yet, and puts each into its file; nothing here knows any study."""
 
 import multiprocessing
+import os
 import re
 import time
 import warnings
@@ -25,7 +26,7 @@ BATCH_SECONDS = 20.0
 """A cell in progress is written at least this often."""
 
 SIDE_BY_SIDE = 100
-"""Replicates that share a GPU."""
+"""Replicates of a process that share a GPU."""
 
 CHUNK = 10
 """Replicates that a process of several takes at a time on a CPU."""
@@ -198,6 +199,7 @@ def _batches(tasks: Sequence[_Task], jobs: int) -> Iterator[tuple[str, list[Row]
             for rows in _serial(task):
                 yield task.cell, rows
         return
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # who share a GPU take what they need of its memory
     pieces = _pieces(tasks, provenance.device())
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         waiting = {pool.submit(_whole, piece): piece.cell for piece in pieces}
