@@ -181,7 +181,7 @@ def whole_sum(values: Any) -> tuple[Any, Any]:
     Values are at most 2²⁴, so that 64 of them add up in 32 bits, and the low
     halves of 2¹⁸ such sums again. The high halves may wrap
     around: what is returned is still a function of the sum alone. Sums of whole
-    numbers are the same in any order. The number of rows is a multiple of 64; values may be cut into 64 parts already.
+    numbers are the same in any order. The number of rows is a multiple of 64; values may be cut into parts already.
     """
     whole = _folded(values.astype(jnp.int32).reshape(MULTIPLE, -1, values.shape[-1]))
     both = _folded(jnp.concatenate([whole & LOW, whole >> SPLIT], axis=1))
