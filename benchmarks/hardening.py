@@ -21,10 +21,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pgbb._compiled import Compiled, dots
 from pgbb.blocks import block_sizes, draw_weights
 from pgbb.private import mechanism as private
 from pgbb.private import sums
-from pgbb.private.clipping import Compiled
 from pgbb.private.rows import EXTRA
 from pgbb.private.sampling import buffer_size
 
@@ -77,7 +77,7 @@ def plain_sum(problem: Any, rows: Any, batch: Any, theta: Any, index: Any) -> An
     block = given["rows"] * given["weight"].shape[0] // SIZE["n"]
     weight = jnp.where(jnp.arange(packed.shape[0]) < given["count"], given["weight"][block], 0.0)
     p, limit = packed.shape[1] - EXTRA, problem.clip * (1 - 1e-6)
-    y, survey, square_x = packed[:, p], packed[:, p + 1], private._dot(packed[:, :p], packed[:, :p])
+    y, survey, square_x = packed[:, p], packed[:, p + 1], dots(packed[:, :p], packed[:, :p])
     linear = packed @ jnp.concatenate([theta[:p], jnp.zeros(EXTRA, theta.dtype)])
     score, extra = problem.score(jnp, theta, linear, y, index)
     square = (score / limit) ** 2 * square_x

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pgbb._compiled import once
 from pgbb.accountant import Mechanism
 from pgbb.models import Problem
-from pgbb.private.clipping import once
 
 __all__ = ["export", "forward", "initialise", "input_map", "reach_of", "spectral_clip"]
 

@@ -15,11 +15,11 @@ import numpy as np
 import optax
 
 from pgbb import fused, generator
+from pgbb._compiled import once
 from pgbb._threads import mapped
 from pgbb.accountant import Mechanism
 from pgbb.fused import Layout
 from pgbb.models import Problem
-from pgbb.private.clipping import once
 from pgbb.private.mechanism import Session, Step, run_many
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr
 
+from pgbb._compiled import dots, times
 from pgbb.models import Problem
 
 __all__ = [
@@ -59,13 +60,8 @@ def _packed(v: Any) -> Any:
 
 def _bounded(x: Any, frame: Any) -> tuple[Any, Any]:
     """√ω u, of norm at most 1, and √ω."""
-    u = x @ frame
-    squares = u**2
-    if u.shape[1] > WRITTEN_OUT:
-        norm = jnp.sqrt(jnp.sum(squares, axis=1))
-    else:
-        norm = jnp.sqrt(sum(squares[:, k] for k in range(u.shape[1])))
-    root = 1 / jnp.maximum(norm, 1.0)[:, None]
+    u = times(x, frame)
+    root = 1 / jnp.maximum(jnp.sqrt(dots(u, u)), 1.0)[:, None]
     return u * root, root
 
 
@@ -93,17 +89,17 @@ def square_moment(x: Any, y: Any, frame: Any) -> Any:
 
 def median(x: Any, y: Any, theta: Any, h: Any, frame: Any) -> Any:
     """Twice the gradient of the smoothed absolute loss over 2: 2(½ − Φ(r/h)) ωu."""
-    return (1 - 2 * ndtr((y - x @ theta) / h))[:, None] * _weighted(x, frame)
+    return (1 - 2 * ndtr((y - times(x, theta)) / h))[:, None] * _weighted(x, frame)
 
 
 def window(x: Any, y: Any, theta: Any, h: Any) -> Any:
     """2 exp(−r²/2h²) − 1: how many residuals are within reach."""
-    return (2 * jnp.exp(-0.5 * ((y - x @ theta) / h) ** 2) - 1)[:, None]
+    return (2 * jnp.exp(-0.5 * ((y - times(x, theta)) / h) ** 2) - 1)[:, None]
 
 
 def histogram(x: Any, y: Any, theta: Any, edges: Any, a: Any) -> Any:
     """The column of A, of norm at most 1, of the bin that holds the residual; the outer bins are open."""
-    return a.T[jnp.searchsorted(edges[1:-1], y - x @ theta)]
+    return a.T[jnp.searchsorted(edges[1:-1], y - times(x, theta))]
 
 
 def cells(x: Any, y: Any, theta: Any, h: Any, a: Any, frame: Any) -> Any:
@@ -112,10 +108,10 @@ def cells(x: Any, y: Any, theta: Any, h: Any, a: Any, frame: Any) -> Any:
     Where curves cross, sorting the m indicators restores their order, so c is a
     point of the simplex and ‖A c‖ ≤ 1.
     """
-    above = _decreasing(ndtr((y[:, None] - x @ theta.T) / h))
+    above = _decreasing(ndtr((y[:, None] - times(x, theta.T)) / h))
     one, zero = jnp.ones_like(above[:, :1]), jnp.zeros_like(above[:, :1])
     cell = jnp.concatenate([one, above], axis=1) - jnp.concatenate([above, zero], axis=1)
-    return ((cell @ a.T)[:, :, None] * _weighted(x, frame)[:, None, :]).reshape(x.shape[0], -1)
+    return (times(cell, a.T)[:, :, None] * _weighted(x, frame)[:, None, :]).reshape(x.shape[0], -1)
 
 
 def _decreasing(values: Any) -> Any:
@@ -132,18 +128,18 @@ def _decreasing(values: Any) -> Any:
 
 def cell_curvature(x: Any, y: Any, theta: Any, h: Any, overlap: Any, frame: Any) -> Any:
     """exp(−r_j²/2h_j²)/overlap · ωuuᵀ for every level j, side by side."""
-    kernel = jnp.exp(-0.5 * ((y[:, None] - x @ theta.T) / h) ** 2) / overlap
+    kernel = jnp.exp(-0.5 * ((y[:, None] - times(x, theta.T)) / h) ** 2) / overlap
     return (kernel[:, :, None] * _packed(_bounded(x, frame)[0])[:, None, :]).reshape(x.shape[0], -1)
 
 
 def densities(x: Any, y: Any, theta: Any, h: Any, overlap: Any) -> Any:
     """exp(−r_j²/2h²)/overlap for every level j and each of its bandwidths h_·j, side by side."""
-    residual = (y[:, None] - x @ theta.T)[:, None, :]
+    residual = (y[:, None] - times(x, theta.T))[:, None, :]
     return (jnp.exp(-0.5 * (residual / h) ** 2) / overlap).reshape(x.shape[0], -1)
 
 
 def _huber(x: Any, y: Any, theta: Any, c: Any) -> tuple[Any, Any]:
-    z = (y - x @ theta[:-1]) / theta[-1]
+    z = (y - times(x, theta[:-1])) / theta[-1]
     return z, jnp.clip(z, -c, c)
 
 
@@ -170,12 +166,12 @@ def huber_spread(x: Any, y: Any, theta: Any, frame: Any, weight: Any, c: Any, ka
 
 def logistic_score(x: Any, y: Any, theta: Any, frame: Any) -> Any:
     """ω(expit(xᵀθ) − y)u."""
-    return (jax.nn.sigmoid(x @ theta) - y)[:, None] * _weighted(x, frame)
+    return (jax.nn.sigmoid(times(x, theta)) - y)[:, None] * _weighted(x, frame)
 
 
 def logistic_curvature(x: Any, y: Any, theta: Any, frame: Any) -> Any:
     """4 p(1 − p)ωuuᵀ."""
-    p = jax.nn.sigmoid(x @ theta)
+    p = jax.nn.sigmoid(times(x, theta))
     return (4 * p * (1 - p))[:, None] * _packed(_bounded(x, frame)[0])
 
 
@@ -207,7 +203,7 @@ def _clipped(problem: Problem, x: Any, theta: Any) -> Any:
     assert problem.gradient is not None
     rows = problem.gradient(theta, x, 0.0) / problem.clip
     rows = jnp.where(jnp.all(jnp.isfinite(rows), axis=1, keepdims=True), rows, 0.0)
-    return rows / jnp.maximum(jnp.sqrt(jnp.sum(rows**2, axis=1, keepdims=True)), 1.0)
+    return rows / jnp.maximum(jnp.sqrt(dots(rows, rows)), 1.0)[:, None]
 
 
 @lru_cache(maxsize=32)

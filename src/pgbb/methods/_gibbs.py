@@ -190,6 +190,8 @@ def _scans() -> tuple[Any, Any]:
     import jax.numpy as jnp
     from jax import lax
 
+    from pgbb._compiled import Compiled
+
     def cholesky(a: Any) -> Any:
         return lax.linalg.cholesky(a, symmetrize_input=False)
 
@@ -236,7 +238,7 @@ def _scans() -> tuple[Any, Any]:
     def chain(c: dict[str, Any], state: Any, drawn: Any) -> Any:
         return lax.scan(lambda s, r: step(c, s, r), state, drawn)
 
-    return jax.jit(chain), jax.jit(jax.vmap(chain))
+    return Compiled(chain), Compiled(jax.vmap(chain))
 
 
 def _double() -> Any:

@@ -1,43 +1,15 @@
 """The bound on what one record adds to an answer."""
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
-__all__ = ["Compiled", "clipped", "margins", "once"]
+from pgbb._compiled import once
+
+__all__ = ["clipped", "margins"]
 
 _SAFETY = 1e-6
-
-
-def once(values: Any) -> Any:
-    """The same, computed once: what is measured and what is added is one number, however the compiler fuses.
-
-    Inside what is `Compiled`.
-    """
-    return jax.lax.optimization_barrier(values)  # type: ignore[no-untyped-call]
-
-
-class Compiled:
-    """`jax.jit` with barriers that hold on a CPU too, whose compiler drops them before it fuses unless told not to."""
-
-    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
-        self._function, self._options = function, options
-
-    @cached_property
-    def _jit(self) -> Any:
-        keep = {"xla_disable_hlo_passes": "cse_barrier_expander"} if jax.default_backend() == "cpu" else None
-        return jax.jit(self._function, compiler_options=keep, **self._options)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """As the function does."""
-        return self._jit(*args, **kwargs)
-
-    def lower(self, *args: Any, **kwargs: Any) -> Any:
-        """As `jax.jit` has it, to compile ahead."""
-        return self._jit.lower(*args, **kwargs)
 
 
 def margins(d: int) -> tuple[float, float]:

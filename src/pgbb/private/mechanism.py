@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
 
+from pgbb._compiled import Compiled, dots, once
 from pgbb._threads import mapped
 from pgbb.accountant import Mechanism
 from pgbb.blocks import block_sizes, draw_weights
@@ -26,7 +27,7 @@ from pgbb.errors import PgbbError
 from pgbb.hosts import Together
 from pgbb.models import Problem
 from pgbb.private import lots
-from pgbb.private.clipping import Compiled, clipped, margins, once
+from pgbb.private.clipping import clipped, margins
 from pgbb.private.halves import LOW, SPLIT, carried, joined
 from pgbb.private.noise import rounded_normals
 from pgbb.private.rows import EXTRA, aligned, empty_rows
@@ -127,8 +128,8 @@ def weighted(problem: Problem, packed: Any, inverse: Any, theta: Any, index: Any
     if problem.gradient is not None:
         keep, bound = margins(d)
         unit = once(problem.gradient(theta, x, index) * survey[:, None] / (problem.clip * keep))
-        unit = once(unit * (keep / jnp.maximum(jnp.sqrt(_dot(unit, unit)), 1.0))[:, None])
-        return jnp.where((_dot(unit, unit) <= bound)[:, None], unit, 0.0) / inverse[:, None]
+        unit = once(unit * (keep / jnp.maximum(jnp.sqrt(dots(unit, unit)), 1.0))[:, None])
+        return jnp.where((dots(unit, unit) <= bound)[:, None], unit, 0.0) / inverse[:, None]
     assert problem.score is not None
     linear, square_x = _products(x, theta[:p])
     score, extra = problem.score(jnp, theta, linear, y, index)
@@ -140,17 +141,10 @@ def weighted(problem: Problem, packed: Any, inverse: Any, theta: Any, index: Any
     return jnp.where(jnp.arange(p + EXTRA) == p, extra[:, None], packed * score[:, None])
 
 
-def _dot(a: Any, b: Any) -> Any:
-    """Inner products of rows, in a fixed order; written out where short, which compiles to faster code."""
-    if a.shape[1] > 32:
-        return jnp.sum(a * b, axis=1)
-    return sum(a[:, j] * b[:, j] for j in range(a.shape[1]))
-
-
 def _products(x: Any, theta: Any) -> tuple[Any, Any]:
     """x·θ and ‖x‖² of rows; on a CPU in one pass, and once: every result is a loop of its own there."""
     if jax.default_backend() != "cpu":
-        return _dot(x, theta[None]), _dot(x, x)
+        return dots(x, theta[None]), dots(x, x)
     zero = jnp.zeros((), x.dtype)
     linear, square_x = jax.lax.reduce(
         (x * theta, x * x), (zero, zero), lambda a, b: (a[0] + b[0], a[1] + b[1]), dimensions=(1,)

@@ -23,9 +23,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
+from pgbb._compiled import Compiled, once
 from pgbb.accountant import Composition
 from pgbb.errors import PgbbError
-from pgbb.private.clipping import Compiled, once
 from pgbb.private.mechanism import shifted
 from pgbb.private.noise import rounded_normals
 from pgbb.private.rows import EXTRA

@@ -1,0 +1,70 @@
+"""How sums over records are compiled: by the compiler alone, without libraries of kernels, and each number once.
+
+Products of matrices are written out, row by row. Libraries divide rows among threads and
+choose code by their place; one that JAX 0.10.2 calls on a CPU gives wrong sums for some sizes
+(jax-ml/jax#39103). What is written out is a plain loop, and for narrow rows a faster one.
+"""
+
+from collections.abc import Callable
+from functools import cached_property, reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+__all__ = ["Compiled", "dots", "once", "times"]
+
+_TERMS = 32  # products that are added up in one expression
+
+_CPU = {
+    "xla_disable_hlo_passes": "cse_barrier_expander",  # it drops barriers before fusion
+    "xla_cpu_experimental_ynn_fusion_type": "",  # no kernels of the library YNNPACK
+}
+
+
+def once(values: Any) -> Any:
+    """The same, computed once: what is measured and what is added is one number, however the compiler fuses.
+
+    Inside what is `Compiled`.
+    """
+    return jax.lax.optimization_barrier(values)  # type: ignore[no-untyped-call]
+
+
+class Compiled:
+    """`jax.jit` with barriers that hold on a CPU too, and there without the library that it would call."""
+
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+        self._function, self._options = function, options
+
+    @cached_property
+    def _jit(self) -> Any:
+        cpu = jax.default_backend() == "cpu"
+        return jax.jit(self._function, compiler_options=_CPU if cpu else None, **self._options)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As the function does."""
+        return self._jit(*args, **kwargs)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        """As `jax.jit` has it, to compile ahead."""
+        return self._jit.lower(*args, **kwargs)
+
+
+def dots(a: Any, b: Any) -> Any:
+    """Inner products of rows, in a fixed order; written out where short, which compiles to faster code."""
+    if a.shape[1] > _TERMS:
+        return jnp.sum(a * b, axis=1)
+    return sum(a[:, j] * b[:, j] for j in range(a.shape[1]))
+
+
+def times(rows: Any, matrix: Any) -> Any:
+    """Products of rows (n, k) with a matrix (k, m) or a vector (k,), in a fixed order.
+
+    >>> Compiled(times)(jnp.ones((2, 3)), jnp.arange(3.0)).tolist()
+    [3.0, 3.0]
+    """
+    if matrix.ndim == 1:
+        return times(rows, matrix[:, None])[:, 0]
+    terms = [rows[:, j : j + 1] * matrix[j] for j in range(len(matrix))]
+    parts = [sum(terms[start + 1 : start + _TERMS], terms[start]) for start in range(0, len(terms), _TERMS)]
+    return once(reduce(lambda a, b: once(a + b), parts))

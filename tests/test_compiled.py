@@ -1,0 +1,107 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+
+import pgbb
+from pgbb._compiled import Compiled, dots, times
+from pgbb.calibration.ahead import programs
+from pgbb.private import mechanism, sums
+from tests.private.hosts_process import PAPER, fit
+
+LIBRARIES = ("ynn", " dot(", "custom-call", "kind=kCustom")
+
+
+def calls(text):
+    """What a compiled program calls that the compiler has not written itself."""
+    return {name for name in LIBRARIES if name in text}
+
+
+@pytest.fixture
+def cpu():
+    if jax.default_backend() != "cpu":
+        pytest.skip("about the compiler for CPUs")
+
+
+@pytest.mark.parametrize("k", [1, 4, 32, 33, 70])
+def test_products_are_those_of_matrices(k):
+    rng = np.random.default_rng(k)
+    rows, matrix = rng.normal(size=(65, k)).astype(np.float32), rng.normal(size=(k, 5)).astype(np.float32)
+    exact = rows.astype(np.float64) @ matrix
+    assert np.allclose(Compiled(times)(rows, matrix), exact, rtol=0, atol=1e-4)
+    assert np.allclose(Compiled(times)(rows, matrix[:, 2]), exact[:, 2], rtol=0, atol=1e-4)
+    assert np.allclose(Compiled(dots)(rows, rows), np.sum(rows.astype(np.float64) ** 2, axis=1), rtol=1e-5)
+    assert not np.allclose(Compiled(times)(rows, matrix[::-1]), exact, rtol=0, atol=1e-4) or k == 1
+
+
+@pytest.mark.parametrize("k", [3, 14, 40])
+def test_a_product_does_not_depend_on_the_place_of_its_row(k):
+    rng = np.random.default_rng(k)
+    row, matrix = rng.normal(size=k).astype(np.float32), rng.normal(size=(k, k)).astype(np.float32)
+    found = np.asarray(Compiled(times)(np.tile(row, (8192 + 77, 1)), matrix))
+    assert (found == found[0]).all() and np.unique(found[0]).size == k
+
+
+SCHEMA = pgbb.Schema(
+    y=pgbb.Range(-8, 8), b=pgbb.Flag(), **{f"x{i}": pgbb.Range(-1, 1) for i in range(33)}, g=pgbb.Levels("p", "q")
+)
+WIDE = " + ".join(f"x{i}" for i in range(33))
+MODELS = {
+    "quantile": (pgbb.QuantileRegression("y ~ x0 + g", taus=[0.3, 0.7]), 2),
+    "huber": (pgbb.HuberRegression("y ~ x0 + g"), 0),
+    "logistic": (pgbb.LogisticRegression("b ~ x0 + g"), 0),
+    "mean": (pgbb.Mean("y", scale=1.0), 0),
+    "wide": (pgbb.QuantileRegression(f"y ~ {WIDE}", taus=[0.5]), 1),
+}
+
+
+def text_of(program, p):
+    statistic, shapes, power = program
+    slabs = sums.slabs_of(np.zeros((10, p + 2), np.float32))
+    given = tuple(np.zeros(shape, np.float32) for shape in shapes)
+    _, size = sums._layout(statistic, slabs, given)
+    part, counts = slabs.parts[0]
+    asked = statistic, power, size, slabs.mesh, counts.astype(np.int32), part, given
+    return sums._partial_sums.lower(*asked).compile().as_text()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_sums_over_records_call_no_library(name, cpu):
+    model, levels = MODELS[name]
+    problem = model.prepare(SCHEMA)
+    p = 1 if problem.design is None else len(problem.design.names)
+    asked = programs(problem, levels)
+    for program in asked if name != "wide" else [q for q in asked if q[0].__name__ in ("median", "cells")]:
+        assert calls(text_of(program, p)) == set(), program[0].__name__
+    product = (lambda x, y, matrix: jnp.exp(x @ matrix), ((4, 40),), 1)
+    assert calls(text_of(product, 4))
+
+
+def test_training_calls_no_library_that_is_new(cpu, monkeypatch):
+    """Networks are products of matrices; those of the compiler's older library may stay."""
+    seen, run, rng = [], mechanism._run_one, np.random.default_rng(0)
+
+    def spy(*args):
+        seen.append(run.lower(*args).compile().as_text())
+        return run(*args)
+
+    monkeypatch.setattr(mechanism, "_run_one", spy)
+    frame = pd.DataFrame({"y": rng.normal(size=300), "a": rng.uniform(-1, 1, 300), "g": "p"})
+    fit(frame, **PAPER)
+    assert seen and all("ynn" not in text for text in seen)
+
+
+def test_a_product_that_is_added_up_is_right_at_any_size(cpu):
+    """32,769 rows: JAX 0.10.2 by itself gets the last one wrong (jax-ml/jax#39103)."""
+    x = np.zeros((32_769, 3), np.float32)
+    x[:, 0] = np.arange(len(x))
+
+    def lengths(rows):
+        return jax.vmap(lambda row: jnp.sum((jnp.eye(3) @ row) ** 2))(rows)
+
+    assert np.array_equal(Compiled(lengths)(x), x[:, 0] ** 2)
+    text = jax.jit(lambda a, b: a @ b).lower(x, np.eye(3, dtype=np.float32)).compile().as_text()
+    if "ynn" not in text:
+        pytest.skip("this version of JAX calls no such library")
+    assert "ynn" not in Compiled(lambda a, b: a @ b).lower(x, np.eye(3, dtype=np.float32)).compile().as_text()
