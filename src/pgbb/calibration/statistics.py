@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 BINS = 64
-WRITTEN_OUT = 32  # products and sums of so few numbers are written out: processors are slow at narrow columns
+WRITTEN_OUT = 128  # outer products of so few numbers are written out: processors are slow at columns taken one by one
 
 
 def _packed(v: Any) -> Any:
