@@ -24,7 +24,7 @@ def cpu():
         pytest.skip("about the compiler for CPUs")
 
 
-@pytest.mark.parametrize("k", [1, 4, 32, 33, 70])
+@pytest.mark.parametrize("k", [1, 4, 32, 33, 48, 70])
 def test_products_are_those_of_matrices(k):
     rng = np.random.default_rng(k)
     rows, matrix = rng.normal(size=(65, k)).astype(np.float32), rng.normal(size=(k, 5)).astype(np.float32)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 __all__ = ["Compiled", "dots", "once", "times"]
 
 _TERMS = 32  # products that are added up in one expression
+_LANES = 16
 
 _CPU = {
     "xla_disable_hlo_passes": "cse_barrier_expander",  # it drops barriers before fusion
@@ -51,10 +52,17 @@ class Compiled:
 
 
 def dots(a: Any, b: Any) -> Any:
-    """Inner products of rows, in a fixed order; written out where short, which compiles to faster code."""
-    if a.shape[1] > _TERMS:
-        return jnp.sum(a * b, axis=1)
-    return sum(a[:, j] * b[:, j] for j in range(a.shape[1]))
+    """Inner products of rows, in a fixed order; long ones in lanes, which a processor adds up at a time.
+
+    >>> Compiled(dots)(jnp.ones((2, 100)), jnp.arange(100.0)[None] * jnp.ones((2, 1))).tolist()
+    [4950.0, 4950.0]
+    """
+    lanes = a.shape[1] // _LANES * _LANES if a.shape[1] > _TERMS else 0
+    terms = [a[:, j] * b[:, j] for j in range(lanes, a.shape[1])]
+    if lanes:
+        wide = once(jnp.sum((a[:, :lanes] * b[:, :lanes]).reshape(len(a), -1, _LANES), axis=1))
+        terms += [wide[:, j] for j in range(_LANES)]
+    return sum(terms[1:], terms[0])
 
 
 def times(rows: Any, matrix: Any) -> Any:

@@ -23,7 +23,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
-from pgbb._compiled import Compiled, once
+from pgbb._compiled import Compiled, dots, once
 from pgbb.accountant import Composition
 from pgbb.errors import PgbbError
 from pgbb.private.mechanism import shifted
@@ -64,7 +64,7 @@ def _chunk_sums(statistic: Statistic, power: int, size: int, count: Any, rows: A
     def chunk(packed: Any) -> Any:
         values = statistic(packed[:, :width], packed[:, width], *parameters)
         values = once(values.reshape(values.shape[0], -1))
-        norm = jnp.sqrt(jnp.sum(values**2, axis=1))
+        norm = jnp.sqrt(dots(values, values))
         limit = 1 - _SAFETY - values.shape[1] * 2.0**-24
         survey = packed[:, width + 1]
         counts = jnp.isfinite(norm) & (survey > 0)
