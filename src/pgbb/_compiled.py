@@ -1,16 +1,18 @@
-"""How sums over records are compiled: by the compiler alone, without libraries of kernels, and each number once.
+"""How sums over records are compiled: each number once, and products of rows written out, not left to a library.
 
-Products of matrices are written out, row by row. Libraries divide rows among threads and
-choose code by their place; one that JAX 0.10.2 calls on a CPU gives wrong sums for some sizes
-(jax-ml/jax#39103). What is written out is a plain loop, and for narrow rows a faster one.
+Libraries divide rows among threads and choose code by their place; YNNPACK, which JAX 0.10.2 calls on a
+CPU, gives wrong sums for some sizes (jax-ml/jax#39103) and is switched off. What is written out is a plain loop.
 """
 
 from collections.abc import Callable
 from functools import cached_property, reduce
+from importlib.metadata import version
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+
+from pgbb.errors import PgbbError
 
 __all__ = ["Compiled", "dots", "once", "times"]
 
@@ -32,7 +34,7 @@ def once(values: Any) -> Any:
 
 
 class Compiled:
-    """`jax.jit` with barriers that hold on a CPU too, and there without the library that it would call."""
+    """`jax.jit` with barriers that hold on a CPU too, and without YNNPACK there."""
 
     def __init__(self, function: Callable[..., Any], **options: Any) -> None:
         self._function, self._options = function, options
@@ -44,7 +46,15 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As the function does."""
-        return self._jit(*args, **kwargs)
+        try:
+            return self._jit(*args, **kwargs)
+        except jax.errors.JaxRuntimeError as error:
+            if "No such compile option" not in str(error):
+                raise
+            raise PgbbError(
+                f"jaxlib {version('jaxlib')} does not know an option that sums over records need: {error}. "
+                "Install the version that pgbb was tested with: pip install 'jax==0.10.2'."
+            ) from None
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """As `jax.jit` has it, to compile ahead."""

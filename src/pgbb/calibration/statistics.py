@@ -203,7 +203,7 @@ def _clipped(problem: Problem, x: Any, theta: Any) -> Any:
     """∇l/C of a custom loss, clipped to norm 1."""
     assert problem.gradient is not None
     rows = problem.gradient(theta, x, 0.0) / problem.clip
-    rows = jnp.where(jnp.all(jnp.isfinite(rows), axis=1, keepdims=True), rows, 0.0)
+    rows = once(jnp.where(jnp.all(jnp.isfinite(rows), axis=1, keepdims=True), rows, 0.0))
     return rows / jnp.maximum(jnp.sqrt(dots(rows, rows)), 1.0)[:, None]
 
 
