@@ -228,8 +228,8 @@ class PrivateQuantileRegressor(RegressorMixin, _PrivateLinearModel):
       n_features_in_, feature_names_in_: as usual.
 
     >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(0, 10, (2000, 1))
-    >>> y = 3 + 2 * X[:, 0] + rng.normal(0, 1, 2000)
+    >>> X = rng.uniform(0, 10, (20_000, 1))
+    >>> y = 3 + 2 * X[:, 0] + rng.normal(0, 1, 20_000)
     >>> model = PrivateQuantileRegressor(epsilon=1.0, delta=1e-6, feature_range=(0, 10), response_range=(0, 30))
     >>> bool(abs(model.fit(X, y).predict([[5.0]])[0] - 13) < 1), model.predict_interval([[5.0]]).shape
     (True, (1, 2))
