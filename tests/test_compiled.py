@@ -65,13 +65,7 @@ MODELS = {
 
 
 def text_of(program, p):
-    statistic, shapes, power = program
-    slabs = sums.slabs_of(np.zeros((10, p + 2), np.float32))
-    given = tuple(np.zeros(shape, np.float32) for shape in shapes)
-    _, size = sums._layout(statistic, slabs, given)
-    part, counts = slabs.parts[0]
-    asked = statistic, power, size, slabs.mesh, counts.astype(np.int32), part, given
-    return sums._partial_sums.lower(*asked).compile().as_text()
+    return sums._compile(program, sums.slabs_of(np.zeros((10, p + 2), np.float32))).as_text()
 
 
 @pytest.mark.parametrize("name", MODELS)

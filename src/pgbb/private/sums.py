@@ -180,14 +180,16 @@ def _numbers(statistic: Statistic, width: int, shapes: tuple[tuple[int, ...], ..
     return int(np.prod(jax.eval_shape(statistic, *given).shape[1:]))
 
 
-def _compile(program: Program, slabs: Slabs) -> None:
-    """Compile what `sum_of` will call; JAX remembers it."""
+def _compile(program: Program, slabs: Slabs) -> Any:
+    """The compiled program that `sum_of` will call; JAX remembers it."""
     statistic, shapes, power = program
     given = tuple(np.zeros(shape, np.float32) for shape in shapes)
     _, size = _layout(statistic, slabs, given)
     part, counts = slabs.parts[0]
-    _partial_sums.lower(statistic, power, size, slabs.mesh, counts.astype(np.int32), part, given).compile()
+    lowered = _partial_sums.lower(statistic, power, size, slabs.mesh, counts.astype(np.int32), part, given)
+    compiled = lowered.compile()
     _COMPILED.setdefault(statistic, set()).add(_kind(program, slabs))
+    return compiled
 
 
 _COMPILED: WeakKeyDictionary[Statistic, set[Any]] = WeakKeyDictionary()
@@ -243,7 +245,7 @@ class Sums:
         self.n = share.n
         self.asked: list[str] = []
         self._progress, self._answers = progress, sum(self._left.values())
-        self._ahead: dict[tuple[Statistic, int], Future[None]] = {}
+        self._ahead: dict[tuple[Statistic, int], Future[Any]] = {}
 
     def prepare(self, programs: Sequence[Program]) -> None:
         """Compile what will be asked, in that order and on threads of their own: the first answer need not wait.
