@@ -18,9 +18,9 @@ import time
 import numpy as np
 
 import pgbb
-from pgbb.studies.printed import lookup
-from pgbb.studies.real import census as census_frame
-from pgbb.studies.simulate import (
+from reproduction.printed import lookup
+from reproduction.real import census as census_frame
+from reproduction.simulate import (
     BETA,
     LINEAR_MODEL,
     LINEAR_SCHEMA,

@@ -3,7 +3,7 @@
     make bench [QUICK=1]            measure, fit the model, write the page
     python benchmarks/bench.py page  write the page again from what was measured
 
-Measurements go to results/bench/measured.json, the page to docs/benchmarks.md and results/bench/benchmarks.html, the
+Measurements go to benchmarks/results/measured.json, the page to docs/benchmarks.md and benchmarks/results/benchmarks.html, the
 coefficients to src/pgbb/costs.json. A quick run measures fewer points with fewer repetitions, and leaves the
 coefficients in the package alone.
 """
@@ -29,7 +29,7 @@ import training
 from training import Clock
 
 ROOT = Path(__file__).resolve().parents[1]
-OUT, DOCS, COSTS = ROOT / "results" / "bench", ROOT / "docs", ROOT / "src" / "pgbb" / "costs.json"
+OUT, DOCS, COSTS = ROOT / "benchmarks" / "results", ROOT / "docs", ROOT / "src" / "pgbb" / "planning" / "costs.json"
 MACHINE = os.environ.get("PGBB_MACHINE", f"{os.cpu_count()} cores, no accelerator".replace("2 cores", "two cores"))
 
 Row = dict[str, Any]
@@ -87,10 +87,10 @@ def dimension_point(d: int, steps: int = 300) -> Row:
 
     import pgbb
     from pgbb.accountant import Mechanism
+    from pgbb.methods.pgbb.training import train
     from pgbb.private.mechanism import Session
     from pgbb.private.records import Records
     from pgbb.private.sampling import Randomness
-    from pgbb.training import train
 
     n, q = 100_000, 0.01
     rng = np.random.default_rng(0)
@@ -120,7 +120,7 @@ def default_point(n: int = 100_000, p: int = 4, levels: int = 5, kind: str = "qu
     import pandas as pd
 
     import pgbb
-    from pgbb import fitting
+    from pgbb.custody import run as fitting
     from pgbb.private import loading
 
     rng = np.random.default_rng(0)
@@ -173,7 +173,7 @@ def memory_points(sizes: tuple[int, ...], p: int = 14) -> list[Row]:
 
 def load_seconds(path: Path, p: int) -> float:
     import pgbb
-    from pgbb.formula import Design
+    from pgbb.model.formula import Design
     from pgbb.private import load
 
     names = [f"x{j}" for j in range(1, p)]
@@ -207,9 +207,9 @@ def census_comparison(share: float) -> Row | None:
     if "PGBB_DATA" not in os.environ:
         return None
     import pgbb
-    from pgbb.studies.constants import constants
-    from pgbb.studies.real import census
-    from pgbb.studies.simulate import PROCESS_SCHEMA, process_model
+    from reproduction.constants import constants
+    from reproduction.real import census
+    from reproduction.simulate import PROCESS_SCHEMA, process_model
 
     frame, model = census(1980), process_model()
     printed = constants("census", "paper")
@@ -312,7 +312,7 @@ def fitted(m: Row) -> Row:
     """Coefficients by least squares of relative errors, none below zero."""
     from scipy.optimize import nnls
 
-    from pgbb import costs
+    from pgbb.planning import costs
 
     def solved(features: list[list[float]], seconds: list[float], names: tuple[str, ...]) -> dict[str, float]:
         scaled = np.array(features) / np.array(seconds)[:, None]
@@ -348,15 +348,15 @@ def fitted(m: Row) -> Row:
 
 
 def _stages(kind: str, p: int) -> Any:
-    from pgbb.calibration.plan import stages_for
-    from pgbb.forecast import Reference
+    from pgbb.methods.calibrated.plan import stages_for
+    from pgbb.planning.forecast import Reference
 
     return stages_for(Reference(kind, p).problem())  # type: ignore[arg-type]
 
 
 def predicted(c: Row, r: Row) -> float:
     """Seconds of a fit of the default method, or of a step of the printed one."""
-    from pgbb import costs
+    from pgbb.planning import costs
 
     if r["method"] == "paper":
         return costs.paper_seconds(r["n"], r["q"], 1, r["K"], r["p"], c["paper"])
@@ -366,7 +366,7 @@ def predicted(c: Row, r: Row) -> float:
 
 def on_many_hosts(c: Row, n: float = 1e10, hosts: int = 1000, p: int = 14, levels: int = 5) -> Row:
     """The default method, extrapolated on paper."""
-    from pgbb import costs
+    from pgbb.planning import costs
 
     stages = _stages("quantile", p)
     answers, count = sum(s.asks for s in stages), costs.numbers("quantile", stages, p, levels)
@@ -392,7 +392,7 @@ def slope(rows: list[Row], x: str = "n") -> float:
 
 def panels(m: Row) -> list[tuple[str, str, str, list[Row], list[tuple[str, list[float]]]]]:
     """Name, x, label of y, points, and the limits beside them."""
-    from pgbb import costs
+    from pgbb.planning import costs
 
     c = m["curves"]
     width = 4 / m["bandwidth"]
@@ -487,7 +487,7 @@ def text(m: Row, c: Row) -> str:
         + (", a quick run" if m["quick"] else "")
         + f"; load {m['load']:.1f} when it "
         "began to measure. Seconds are those of the clock or, where they are fewer, of the processor, so that other work on the machine "
-        "counts less. Ratios are of two things measured in one run. The numbers are in `results/bench/measured.json`.",
+        "counts less. Ratios are of two things measured in one run. The numbers are in `benchmarks/results/measured.json`.",
         "",
         "![Scaling curves, with the limit of the machine beside each](images/benchmarks.svg)",
         "",

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pgbb.studies.real import _NBER, natality_2024
+from reproduction.real import _NBER, natality_2024
 
 
 def write(path: Path, rows: int, others: int) -> None:

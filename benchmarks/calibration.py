@@ -25,11 +25,11 @@ import pandas as pd
 from scipy import stats
 
 import pgbb
-from pgbb.studies import floor as floors
-from pgbb.studies.printed import lookup
-from pgbb.studies.real import census as census_frame
-from pgbb.studies.real import data_file
-from pgbb.studies.simulate import (
+from reproduction import floor as floors
+from reproduction.printed import lookup
+from reproduction.real import census as census_frame
+from reproduction.real import data_file
+from reproduction.simulate import (
     BETA,
     LINEAR_MODEL,
     LINEAR_SCHEMA,
@@ -41,7 +41,7 @@ from pgbb.studies.simulate import (
     linear_frame,
     process_frame,
 )
-from pgbb.studies.study import cell_name
+from reproduction.study import cell_name
 
 Z = float(stats.norm.ppf(0.975))
 

@@ -30,12 +30,12 @@ from typing import Any
 import numpy as np
 
 import pgbb
-from pgbb.methods.ess import effective_sample_size
-from pgbb.studies.constants import CHOSEN, PRINTED_NAME, constants
-from pgbb.studies.ess import CASES, COLUMN
-from pgbb.studies.judge import TOLERANCE
-from pgbb.studies.printed import lookup
-from pgbb.studies.simulate import (
+from pgbb.methods.effective_size import effective_sample_size
+from reproduction.constants import CHOSEN, PRINTED_NAME, constants
+from reproduction.ess import CASES, COLUMN
+from reproduction.judge import TOLERANCE
+from reproduction.printed import lookup
+from reproduction.simulate import (
     BETA,
     FAMILIES,
     FAMILY_TRUTH,

@@ -32,18 +32,18 @@ import jax.numpy as jnp
 import numpy as np
 
 import pgbb
-from pgbb.blocks import block_of_position
-from pgbb.fitting import fit_many
+from pgbb.custody.run import fit_many
 from pgbb.methods.request import prepared
-from pgbb.private import lots
-from pgbb.private.halves import joined
+from pgbb.model.blocks import block_of_position
+from pgbb.private import batches
+from pgbb.private.batch_sums import start, tally
 from pgbb.private.mechanism import weighted, whole_sum
 from pgbb.private.rows import EXTRA
-from pgbb.private.tally import start, tally
-from pgbb.studies.births import MODEL
-from pgbb.studies.constants import constants
-from pgbb.studies.real import NATALITY_SCHEMA
-from pgbb.studies.simulate import LINEAR_MODEL, LINEAR_SCHEMA, NOISES, births_frame, linear_frame
+from pgbb.private.wide_integers import joined
+from reproduction.births import MODEL
+from reproduction.constants import constants
+from reproduction.real import NATALITY_SCHEMA
+from reproduction.simulate import LINEAR_MODEL, LINEAR_SCHEMA, NOISES, births_frame, linear_frame
 
 N = 1_940_000
 
@@ -61,7 +61,7 @@ def check() -> None:
 
 def _compared(model: Any, schema: Any, n: int, rate: float, k: int, blocks: int) -> bool:
     """Whether the kernels list whom the mask has, and add up as plain operations do, in the last of four steps."""
-    problem, plan, rng = prepared(model, schema), lots.lot_plan(n, rate), np.random.default_rng(0)
+    problem, plan, rng = prepared(model, schema), batches.lot_plan(n, rate), np.random.default_rng(0)
     p, steps = problem.dim - (problem.kind == "huber"), 4
     key = jnp.asarray(rng.integers(0, 2**32, (steps, k, 4), dtype=np.uint32))
     rows = rng.uniform(-1, 1, (n, p + EXTRA)).astype(np.float32)
@@ -71,7 +71,7 @@ def _compared(model: Any, schema: Any, n: int, rate: float, k: int, blocks: int)
     drawn = {
         "key": key,
         "whole": jnp.asarray(np.floor(rng.random((steps, k, blocks)) * 2**24), jnp.float32),
-        "listed": jax.vmap(jax.vmap(partial(lots.listed, plan)))(key),
+        "listed": jax.vmap(jax.vmap(partial(batches.listed, plan)))(key),
         "index": jnp.asarray(rng.random((steps, k)), jnp.float32),
     }
     noise = jnp.asarray(rng.integers(-(2**10), 2**10, (steps, k, 2, problem.dim)), jnp.int32)
@@ -82,7 +82,7 @@ def _compared(model: Any, schema: Any, n: int, rate: float, k: int, blocks: int)
 
     @jax.jit
     def plainly(key: Any, whole: Any, point: Any, index: Any, noise: Any) -> tuple[Any, Any]:
-        joins, spare = lots.mask(plan, key), -n % 64
+        joins, spare = batches.mask(plan, key), -n % 64
         inverse = jnp.pad(jnp.where(joins, 1 / whole[block], jnp.inf), (0, spare), constant_values=jnp.inf)
         values = weighted(problem, jnp.pad(rows, ((0, spare), (0, 0))), inverse, point, index)
         high, low = (half[: problem.dim] + part for half, part in zip(whole_sum(values), noise, strict=True))
@@ -91,7 +91,7 @@ def _compared(model: Any, schema: Any, n: int, rate: float, k: int, blocks: int)
     for i in range(k):
         joins, expected = plainly(key[3, i], drawn["whole"][3, i], theta[i], drawn["index"][3, i], noise[3, i])
         listed = drawn["listed"][3, i]
-        same &= np.array_equal(listed[lots.joins(plan, key[3, i], listed)], np.flatnonzero(joins))
+        same &= np.array_equal(listed[batches.joins(plan, key[3, i], listed)], np.flatnonzero(joins))
         difference = joined(totals[3, i, 0], totals[3, i, 1]) - expected
         apart = max(apart, float(jnp.abs(difference).max() / jnp.abs(expected).max()))
     print(

@@ -98,7 +98,15 @@ def make() -> dict[str, str]:
 
 def _fit(model: Any, frame: pd.DataFrame, method: str, weights: str | None, settings: dict[str, Any]) -> Any:
     return pgbb.fit(
-        model, frame, schema=SCHEMA, epsilon=2.0, delta=1e-6, method=method, weights=weights, insecure_seed=5, **settings
+        model,
+        frame,
+        schema=SCHEMA,
+        epsilon=2.0,
+        delta=1e-6,
+        method=method,
+        weights=weights,
+        insecure_seed=5,
+        **settings,
     )
 
 

@@ -7,7 +7,8 @@ knowledge of their structure (benchmarks/hostile.py). A case is a finding unless
 with a message, within SECONDS and MEMORY, writing nowhere but into its folder, starting no program, opening no
 connection and executing no code; and unless no canary planted in the records appears in what it says. Findings are
 told apart by where they arose. With `--keep` the smallest input of each and each target's report are kept, so that
-targets may be run one by one, and results/fuzz.md is written from all reports there. Exits with 1 on a finding.
+targets may be run one by one, and benchmarks/results/fuzz.md is written from all reports there. Exits with 1 on a
+finding.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from types import FrameType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "results" / "fuzz.md"
+RESULTS = ROOT / "benchmarks" / "results" / "fuzz.md"
 TARGETS = ("schema", "formula", "release", "ledger", "data", "report")
 CASES = 100_000
 SECONDS = 5.0  # of one case

@@ -21,8 +21,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pgbb._compiled import Compiled, dots
-from pgbb.blocks import block_sizes, draw_weights
+from pgbb._numerics.compiled import Compiled, dots
+from pgbb.model.blocks import block_sizes, draw_weights
 from pgbb.private import mechanism as private
 from pgbb.private import sums
 from pgbb.private.rows import EXTRA
@@ -146,8 +146,8 @@ def unhardened() -> Iterator[None]:
 def linear() -> Callable[[int], Any]:
     """method="paper" at n = 10,000, T = 10⁴, with the settings of the linear study."""
     import pgbb
-    from pgbb.studies.constants import constants
-    from pgbb.studies.simulate import LINEAR_MODEL, LINEAR_SCHEMA, linear_frame
+    from reproduction.constants import constants
+    from reproduction.simulate import LINEAR_MODEL, LINEAR_SCHEMA, linear_frame
 
     frame, settings = linear_frame("contaminated_normal", 10_000, 0), constants("linear", "paper")
     return lambda seed: pgbb.fit(
@@ -159,7 +159,7 @@ def linear() -> Callable[[int], Any]:
 def default() -> Callable[[int], Any]:
     """The default method on the same data."""
     import pgbb
-    from pgbb.studies.simulate import LINEAR_MODEL, LINEAR_SCHEMA, linear_frame
+    from reproduction.simulate import LINEAR_MODEL, LINEAR_SCHEMA, linear_frame
 
     frame = linear_frame("contaminated_normal", 10_000, 0)
     return lambda seed: pgbb.fit(LINEAR_MODEL, frame, schema=LINEAR_SCHEMA, epsilon=1.0, delta=1e-4, insecure_seed=seed)

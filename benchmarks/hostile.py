@@ -26,24 +26,23 @@ import typer
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.test_certificate import certificate
-from tests.test_local import local
-from tests.test_posterior import SCHEMA as PLAIN_SCHEMA
-from tests.test_posterior import generator, model, stored_draws
-
 from pgbb.accountant import Mechanism, compose
 from pgbb.accountant.resampling import Resampling
-from pgbb.certificate import Certificate
 from pgbb.cli import app
+from pgbb.custody.ledger import _GUARDS, _TABLE, APPLICATION, VERSION, Ledger, LedgerError
 from pgbb.errors import InvalidValue, PgbbError
-from pgbb.formula import Design
-from pgbb.ledger import _GUARDS, _TABLE, APPLICATION, VERSION, Ledger, LedgerError
-from pgbb.payload import Payload
+from pgbb.model.formula import Design
+from pgbb.model.schema import Flag, Levels, Range, Schema
 from pgbb.private.records import load as load_records
 from pgbb.private.records import load_columns
-from pgbb.release import Release, load
+from pgbb.release.certificate import Certificate
+from pgbb.release.file import Release, load
+from pgbb.release.payloads import Payload
 from pgbb.report import page
-from pgbb.schema import Flag, Levels, Range, Schema
+from tests.release.test_certificate import certificate
+from tests.release.test_local_gaussian import local
+from tests.release.test_posterior import SCHEMA as PLAIN_SCHEMA
+from tests.release.test_posterior import generator, model, stored_draws
 
 NUMBERS = [
     0, 1, -1, 2, 20, 21, 0.5, -0.0, 1e-9, 1e-320, 1e30, 1e308, -1e308, 2**31, 2**63, 2**64, 10**30, 10**400,

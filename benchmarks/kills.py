@@ -28,9 +28,9 @@ import numpy as np
 import pandas as pd
 
 import pgbb
-from pgbb import checkpoint
 from pgbb.accountant import Mechanism
-from pgbb.ledger import BudgetExceeded, Entry, Ledger, LedgerError
+from pgbb.custody import checkpoint
+from pgbb.custody.ledger import BudgetExceeded, Entry, Ledger, LedgerError
 
 SCHEMA = pgbb.Schema(y=pgbb.Range(-5, 5))
 N, DELTA = 500, 1e-6
@@ -172,9 +172,10 @@ def warm(folder: Path) -> None:
     """What every fit computes first, once, before anything is forked: most kills shall find a fit at its steps."""
     import jax
 
-    from pgbb import training  # noqa: F401
     from pgbb.accountant.filters import Filter
-    from pgbb.methods import paper, request
+    from pgbb.methods import request
+    from pgbb.methods.pgbb import method as paper
+    from pgbb.methods.pgbb import training  # noqa: F401
 
     planned = paper.plan(request.Request(MEAN, None, **BUDGET), paper.Settings(**SETTINGS), N)
     charge = Ledger(folder / "ledger.db").dataset("d").budget.charge(planned.mechanism, planned.sigma)

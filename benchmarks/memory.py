@@ -52,10 +52,10 @@ def measure(path: str, small: str, method: str, p: int, repeats: int) -> None:
     import pyarrow.parquet as pq
 
     import pgbb
-    import pgbb.calibration.quantile
-    import pgbb.calibration.smooth
+    import pgbb.methods.calibrated.quantile
+    import pgbb.methods.calibrated.smooth
+    import pgbb.methods.pgbb.training
     import pgbb.private.loading
-    import pgbb.training
     from pgbb.private.rows import EXTRA
 
     warnings.simplefilter("ignore")

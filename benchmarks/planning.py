@@ -2,7 +2,8 @@
 
     python benchmarks/planning.py
 
-Prints the measured times beside those that `pgbb.forecast` predicts from its constants ANSWER, PASS, STEP and ROW.
+Prints the measured times beside those that `pgbb.planning.forecast` predicts from its
+constants ANSWER, PASS, STEP and ROW.
 """
 
 import time
@@ -12,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 import pgbb
-from pgbb.forecast import Family, calibrated_seconds, paper_seconds
+from pgbb.planning.forecast import Family, calibrated_seconds, paper_seconds
 
 TAUS = (0.1, 0.3, 0.5, 0.7, 0.9)
 

@@ -19,7 +19,7 @@ from scipy.linalg import solve as linear_solve
 from scipy.optimize import minimize
 
 import pgbb
-from pgbb import _newton
+from pgbb._numerics import newton as _newton
 from pgbb.private.loading import records_for
 from pgbb.reference import bayesian_bootstrap, blocked_bootstrap, ridge_bootstrap, solve
 

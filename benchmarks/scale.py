@@ -15,13 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from pgbb.accountant import noise_scale
-from pgbb.calibration.plan import composition, stages_for
-from pgbb.calibration.quantile import fit_quantile
-from pgbb.models import Problem
+from pgbb.methods.calibrated.plan import composition, stages_for
+from pgbb.methods.calibrated.quantile import fit_quantile
+from pgbb.model.models import Problem
 from pgbb.private import sums as private_sums
+from pgbb.private.partition import Share
 from pgbb.private.rows import EXTRA
 from pgbb.private.sampling import Randomness
-from pgbb.private.shards import Share
 
 TAUS = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
 

@@ -51,7 +51,7 @@ class Clock:
 
 
 def jax_loop(steps: int = STEPS) -> tuple[float, float]:
-    from pgbb.training import train
+    from pgbb.methods.pgbb.training import train
 
     make = _session(N, 3, steps, 1, RATE, BLOCKS)
     times = []
@@ -127,7 +127,7 @@ def copied(n: int, p: int, rate: float, draws: int, repeats: int = 20) -> float:
 
 def stepped(n: int, p: int, rate: float, draws: int, steps: int, repeats: int = 3) -> float:
     """Seconds of one step of ours, compiled before."""
-    from pgbb.training import train
+    from pgbb.methods.pgbb.training import train
 
     make = _session(n, p, steps, draws, rate, 5)
     times = []

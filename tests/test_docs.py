@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from pgbb.cli import app
-from pgbb.posterior import ADVICE
+from pgbb.release.posterior import ADVICE
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

@@ -18,16 +18,16 @@ from typer.testing import CliRunner
 from pgbb.accountant import Mechanism
 from pgbb.accountant.filters import gaussian_square
 from pgbb.accountant.gaussian import gdp_mu
-from pgbb.certificate import Certificate
 from pgbb.cli import app
+from pgbb.custody.ledger import Ledger, LedgerError
 from pgbb.errors import InvalidValue, NotCertifiable, PgbbError
-from pgbb.formula import Design
-from pgbb.ledger import Ledger, LedgerError
+from pgbb.model.formula import Design
+from pgbb.model.schema import Flag, Levels, Range, Schema
 from pgbb.private.records import load as load_records
-from pgbb.release import ReleaseError, load
+from pgbb.release.certificate import Certificate
+from pgbb.release.file import ReleaseError, load
 from pgbb.report import page
-from pgbb.schema import Flag, Levels, Range, Schema
-from tests.test_release import edited, members, release, rewrite
+from tests.release.test_release import edited, members, release, rewrite
 
 SCHEMA = Schema(y=Range(0, 10), a=Range(-3, 5), b=Range(1, 2), f=Flag(), g=Levels("p", "q", "r"))
 FULL = Mechanism(n=1000, blocks=1, sampling_rate=1.0, steps=1, clip=1.0)

@@ -19,9 +19,9 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import pgbb
+from pgbb.custody.ledger import BudgetExceeded
 from pgbb.errors import InvalidValue, PgbbWarning
-from pgbb.ledger import BudgetExceeded
-from pgbb.methods import calibrated
+from pgbb.methods.calibrated import method as calibrated
 from pgbb.sklearn import PrivateHuberRegressor, PrivateLogisticClassifier, PrivateQuantileRegressor
 
 BOUNDS = {"epsilon": 100.0, "delta": 1e-6, "feature_range": (-10, 10), "weight_range": (0, 2), "insecure_seed": 0}

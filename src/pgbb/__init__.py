@@ -11,33 +11,33 @@ from typing import TYPE_CHECKING, Any
 from pgbb.errors import InvalidValue, NotCertifiable, PgbbError, PgbbWarning
 
 if TYPE_CHECKING:
-    from pgbb.comparison import compare
-    from pgbb.fitting import fit
-    from pgbb.hosts import Hosts
-    from pgbb.ledger import Ledger
-    from pgbb.models import Custom, HuberRegression, LogisticRegression, Mean, QuantileRegression
-    from pgbb.release import Release, generate_key, load
-    from pgbb.schema import Flag, Levels, Range, Schema
+    from pgbb.custody.ledger import Ledger
+    from pgbb.custody.run import fit
+    from pgbb.model.models import Custom, HuberRegression, LogisticRegression, Mean, QuantileRegression
+    from pgbb.model.schema import Flag, Levels, Range, Schema
+    from pgbb.private.hosts import Hosts
+    from pgbb.reference.comparison import compare
+    from pgbb.release.file import Release, generate_key, load
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "Custom": "models",
-    "Flag": "schema",
-    "Hosts": "hosts",
-    "HuberRegression": "models",
-    "Ledger": "ledger",
-    "Levels": "schema",
-    "LogisticRegression": "models",
-    "Mean": "models",
-    "QuantileRegression": "models",
-    "Range": "schema",
-    "Release": "release",
-    "Schema": "schema",
-    "compare": "comparison",
-    "fit": "fitting",
-    "generate_key": "release",
-    "load": "release",
+    "Custom": "model.models",
+    "Flag": "model.schema",
+    "Hosts": "private.hosts",
+    "HuberRegression": "model.models",
+    "Ledger": "custody.ledger",
+    "Levels": "model.schema",
+    "LogisticRegression": "model.models",
+    "Mean": "model.models",
+    "QuantileRegression": "model.models",
+    "Range": "model.schema",
+    "Release": "release.file",
+    "Schema": "model.schema",
+    "compare": "reference.comparison",
+    "fit": "custody.run",
+    "generate_key": "release.file",
+    "load": "release.file",
 }
 
 __all__ = [

@@ -22,8 +22,8 @@ from scipy.special import betaincinv
 from pgbb import _validate
 from pgbb.accountant import ACCOUNTANTS, Composition, Mechanism, compose, epsilon, noise_scale
 from pgbb.errors import PgbbError
-from pgbb.models import Mean, Problem
-from pgbb.schema import Range, Schema
+from pgbb.model.models import Mean, Problem
+from pgbb.model.schema import Range, Schema
 
 if TYPE_CHECKING:
     import pandas as pd

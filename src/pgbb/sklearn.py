@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from pgbb import _validate
+from pgbb.custody.run import fit
 from pgbb.errors import InvalidValue
-from pgbb.fitting import fit
-from pgbb.models import HuberRegression, LogisticRegression, Model, QuantileRegression
+from pgbb.model.models import HuberRegression, LogisticRegression, Model, QuantileRegression
+from pgbb.model.schema import Column, Flag, Range, Schema
 from pgbb.private.arrays import frame_of
-from pgbb.schema import Column, Flag, Range, Schema
 
 __all__ = ["PrivateHuberRegressor", "PrivateLogisticClassifier", "PrivateQuantileRegressor"]
 

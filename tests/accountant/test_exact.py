@@ -6,7 +6,7 @@ from scipy.stats import norm
 
 from pgbb import NotCertifiable
 from pgbb.accountant import Mechanism, compose, delta, epsilon, epsilon_bounds, gdp_delta, gdp_epsilon
-from pgbb.accountant.enclose import delta_bounds
+from pgbb.accountant.bounds import delta_bounds
 from pgbb.accountant.exact import from_above, from_below, weight_bins
 from tests.accountant import oracle
 from tests.accountant.test_paper import DESIGN, mechanism

@@ -20,8 +20,8 @@ from pgbb.accountant import (
     noise_scale,
     resampling,
 )
-from pgbb.certificate import Certificate
 from pgbb.errors import InvalidValue
+from pgbb.release.certificate import Certificate
 
 PLAIN = Mechanism(n=1000, blocks=1, sampling_rate=1.0, steps=3, clip=2.0)
 SAMPLED = Mechanism(n=10_000, blocks=1, sampling_rate=0.1, steps=2000, clip=1.0)

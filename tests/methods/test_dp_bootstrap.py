@@ -20,13 +20,13 @@ from pgbb import (
     Schema,
 )
 from pgbb.accountant import Resampling, epsilon, gdp_mu, noise_scale
-from pgbb.certificate import Certificate
 from pgbb.cli import app
 from pgbb.methods.dp_bootstrap import Settings, deconvolve, interval, run
 from pgbb.methods.request import Request
-from pgbb.payload import Payload
 from pgbb.private.refits import refit_sensitivity
-from pgbb.release import Release
+from pgbb.release.certificate import Certificate
+from pgbb.release.file import Release
+from pgbb.release.payloads import Payload
 
 SCHEMA = Schema(a=Range(-1, 1), b=Range(0, 10), y=Range(-6, 6), f=Flag(), w=Range(0, 2))
 HUBER = HuberRegression("y ~ a + b")

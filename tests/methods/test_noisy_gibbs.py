@@ -8,9 +8,9 @@ import pytest
 import pgbb
 from pgbb import HuberRegression, LogisticRegression, Mean, PgbbError, PgbbWarning, QuantileRegression, Range, Schema
 from pgbb.accountant import Composition, gdp_mu
-from pgbb.methods import _gibbs
-from pgbb.methods.ess import effective_sample_size
-from pgbb.methods.noisy_gibbs import Settings, run
+from pgbb.methods.effective_size import effective_sample_size
+from pgbb.methods.noisy_gibbs import sampler as _gibbs
+from pgbb.methods.noisy_gibbs.method import Settings, run
 from pgbb.methods.request import Request
 from pgbb.private.moments import Moment
 

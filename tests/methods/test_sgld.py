@@ -5,7 +5,7 @@ import pytest
 import pgbb
 from pgbb import HuberRegression, PgbbError, PgbbWarning, QuantileRegression, Range, Schema
 from pgbb.accountant import Composition
-from pgbb.methods.ess import effective_sample_size
+from pgbb.methods.effective_size import effective_sample_size
 
 pytestmark = pytest.mark.filterwarnings("ignore:Too few effective draws")
 

@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 import pgbb
-from pgbb import checkpoint, hosts
-from pgbb.private import mechanism
+from pgbb.custody import checkpoint
+from pgbb.private import hosts, mechanism
 
 SCHEMA = pgbb.Schema(y=pgbb.Range(-8, 8), a=pgbb.Range(-1, 1), g=pgbb.Levels("p", "q", "r"))
 MODEL = pgbb.QuantileRegression("y ~ a + g", taus=[0.3, 0.7])

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgbb import HuberRegression, PgbbError, QuantileRegression, Range, Schema
-from pgbb._compiled import Compiled, once
+from pgbb._numerics.compiled import Compiled, once
 from pgbb.accountant import Mechanism
 from pgbb.private import mechanism as private
 from pgbb.private.mechanism import Session, _gathered, inverse_weights, weighted, whole_sum

@@ -18,12 +18,12 @@ from typer.testing import CliRunner
 
 import pgbb
 from pgbb.cli import app
-from pgbb.hosts import KEY, HostLost, Hosts, connected
-from pgbb.ledger import GONE, STOPPED, Ledger
-from pgbb.private import records, shards
+from pgbb.custody.ledger import GONE, STOPPED, Ledger
+from pgbb.private import partition, records
+from pgbb.private.hosts import KEY, HostLost, Hosts, connected
 from pgbb.private.mechanism import members_here, place, place_share
+from pgbb.private.partition import UNIT, Listing, Share, records_of, survey
 from pgbb.private.records import Records
-from pgbb.private.shards import UNIT, Listing, Share, records_of, survey
 from tests.private.hosts_process import MODEL, PAPER, SCHEMA, digest, fit
 
 N = 4 * UNIT + 777
@@ -218,8 +218,8 @@ def test_shares_cover_all_records_in_whole_units(n):
 def test_each_process_reads_its_own_row_groups_and_encodes_them_as_one_would(data, monkeypatch, piece):
     monkeypatch.setattr(records, "_CHUNK", piece)
     opened = []
-    real = shards._opened
-    monkeypatch.setattr(shards, "_opened", lambda path: (opened.append(path.name), real(path))[1])
+    real = partition._opened
+    monkeypatch.setattr(partition, "_opened", lambda path: (opened.append(path.name), real(path))[1])
     problem, listing = MODEL.prepare(SCHEMA), survey(data["folder"])
     from pgbb.private.loading import records_for
 
@@ -279,7 +279,7 @@ def test_a_lost_process_ends_the_fit_and_a_restart_goes_on(data, tmp_path):
 
 @pytest.mark.parametrize("why", [HostLost("process 1 of 2 is gone."), OSError(28, "No space left on device")])
 def test_a_process_that_is_lost_after_the_release_was_made_is_a_warning(data, ledger, monkeypatch, why):
-    from pgbb import fitting
+    from pgbb.custody import run as fitting
 
     def lost(release):
         raise why
@@ -409,7 +409,7 @@ def test_processes_with_other_records_counts_or_versions_are_refused(data, ledge
     kind = data["frame"].astype({"y": "float32"})
     found = pair({"data": data["folder"]}, {"data": written(tmp_path / "kind", kind)}, ledger)
     assert all("the columns is" in str(error) for error in found)
-    from pgbb import fitting
+    from pgbb.custody import run as fitting
 
     facts, turns = fitting._facts, iter(("0.9.9", "0.1.0"))
     monkeypatch.setattr(fitting, "_facts", lambda *a: facts(*a) | {"the version of pgbb": next(turns)})
@@ -435,7 +435,7 @@ def test_processes_whose_copies_differ_are_refused_and_no_digest_is_said(data, l
         digests = {word for path in (zero, one) for _, digest in survey(path).digests for word in digest.split()[2:]}
         assert len(digests) > 1 and not any(word in str(error) for word in digests for error in found)
     assert ledger.dataset("d").entries == ()
-    monkeypatch.setattr(shards, "_WHOLE", 1000)  # beyond it, footers only
+    monkeypatch.setattr(partition, "_WHOLE", 1000)  # beyond it, footers only
     assert survey(tmp_path / "one").digests == survey(tmp_path / "two").digests
     other = written(tmp_path / "many", data["frame"][::-1])
     found = pair({"data": data["folder"]}, {"data": other}, ledger)
@@ -444,7 +444,7 @@ def test_processes_whose_copies_differ_are_refused_and_no_digest_is_said(data, l
 
 def test_a_row_group_that_is_gone_or_damaged_when_it_is_read_is_refunded(data, ledger, tmp_path, monkeypatch):
     parts = written(tmp_path / "parts", data["frame"])
-    monkeypatch.setattr(shards, "survey", lambda _, once=survey(parts): once)
+    monkeypatch.setattr(partition, "survey", lambda _, once=survey(parts): once)
     (parts / "part-3.parquet").unlink()
     found = pair({"data": parts}, {"data": parts}, ledger)
     assert all("part-3.parquet" in str(error) and "Restore the file" in str(error) for error in found), found
@@ -625,7 +625,7 @@ def test_a_process_with_another_key_is_told_and_a_false_process_0_is_not_quoted(
 
 
 def test_a_stranger_who_sends_byte_by_byte_is_left_after_the_time_of_a_handshake(monkeypatch):
-    monkeypatch.setattr("pgbb.hosts._HANDSHAKE", 0.6)
+    monkeypatch.setattr("pgbb.private.hosts._HANDSHAKE", 0.6)
     at = port()
 
     def slow():

@@ -10,11 +10,11 @@ import pytest
 import pgbb
 from pgbb import Custom, Flag, HuberRegression, LogisticRegression, Mean, PgbbError, QuantileRegression, Range, Schema
 from pgbb.accountant import Mechanism
-from pgbb.blocks import block_of_position, block_sizes
+from pgbb.model.blocks import block_of_position, block_sizes
 from pgbb.private.loading import records_for
 from pgbb.private.mechanism import Session, Step, run_many
+from pgbb.private.partition import Share
 from pgbb.private.sampling import Randomness
-from pgbb.private.shards import Share
 
 N = 53
 SCHEMA = Schema(a=Range(-2, 3), b=Flag(), y=Range(-4, 4), z=Flag())

@@ -11,7 +11,7 @@ from scipy import stats
 from scipy.special import ndtri
 
 from pgbb import PgbbError
-from pgbb._threads import mapped
+from pgbb._numerics.threads import mapped
 from pgbb.accountant import Mechanism, compose
 from pgbb.private import noise
 from pgbb.private.noise import Stream, gaps, idealisation, rounded_normals, uniform_integers

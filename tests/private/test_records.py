@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from pgbb.errors import InvalidValue, PgbbError
-from pgbb.formula import Design
+from pgbb.model.formula import Design
+from pgbb.model.schema import Flag, Levels, Range, Schema
 from pgbb.private import NonPrivateRecords, Records, load
 from pgbb.private.records import examine, load_columns, read_frame
-from pgbb.schema import Flag, Levels, Range, Schema
 
 SENTINEL = 987654
 SCHEMA = Schema(
@@ -339,7 +339,9 @@ def test_examine_survives_a_file_without_any_declared_column(tmp_path, suffix):
 
 
 def test_the_package_needs_pandas_and_formulaic_only_where_records_are_loaded():
-    code = "import sys, pgbb.private, pgbb.formula; print(sorted({'pandas', 'formulaic', 'jax'} & set(sys.modules)))"
+    code = (
+        "import sys, pgbb.private, pgbb.model.formula; print(sorted({'pandas', 'formulaic', 'jax'} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -7,7 +7,7 @@ from scipy.special import ndtr
 
 from pgbb import Flag, HuberRegression, LogisticRegression, Mean, PgbbError, QuantileRegression, Range, Schema
 from pgbb.accountant import Resampling
-from pgbb.models import Custom
+from pgbb.model.models import Custom
 from pgbb.private import refits
 from pgbb.private.records import Records
 from pgbb.private.refits import largest_sensitivity, mean_sensitivity, noisy_means, noisy_refits, refit_sensitivity

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pgbb.blocks import block_of_position, block_sizes, draw_weights
+from pgbb.model.blocks import block_of_position, block_sizes, draw_weights
 from pgbb.private.noise import Stream
 from pgbb.private.sampling import Randomness, buffer_size, draw_batches
 

@@ -11,15 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import pgbb
+from pgbb.custody.ledger import Ledger
 from pgbb.errors import InvalidValue, PgbbError
-from pgbb.formula import Design
-from pgbb.ledger import Ledger
+from pgbb.model.formula import Design
+from pgbb.model.schema import Flag, Levels, Range, Schema
 from pgbb.private import load, records
 from pgbb.private.loading import records_for
 from pgbb.private.mechanism import place
 from pgbb.private.records import examine, load_columns, read_frame
 from pgbb.private.rows import empty_rows
-from pgbb.schema import Flag, Levels, Range, Schema
 
 SCHEMA = Schema(
     y=Range(0, 12), a=Range(-2, 3), d=Range(0, 9), f=Flag(), b=Flag(), r=Levels("north", "south", "01"),

@@ -9,14 +9,14 @@ from scipy import stats
 
 from pgbb import Flag, LogisticRegression, PgbbError, QuantileRegression, Range, Schema
 from pgbb.accountant import Mechanism, compose
-from pgbb.calibration import statistics as ask_for
-from pgbb.calibration.plan import composition, stages_for
+from pgbb.methods.calibrated import statistics as ask_for
+from pgbb.methods.calibrated.plan import composition, stages_for
 from pgbb.private import sums as module
 from pgbb.private.loading import records_for
 from pgbb.private.records import Records
 from pgbb.private.sampling import Randomness
 from pgbb.private.sums import Sums
-from tests.calibration import slow
+from tests.methods.calibrated import slow
 
 N = 237
 SCHEMA = Schema(a=Range(-1, 1), b=Range(-1, 1), y=Range(-4, 4), z=Flag(), w=Range(0, 4))

@@ -6,7 +6,7 @@ import pytest
 from scipy.optimize import minimize
 
 import pgbb
-from pgbb._newton import Sample, huber_loss, logistic_loss, quantile_loss
+from pgbb._numerics.newton import Sample, huber_loss, logistic_loss, quantile_loss
 from pgbb.private.loading import records_for
 from pgbb.reference import Solver, bayesian_bootstrap, blocked_bootstrap, gradient, solve, to_original
 from tests.reference.data import MODELS, SCHEMA, frame, problem_and_records

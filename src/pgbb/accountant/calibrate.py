@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb import _validate
-from pgbb.accountant import enclose, resampling
+from pgbb.accountant import bounds, resampling
 from pgbb.accountant.convert import Conversion, delta_at, epsilon_at
 from pgbb.accountant.description import Composition, Mechanism
 from pgbb.accountant.gaussian import gdp_mu
@@ -149,8 +149,8 @@ def delta(
     epsilon = _validate.number("epsilon", epsilon, low=0)
     _validate.one_of("accountant", accountant, ACCOUNTANTS)
     if accountant == "exact":
-        bounds = resampling.delta_bounds if isinstance(target, Resampling) else enclose.delta_bounds
-        return bounds(target, sigma, epsilon)[1]  # type: ignore[arg-type]
+        of_target = resampling.delta_bounds if isinstance(target, Resampling) else bounds.delta_bounds
+        return of_target(target, sigma, epsilon)[1]  # type: ignore[arg-type]
     _validate.one_of("conversion", conversion, ("asoodeh", "mironov"))
     value = _best_order(
         _sums(target, accountant),
@@ -176,7 +176,7 @@ def epsilon_bounds(mechanism: Target, sigma: float, delta: float) -> tuple[float
 def _epsilon_bounds(target: Target, sigma: float, delta: float) -> tuple[float, float]:
     if isinstance(target, Resampling):
         return resampling.epsilon_bounds(target, sigma, delta)
-    return enclose.epsilon_bounds(target, sigma, delta)
+    return bounds.epsilon_bounds(target, sigma, delta)
 
 
 _epsilon = epsilon  # `noise_scale` has an argument of that name
@@ -224,7 +224,7 @@ def _noise_scale(
     if isinstance(target, Resampling):
         tolerance = 1e-7
     elif accountant == "exact":  # a loose and quick search first
-        start = _smallest_feasible(excess_of(lambda s: enclose.rough_epsilon(target, s, delta)), start, width, 5e-3)
+        start = _smallest_feasible(excess_of(lambda s: bounds.rough_epsilon(target, s, delta)), start, width, 5e-3)
         width = 5e-3
     certified = excess_of(lambda s: _epsilon(target, s, delta, accountant, J=J, m=m, conversion=conversion))
     return math.exp(_smallest_feasible(certified, start, width, tolerance))

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
 from pgbb import _validate
-from pgbb.accountant import enclose, resampling
+from pgbb.accountant import bounds, resampling
 from pgbb.accountant.description import Composition, Mechanism
 from pgbb.accountant.gaussian import gdp_epsilon, gdp_mu
 from pgbb.accountant.resampling import Resampling
@@ -181,11 +181,11 @@ class _Curve:
                 return cls(np.array([0.0]), np.array([1.0]))
             points = np.linspace(0.0, far, _POINTS)
             return cls(points, np.array([resampling.delta_bounds(mechanism, sigma, e)[1] for e in points]))
-        far = enclose.epsilon_bounds(mechanism, sigma, smallest)[1]
+        far = bounds.epsilon_bounds(mechanism, sigma, smallest)[1]
         if math.isinf(far):
             return cls(np.array([0.0]), np.array([1.0]))
         points = np.linspace(0.0, far, _POINTS)
-        return cls(points, enclose.delta_above(mechanism, sigma, points, smallest))
+        return cls(points, bounds.delta_above(mechanism, sigma, points, smallest))
 
     def square(self, failure: float) -> float:
         """The smallest μ² with which the mechanism is dominated except with probability `failure`; inf if none is."""

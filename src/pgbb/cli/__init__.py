@@ -23,7 +23,6 @@ from pgbb.cli.plan import plan_command
 from pgbb.cli.plot import plot_command
 from pgbb.cli.report import report_command
 from pgbb.cli.show import export_command, sample_command, show_command, verify_command
-from pgbb.cli.study import study_app
 from pgbb.errors import PgbbError, PgbbNote, PgbbWarning
 
 app = typer.Typer(
@@ -50,10 +49,9 @@ app.command("report")(report_command)
 app.command("verify")(verify_command)
 app.command("audit")(audit_command)
 app.add_typer(ledger_app)
-app.add_typer(study_app)
 
 
-def main() -> None:
+def main(command: typer.Typer = app, name: str = "pgbb") -> None:
     """Entry point: run a command, and turn a mistake into one paragraph and exit code 2."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -65,7 +63,7 @@ def main() -> None:
     warnings.showwarning = show
     keep_compiled_code()
     try:
-        app(prog_name="pgbb")
+        command(prog_name=name)
     except PgbbError as error:
         _stop(console, str(error))
     except OSError as error:  # a full disk, a folder without permission

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pgbb.cli.output import Json, print_json
-from pgbb.schema import Schema
+from pgbb.model.schema import Schema
 
 NOTICE = (
     "PRIVATE: these counts are computed from the records without any noise. Do not publish or share them, "

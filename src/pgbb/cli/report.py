@@ -7,7 +7,7 @@ import typer
 
 from pgbb import _validate
 from pgbb.cli.output import Json, written
-from pgbb.release import load, write_whole
+from pgbb.release.file import load, write_whole
 
 
 def report_command(

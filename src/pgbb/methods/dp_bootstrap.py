@@ -18,10 +18,10 @@ from pgbb import _validate
 from pgbb.accountant import Resampling, epsilon, gdp_mu, noise_scale
 from pgbb.errors import InvalidValue, NotCertifiable, PgbbWarning
 from pgbb.methods.request import Planned, Request, prepared
-from pgbb.models import Mean, Model, Problem, QuantileRegression
-from pgbb.payload import Payload, summary_of
-from pgbb.release import Release
-from pgbb.schema import Schema
+from pgbb.model.models import Mean, Model, Problem, QuantileRegression
+from pgbb.model.schema import Schema
+from pgbb.release.file import Release
+from pgbb.release.payloads import Payload, summary_of
 
 __all__ = ["Settings", "deconvolve", "interval", "plan", "run"]
 

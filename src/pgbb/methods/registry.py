@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pgbb import _validate
 from pgbb.errors import InvalidValue
-from pgbb.models import Custom, Model, Problem, QuantileRegression
+from pgbb.model.models import Custom, Model, Problem, QuantileRegression
 
 __all__ = ["METHODS", "Method", "settings_for"]
 
@@ -106,7 +106,7 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             name="paper",
-            module="pgbb.methods.paper",
+            module="pgbb.methods.pgbb",
             serves=EVERY,
             index="joint",
             asks="T·K noisy block-weighted gradients",

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from pgbb import _validate
 from pgbb.accountant import ACCOUNTANTS, Composition, Mechanism, Resampling
 from pgbb.accountant.calibrate import Accountant
-from pgbb.certificate import Certificate, describe
 from pgbb.errors import InvalidValue, PgbbWarning
-from pgbb.hosts import Together
-from pgbb.models import Custom, Model, Problem
-from pgbb.schema import Schema
+from pgbb.model.models import Custom, Model, Problem
+from pgbb.model.schema import Schema
+from pgbb.private.hosts import Together
+from pgbb.release.certificate import Certificate, describe
 
 if TYPE_CHECKING:
-    from pgbb.checkpoint import Checkpoint
+    from pgbb.custody.checkpoint import Checkpoint
 
 __all__ = ["Planned", "Request", "Spend", "prepared"]
 

@@ -16,12 +16,12 @@ import numpy as np
 from pgbb import _validate
 from pgbb.accountant import Mechanism, compose, noise_scale
 from pgbb.errors import PgbbWarning
-from pgbb.methods.ess import effective_sample_size
+from pgbb.methods.effective_size import effective_sample_size
 from pgbb.methods.request import Planned, Request, prepared
-from pgbb.models import Model, Problem, QuantileRegression
-from pgbb.payload import Payload, summary_of
-from pgbb.release import Release
-from pgbb.schema import Schema
+from pgbb.model.models import Model, Problem, QuantileRegression
+from pgbb.model.schema import Schema
+from pgbb.release.file import Release
+from pgbb.release.payloads import Payload, summary_of
 
 __all__ = ["Settings", "plan", "run", "run_many"]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from pgbb._compiled import once
+from pgbb._numerics.compiled import once
 
 __all__ = ["clipped", "margins"]
 

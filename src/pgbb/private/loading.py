@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 
 from pgbb.errors import InvalidValue
-from pgbb.hosts import Together
-from pgbb.models import Problem
+from pgbb.model.models import Problem
+from pgbb.model.schema import Schema
+from pgbb.private.hosts import Together
+from pgbb.private.partition import Listing, Share, records_of
 from pgbb.private.records import Columns, Records, Source, encoded, load
-from pgbb.private.shards import Listing, Share, records_of
-from pgbb.schema import Schema
 
 __all__ = ["records_for", "share_for"]
 

@@ -19,21 +19,21 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
 
-from pgbb._compiled import Compiled, dots, once
-from pgbb._threads import mapped
+from pgbb._numerics.compiled import Compiled, dots, once
+from pgbb._numerics.threads import mapped
 from pgbb.accountant import Mechanism
-from pgbb.blocks import block_sizes, draw_weights
 from pgbb.errors import PgbbError
-from pgbb.hosts import Together
-from pgbb.models import Problem
-from pgbb.private import lots
+from pgbb.model.blocks import block_sizes, draw_weights
+from pgbb.model.models import Problem
+from pgbb.private import batches
+from pgbb.private.batch_sums import serves, start, tally
 from pgbb.private.clipping import clipped, margins
-from pgbb.private.halves import LOW, SPLIT, carried, joined
+from pgbb.private.hosts import Together
 from pgbb.private.noise import rounded_normals
+from pgbb.private.partition import Share
 from pgbb.private.rows import EXTRA, aligned, empty_rows
 from pgbb.private.sampling import MULTIPLE, Randomness, buffer_size, draw_batches
-from pgbb.private.shards import Share
-from pgbb.private.tally import serves, start, tally
+from pgbb.private.wide_integers import LOW, SPLIT, carried, joined
 
 if TYPE_CHECKING:
     from pgbb.private.records import Records  # needs pandas, which a machine that only trains may lack
@@ -261,14 +261,14 @@ def _loop(
 ) -> Any:
     k, n = mechanism.draws_per_step, mechanism.n
     by_lot = "key" in inputs["batch"]
-    plan: Any = lots.lot_plan(n, mechanism.sampling_rate) if by_lot else None
+    plan: Any = batches.lot_plan(n, mechanism.sampling_rate) if by_lot else None
     position = jnp.arange(data.rows.shape[0], dtype=jnp.int32) if data.position is None else data.position
     first = jnp.asarray(np.cumsum(block_sizes(n, mechanism.blocks)), jnp.int32)  # where the next block begins
     block = jnp.minimum(jnp.searchsorted(first, position, side="right"), mechanism.blocks - 1).astype(jnp.int32)
-    sparse = data.position is None and mechanism.sampling_rate <= lots.SPARSE and jax.default_backend() == "gpu"
+    sparse = data.position is None and mechanism.sampling_rate <= batches.SPARSE and jax.default_backend() == "gpu"
 
     def drawn_by_lot(batch: Any, point: Any, index: Any) -> Any:
-        joins = lots.mask(plan, batch["key"])  # every process draws the lots of all, and keeps those of its rows
+        joins = batches.mask(plan, batch["key"])  # every process draws the lots of all, and keeps those of its rows
         joins = joins[jnp.minimum(position, n - 1)] & (position < n)
         return _halves(problem, data.rows, jnp.where(joins, batch["inverse"][block], jnp.inf), point, index)
 
@@ -297,7 +297,7 @@ def _loop(
     def few(state: Any, drawn: dict[str, Any]) -> Any:
         """Steps whose members are listed ahead, all at once."""
         ahead = {**drawn["batch"], "index": drawn["index"]}
-        ahead["listed"] = jax.vmap(jax.vmap(partial(lots.listed, plan)))(ahead["key"])
+        ahead["listed"] = jax.vmap(jax.vmap(partial(batches.listed, plan)))(ahead["key"])
 
         def next_one(carry: tuple[Any, Any], drawn: dict[str, Any]) -> Any:
             state, totals = carry

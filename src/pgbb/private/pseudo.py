@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from pgbb.accountant import Mechanism
-from pgbb.blocks import block_of_position, block_sizes
-from pgbb.models import Problem
+from pgbb.model.blocks import block_of_position, block_sizes
+from pgbb.model.models import Problem
 from pgbb.private.mechanism import answer, place
 from pgbb.private.records import Records
 

@@ -16,12 +16,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from pgbb._files import parquet_file, parquet_files
-from pgbb._memory import free_memory
+from pgbb._io import parquet_file, parquet_files
+from pgbb._numerics.memory import free_memory
 from pgbb.errors import InvalidValue, PgbbError
-from pgbb.formula import Design
+from pgbb.model.formula import Design
+from pgbb.model.schema import Column, Flag, Levels, Range, Schema
 from pgbb.private.rows import EXTRA, empty_rows
-from pgbb.schema import Column, Flag, Levels, Range, Schema
 
 __all__ = ["Columns", "NonPrivateRecords", "Records", "Source", "examine", "load", "load_columns", "read_frame"]
 

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb import _newton
+from pgbb._numerics import newton as _newton
 from pgbb.accountant import Resampling
 from pgbb.errors import InvalidValue, PgbbError
-from pgbb.models import Problem
+from pgbb.model.models import Problem
 from pgbb.private.noise import rounded_normals, uniform_integers
 from pgbb.private.sampling import Randomness
 

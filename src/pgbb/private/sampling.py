@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb import _validate
-from pgbb.hosts import Together
+from pgbb.private.hosts import Together
 from pgbb.private.noise import Stream, gaps
 from pgbb.private.rows import aligned
 

@@ -23,14 +23,14 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
-from pgbb._compiled import Compiled, dots, once
+from pgbb._numerics.compiled import Compiled, dots, once
 from pgbb.accountant import Composition
 from pgbb.errors import PgbbError
 from pgbb.private.mechanism import shifted
 from pgbb.private.noise import rounded_normals
+from pgbb.private.partition import UNIT, Share
 from pgbb.private.rows import EXTRA
 from pgbb.private.sampling import Randomness
-from pgbb.private.shards import UNIT, Share
 
 if TYPE_CHECKING:
     from pgbb.private.records import Records

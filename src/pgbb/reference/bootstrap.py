@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pgbb import _validate
-from pgbb._newton import CELLS, Floats, Sample
+from pgbb._numerics.newton import CELLS, Floats, Sample
 from pgbb.accountant.description import gamma_star
-from pgbb.blocks import block_of_position
 from pgbb.errors import InvalidValue, PgbbError
-from pgbb.models import Problem
+from pgbb.model.blocks import block_of_position
+from pgbb.model.models import Problem
 from pgbb.private.records import NonPrivateRecords
 from pgbb.reference.solvers import Solver, as_sample, check_weights, to_original
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pgbb import _validate
-from pgbb._newton import Floats
+from pgbb._numerics.newton import Floats
 from pgbb.errors import PgbbError
 from pgbb.reference.solvers import as_sample
 

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import linprog
 
-from pgbb import _newton, _validate
-from pgbb._newton import CELLS, Floats, Sample
+from pgbb import _validate
+from pgbb._numerics import newton as _newton
+from pgbb._numerics.newton import CELLS, Floats, Sample
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.reference.solvers import as_sample, check_weights
 

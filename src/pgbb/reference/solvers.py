@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pgbb import _newton, _validate
-from pgbb._newton import CELLS, TOLERANCE, Bools, Floats, Sample
+from pgbb import _validate
+from pgbb._numerics import newton as _newton
+from pgbb._numerics.newton import CELLS, TOLERANCE, Bools, Floats, Sample
 from pgbb.errors import InvalidValue, PgbbError
-from pgbb.models import Problem
+from pgbb.model.models import Problem
 from pgbb.private.records import NonPrivateRecords
 
 __all__ = ["Solver", "gradient", "solve", "to_original"]

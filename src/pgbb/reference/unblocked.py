@@ -10,9 +10,9 @@ from typing import Any, cast
 import numpy as np
 
 from pgbb import _validate
-from pgbb._newton import Floats
+from pgbb._numerics.newton import Floats
 from pgbb.errors import InvalidValue
-from pgbb.models import Problem
+from pgbb.model.models import Problem
 from pgbb.private.records import NonPrivateRecords
 from pgbb.reference.solvers import as_index, check_records, to_original
 
@@ -54,11 +54,11 @@ def unblocked_generator(
             f"impractical above {LARGEST:,}. Take a subsample, or bayesian_bootstrap, which is exact at any n."
         )
     draws, seed = _validate.integer("draws", draws, low=1), _validate.integer("seed", seed, low=0)
-    from pgbb import training  # JAX is needed from here on
     from pgbb.accountant import Mechanism
-    from pgbb.payload import Payload, forward
+    from pgbb.methods.pgbb import training  # JAX is needed from here on
     from pgbb.private.mechanism import Session
     from pgbb.private.sampling import Randomness
+    from pgbb.release.payloads import Payload, forward
 
     mechanism = Mechanism(
         n=n, blocks=n, gamma=1.0, sampling_rate=1.0, steps=steps, draws_per_step=draws_per_step, clip=problem.clip

@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 
 import pgbb
 from pgbb.accountant import Mechanism
-from pgbb.certificate import Certificate
 from pgbb.errors import PgbbError
-from pgbb.formula import Design, Dummy
-from pgbb.local import shortest
-from pgbb.payload import Payload
-from pgbb.release import Release, Verification
-from pgbb.schema import Flag, Levels, Schema
+from pgbb.model.formula import Design, Dummy
+from pgbb.model.schema import Flag, Levels, Schema
+from pgbb.release.certificate import Certificate
+from pgbb.release.file import Release, Verification
+from pgbb.release.local_gaussian import shortest
+from pgbb.release.payloads import Payload
 
 __all__ = ["LARGEST", "page"]
 

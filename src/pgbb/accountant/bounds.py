@@ -1,0 +1,219 @@
+"""Certified intervals for ε and δ: plan, discretise, compose, and refine until the interval is narrow.
+
+The upper end is a proof; the lower end shows how much the proof gives away.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from pgbb.accountant.compose import Tail, compose_laws
+from pgbb.accountant.description import Composition, Mechanism
+from pgbb.accountant.exact import GridLaw, from_above, from_below, one_loss, weight_bins
+from pgbb.accountant.tilt import Plan, plan_for_delta, plan_for_epsilon
+from pgbb.errors import NotCertifiable
+
+__all__ = ["SMALLEST_DELTA", "delta_above", "delta_bounds", "epsilon_bounds"]
+
+SMALLEST_DELTA = 1e-100
+"""Below this the normal tails themselves are not trusted to the accuracy that is added as an error."""
+
+TOLERANCE = 0.0025
+"""Refinement stops when (upper − lower) ≤ TOLERANCE · max(upper, half a standard deviation of the composed loss)."""
+
+_EVALUATIONS = 1e7  # normal tails a discretisation may evaluate
+_GRID = 3e5  # longest grid of one answer's loss
+_VACUOUS = 400.0  # an ε beyond this is reported as infinite
+
+Parts = list[tuple[Mechanism, float]]
+
+
+@dataclass(frozen=True)
+class _Resolution:
+    """Grid step in units of the plan's spread, and the relative width of a weight bin."""
+
+    step: float = 0.03
+    ratio: float = 0.001
+
+    def finer(self, gap: float) -> "_Resolution":
+        """A finer grid, and finer bins too where they may be what keeps the relative gap open."""
+        bins_matter = gap < 4 * self.ratio
+        return _Resolution(self.step / (2 if gap < 0.1 else 4), self.ratio / 2 if bins_matter else self.ratio)
+
+
+_ROUGH = _Resolution(step=0.1, ratio=0.01)
+
+
+def _cut(parts: Parts, delta: float) -> float:
+    """Tail probability at which an answer's loss may be called infinite: 1e-4 of δ over all answers."""
+    return max(1e-4 * delta / sum(m.answers for m, _ in parts), 1e-300)
+
+
+def _far(parts: Parts, delta: float) -> float:
+    return -float(ndtri(_cut(parts, delta)))
+
+
+def _laws(parts: Parts, step: float, ratio: float, cut: float, *, upper: bool) -> list[tuple[GridLaw, int]] | None:
+    """Each mechanism's one-answer law, or None if that would take too much time or memory."""
+    far, work, laws = -float(ndtri(cut)), 0.0, []
+    for mechanism, sigma in parts:
+        bins = weight_bins(mechanism, sigma, ratio, above=upper)
+        sizes = one_loss(far + bins.shift, mechanism.sampling_rate, bins.shift) / step + 2
+        work += float(sizes.sum())
+        if work > _EVALUATIONS or sizes.max() > _GRID:
+            return None
+        law = (from_above if upper else from_below)(bins, mechanism.sampling_rate, step, cut)
+        laws.append((law, mechanism.answers))
+    return laws
+
+
+def _tail(
+    parts: Parts, plan: Plan, resolution: _Resolution, epsilon: float, delta: float, *, upper: bool
+) -> Tail | None:
+    """The composed tail at this resolution, under the first tilt that leaves little slack; None if it is too long."""
+    laws = _laws(parts, resolution.step * plan.spread, resolution.ratio, _cut(parts, delta), upper=upper)
+    if laws is None:
+        return None
+    best: Tail | None = None
+    for fraction in (1.0, 0.5, 0.25, 0.125):
+        tail = compose_laws(laws, fraction * plan.theta, epsilon, delta, upper=upper)
+        if tail is None:
+            continue
+        if best is None or tail.slack[tail.cell(epsilon)] < best.slack[best.cell(epsilon)]:
+            best = tail
+        if best.slack[best.cell(epsilon)] < 1e-2 * delta:
+            break
+    return best
+
+
+def _parts(target: Mechanism | Composition, sigma: float) -> Parts:
+    return target.parts(sigma) if isinstance(target, Composition) else [(target, sigma)]
+
+
+def _refine(
+    parts: Parts,
+    plan: Plan,
+    epsilon: float,
+    delta: float,
+    read: Callable[[Tail, bool], float],
+    narrow: Callable[[float, float], bool],
+) -> tuple[float, float]:
+    """Best (lower, upper) over successively finer resolutions; each one is valid by itself."""
+    low, high = 0.0, math.inf
+    resolution = _Resolution()
+    for _ in range(8):
+        above = _tail(parts, plan, resolution, epsilon, delta, upper=True)
+        if above is None and math.isinf(high):
+            resolution = _Resolution(resolution.step * 4, 0.01)
+            continue
+        if above is None:
+            break
+        high = min(high, read(above, True))
+        below = _tail(parts, plan, resolution, epsilon, delta, upper=False)
+        if below is None:
+            break
+        low = max(low, read(below, False))
+        if narrow(low, high):
+            break
+        resolution = resolution.finer((high - low) / high)
+    if low > high * (1 + 1e-9):
+        raise NotCertifiable(
+            f"the bounds contradict each other (lower {low!r}, upper {high!r}): these settings are outside what "
+            "double precision can certify. Please report the mechanism, sigma and delta."
+        )
+    return min(low, high), high
+
+
+def _total_variation(parts: Parts) -> float:
+    """Upper bound on δ(0): the sum over answers of q·erf(μ/√2), the total variation of an antipodal pair."""
+    return sum(m.answers * m.sampling_rate * math.erf(m.signal(s) / math.sqrt(2)) for m, s in parts)
+
+
+def rough_epsilon(target: Mechanism | Composition, sigma: float, delta: float) -> float:
+    """A guess of ε at δ, quick and loose: where to start looking. Not certified."""
+    parts = _parts(target, sigma)
+    plan = plan_for_delta(parts, delta, _far(parts, delta))
+    if not (plan.centre < _VACUOUS and plan.spread > 0):
+        return math.inf
+    rough = _tail(parts, plan, _ROUGH, plan.centre, delta, upper=True)
+    return plan.centre if rough is None else min(rough.epsilon(delta, upper=True), plan.centre)
+
+
+def epsilon_bounds(target: Mechanism | Composition, sigma: float, delta: float) -> tuple[float, float]:
+    """(lower, upper) around the exact ε at δ; the upper end is certified."""
+    if delta < SMALLEST_DELTA:
+        raise NotCertifiable(
+            f"delta = {delta!r} is below {SMALLEST_DELTA!r}, the smallest that accountant='exact' can certify. "
+            "Choose a larger delta: below 1e-20 it makes no practical difference."
+        )
+    parts = _parts(target, sigma)
+    if _total_variation(parts) <= delta:
+        return 0.0, 0.0
+    guess = rough_epsilon(target, sigma, delta)
+    if math.isinf(guess):
+        return 0.0, math.inf
+    plan = plan_for_epsilon(parts, guess, _far(parts, delta))
+    bulk = 0.5 * plan.spread * math.sqrt(sum(m.answers for m, _ in parts))
+    return _refine(
+        parts,
+        plan,
+        guess,
+        delta,
+        lambda tail, upper: tail.epsilon(delta, upper=upper),
+        lambda low, high: high - low <= TOLERANCE * max(high, bulk),
+    )
+
+
+def delta_bounds(target: Mechanism | Composition, sigma: float, epsilon: float) -> tuple[float, float]:
+    """(lower, upper) around the exact δ at ε; the upper end is certified and never below `SMALLEST_DELTA`."""
+    parts = _parts(target, sigma)
+    trivial = 0.0, max(min(_total_variation(parts), 1.0), SMALLEST_DELTA)
+    if max(m.signal(s) for m, s in parts) < 1e-12:  # losses below the resolution of double precision
+        return trivial
+    guess = 1e-10
+    for _ in range(3):  # the scale of δ decides which observations matter, and they decide δ
+        plan = plan_for_epsilon(parts, epsilon, _far(parts, guess))
+        log_guess = min(plan.log_mgf - plan.theta * epsilon - 3.0, 0.0)  # a little below the Chernoff bound
+        guess = math.exp(max(log_guess, math.log(SMALLEST_DELTA)))
+    if not (plan.centre < _VACUOUS and plan.spread > 0):
+        return trivial
+    rough = _tail(parts, plan, _ROUGH, epsilon, guess, upper=True)
+    if rough is not None:
+        guess = max(min(guess, rough.delta(epsilon, upper=True)), SMALLEST_DELTA)
+    tolerance = 2 * TOLERANCE * max(plan.theta * epsilon, 1.0)  # a relative change of ε moves δ by θε times as much
+    low, high = _refine(
+        parts,
+        plan,
+        epsilon,
+        guess,
+        lambda tail, upper: tail.delta(epsilon, upper=upper),
+        lambda low, high: high - low <= max(tolerance * high, SMALLEST_DELTA),
+    )
+    return low, min(max(high, SMALLEST_DELTA), 1.0)
+
+
+def delta_above(
+    target: Mechanism | Composition, sigma: float, points: NDArray[np.float64], smallest: float, tilts: int = 8
+) -> NDArray[np.float64]:
+    """Certified upper bounds on δ at increasing points ε ≥ 0, useful down to δ = `smallest`.
+
+    Each of a few tilts gives a whole curve, accurate near the ε that it is
+    centred at; the least of them is taken at every point.
+    """
+    parts = _parts(target, sigma)
+    best = np.full(len(points), min(_total_variation(parts), 1.0))
+    for centre in np.linspace(points[0], points[-1], tilts + 1)[1:]:
+        plan = plan_for_epsilon(parts, float(centre), _far(parts, smallest))
+        if not (plan.centre < _VACUOUS and plan.spread > 0):
+            continue
+        guess = max(math.exp(min(plan.log_mgf - plan.theta * float(centre) - 3.0, 0.0)), smallest)
+        for resolution in (_Resolution(), _ROUGH):
+            tail = _tail(parts, plan, resolution, float(centre), guess, upper=True)
+            if tail is not None:
+                best = np.minimum(best, [tail.delta(float(e), upper=True) for e in points])
+                break
+    return np.minimum.accumulate(best)

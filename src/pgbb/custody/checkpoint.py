@@ -1,0 +1,339 @@
+"""Checkpoints: what a long fit has so far, on disk, for another process to go on from.
+
+A checkpoint holds post-processing alone: the state of the training, the public
+generator, the seed of the order of the records; never a record, and never the
+keys of batches or noise. What makes it safe to go on from is the ledger: only
+the file whose digest was recorded last counts (docs/privacy.md, section 11). One
+safetensors file, whose header has a JSON object; nothing in it is executed.
+"""
+
+import contextlib
+import glob
+import hashlib
+import json
+import os
+import secrets
+import time
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors import numpy as safetensors
+
+from pgbb import _validate
+from pgbb.custody.ledger import Entry, Ledger
+from pgbb.errors import PgbbError, PgbbWarning
+from pgbb.private.hosts import Together
+from pgbb.release.file import _sync_folder
+
+if TYPE_CHECKING:
+    from pgbb.private.mechanism import Position  # needs JAX
+
+__all__ = ["Checkpoint", "CheckpointError", "Saved", "position_from_first"]
+
+SECONDS = 30.0
+"""Time between two checkpoints, at least."""
+
+FORMAT = "pgbb-checkpoint 1"
+_GENERATOR = "PCG64DXSM"
+_FIELDS = {"format", "entry", "identity", "stage", "steps", "chunk", "order", "public"}
+_ANEW = "To fit anew, at a new cost, name another checkpoint file."
+
+Tensors = dict[str, NDArray[Any]]
+
+
+class CheckpointError(PgbbError):
+    """A checkpoint cannot be read, written, or gone on from."""
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What an earlier process wrote.
+
+    Attributes:
+      stage: which of several runs it was in; a method with one run has stage 0.
+      position: where that run stands.
+      tensors: the state's leaves as state/0, state/1, …; outputs as kept/NAME, one row a step.
+    """
+
+    stage: int
+    position: "Position"
+    tensors: Tensors
+
+    def state(self, template: Any) -> Any:
+        """The state of the training, in the form of `template`, to whose shapes and types it must keep."""
+        import jax
+
+        leaves, form = jax.tree.flatten(template)
+        return jax.tree.unflatten(form, [self._leaf(f"state/{i}", leaf) for i, leaf in enumerate(leaves)])
+
+    def _leaf(self, name: str, like: Any) -> Any:
+        import jax
+        import jax.numpy as jnp
+
+        found, wanted = self.tensors.get(name), _plain(like)
+        if found is None or (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
+            raise CheckpointError(f"{name} of the checkpoint has not the form that this fit gives it. {_ANEW}")
+        if _is_key(like):
+            return jax.random.wrap_key_data(jnp.asarray(found), impl=jax.random.key_impl(like))
+        return jnp.asarray(found)
+
+    def kept(self, names: "tuple[str, ...] | list[str]", steps: int) -> Tensors:
+        """The outputs of the first `steps` steps, by name."""
+        found = {name: self.tensors.get(f"kept/{name}") for name in names}
+        for name, tensor in found.items():
+            if tensor is None or tensor.ndim == 0 or len(tensor) != steps or tensor.dtype != np.float32:
+                raise CheckpointError(f"{name} of the checkpoint has not one row for each of {steps:,} steps. {_ANEW}")
+        return {name: tensor for name, tensor in found.items() if tensor is not None}
+
+
+class Checkpoint:
+    """The checkpoint file of one fit. Written beside its place, recorded in the ledger, then renamed, in this order.
+
+    Args:
+      path: the file; nothing else may be there.
+      ledger: where checkpoints are recorded.
+      identity: digest of all that makes a fit what it is, so that another one does not go on from its file.
+    """
+
+    def __init__(self, path: str | Path, ledger: Ledger, identity: str) -> None:
+        given: Any = path
+        if not isinstance(given, str | Path) or str(given) == "":
+            raise _validate.fail("checkpoint", type(given).__name__, "the path of a file")
+        self.path = Path(given)
+        self._beside = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}.next")  # of this process alone
+        self._ledger, self._identity = ledger, identity
+        self._entry: Entry | None = None
+        self._written = -SECONDS
+        self.saved: Saved | None = None
+        """What an earlier process wrote, once the ledger has given its entry to this one."""
+        self.finished = False
+        """Whether the state after the last step is recorded: before that nothing may be released."""
+
+    def find(self, dataset: str) -> tuple[Entry, str] | None:
+        """The entry to resume and the digest of its checkpoint; None if there is no file, an error if it cannot be."""
+        if not self.path.parent.is_dir():
+            raise CheckpointError(f"checkpoint = {str(self.path)!r}: its folder does not exist. Make it first.")
+        digests = {path: _digest(path) for path in (self.path, *self._siblings()) if os.path.lexists(path)}
+        known = {path: self._ledger.checkpointed(digest) for path, digest in digests.items()}
+        for path, entry in known.items():
+            if entry is not None and entry.checkpoint == digests[path]:
+                if entry.dataset != dataset:
+                    raise CheckpointError(f"{path} belongs to data set {entry.dataset!r}, not {dataset!r}. {_ANEW}")
+                if entry.state == "refunded":  # it ended before the first answer: there is nothing to go on from
+                    path.unlink()
+                    continue
+                self._read(path, entry)  # refuses another fit's before anything is taken over
+                return entry, digests[path]
+        if not os.path.lexists(self.path):  # what lies beside was never recorded, and is of no use
+            if not os.access(self.path.parent, os.W_OK):  # to be found out before anything is spent
+                raise CheckpointError(f"checkpoint = {str(self.path)!r}: its folder cannot be written. Take another.")
+            return None
+        stale = known[self.path]
+        if stale is not None:
+            raise CheckpointError(
+                f"{self.path} is an older checkpoint of release {stale.number}, which went on to step {stale.steps:,} "
+                f"of {stale.total:,}. Going on from an older one would ask again what was answered. {_ANEW}"
+            )
+        raise CheckpointError(
+            f"{self.path} is no checkpoint that {self._ledger.path} has recorded: it is damaged, another kind of file, "
+            f"or belongs to another ledger. {_ANEW}"
+        )
+
+    def hold(self, entry: Entry, digest: str | None = None) -> None:
+        """Write for this entry from now on; with a digest, after reading what was written for it before."""
+        if digest is not None:
+            for path in self._siblings():
+                if _digest(path) == digest:  # recorded, but not yet in its place when the process ended
+                    os.replace(path, self.path)
+            self.saved = self._read(self.path, entry)
+            self.finished = entry.steps == entry.total
+            self._written = time.monotonic()
+        for path in self._siblings():  # their answers are in no history: nobody may see them
+            path.unlink(missing_ok=True)
+        self._entry = entry
+
+    def _siblings(self) -> list[Path]:
+        """Files of any process that were written for this checkpoint and not yet put in its place."""
+        return sorted(self.path.parent.glob(f".{glob.escape(self.path.name)}.*.next"))
+
+    def due(self, last: bool = False) -> bool:
+        """Whether it is time to write; always before the first step and after the last one."""
+        return last or time.monotonic() - self._written >= SECONDS
+
+    def save(
+        self, position: "Position", state: Any, kept: Mapping[str, Any], *, total: int, stage: int = 0, before: int = 0
+    ) -> None:
+        """Write, record, rename.
+
+        Args:
+          position: of the run, after the chunk to which `state` belongs.
+          state: of the training.
+          kept: outputs so far, one row a step.
+          total: steps of all runs.
+          stage, before: which run it is, and the steps of all runs before it.
+        """
+        import jax
+
+        assert self._entry is not None
+        tensors = {f"state/{i}": _plain(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
+        tensors |= {f"kept/{name}": np.ascontiguousarray(value) for name, value in kept.items()}
+        plain = {
+            "format": FORMAT,
+            "entry": self._entry.number,
+            "identity": self._identity,
+            "stage": stage,
+            "steps": position.steps,
+            "chunk": position.chunk,
+            "order": f"{position.order or 0:x}",
+            "public": _state_to_json(position.public),
+        }
+        data = safetensors.save(tensors, metadata={"pgbb": json.dumps(plain, sort_keys=True)})
+        done = before + position.steps
+        try:
+            if done == 0 and os.path.lexists(self.path):
+                raise CheckpointError(
+                    f"{self.path} has appeared meanwhile: another fit writes there. Name another file."
+                )
+            _write(self._beside, data)
+        except OSError as error:
+            self._beside.unlink(missing_ok=True)
+            if done in (0, total):
+                raise CheckpointError(f"{self.path} cannot be written: {error.strerror}.") from None
+            warnings.warn(
+                f"no checkpoint at step {done:,}: {error.strerror}. The fit goes on.", PgbbWarning, stacklevel=2
+            )
+            self._written = time.monotonic()
+            return
+        try:
+            self._ledger.checkpoint(self._entry, done, total, hashlib.sha256(data).hexdigest())
+        except Exception:
+            self._beside.unlink(missing_ok=True)
+            raise
+        self.finished = done == total
+        with contextlib.suppress(OSError):  # found beside its place when it is needed
+            os.replace(self._beside, self.path)
+            _sync_folder(self.path.parent)
+        self._written = time.monotonic()
+
+    def remove(self) -> None:
+        """Delete the file, after the release is settled."""
+        with contextlib.suppress(OSError):
+            for path in (self.path, *self._siblings()):
+                path.unlink(missing_ok=True)
+
+    def _read(self, path: Path, entry: Entry) -> Saved:
+        """The content of a file whose digest the ledger has; checked all the same."""
+        try:
+            data = path.read_bytes()
+            if hashlib.sha256(data).hexdigest() != entry.checkpoint:
+                raise ValueError
+            tensors = safetensors.load(data)  # checks the header, sizes and types
+            header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+            plain = json.loads(header["__metadata__"]["pgbb"])
+            if set(plain) != _FIELDS or plain["format"] != FORMAT:
+                raise ValueError
+            identity, number = plain["identity"], plain["entry"]
+            position = _position(plain)
+            stage = _validate.integer("stage", plain["stage"], low=0)
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError, OverflowError):
+            raise CheckpointError(f"{path} is not a readable checkpoint: it is damaged. {_ANEW}") from None
+        if identity != self._identity or number != entry.number:
+            raise CheckpointError(
+                f"{path} belongs to release {entry.number}, a fit with other settings: another model, schema, method, "
+                f"budget, or another version of pgbb. Repeat that command to finish it. {_ANEW}"
+            )
+        return Saved(stage, position, tensors)
+
+
+def _position(plain: Mapping[str, Any]) -> "Position":
+    from pgbb.private.mechanism import Position
+
+    return Position(
+        steps=_validate.integer("steps", plain["steps"], low=0),
+        chunk=_validate.integer("chunk", plain["chunk"], low=1),
+        public=_state_from_json(plain["public"]),
+        order=_hex(plain["order"], 256),
+    )
+
+
+def position_from_first(together: Together, position: "Position | None") -> "Position | None":
+    """Where process 0 goes on from, in all processes; None for a run from the start."""
+    plain = None
+    if position is not None:
+        plain = {
+            "steps": position.steps,
+            "chunk": position.chunk,
+            "order": f"{position.order or 0:x}",
+            "public": _state_to_json(position.public),
+        }
+    said = json.loads(together.first(json.dumps(plain).encode()))
+    return None if said is None else _position(said)
+
+
+def _state_to_json(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of a PCG64DXSM generator, its large numbers as text."""
+    inner = state["state"]
+    return {
+        "state": f"{inner['state']:x}",
+        "inc": f"{inner['inc']:x}",
+        "has_uint32": int(state["has_uint32"]),
+        "uinteger": int(state["uinteger"]),
+    }
+
+
+def _state_from_json(plain: Mapping[str, Any]) -> dict[str, Any]:
+    if set(plain) != {"state", "inc", "has_uint32", "uinteger"}:
+        raise ValueError
+    return {
+        "bit_generator": _GENERATOR,
+        "state": {name: _hex(plain[name], 128) for name in ("state", "inc")},
+        "has_uint32": _validate.integer("has_uint32", plain["has_uint32"], low=0, high=1),
+        "uinteger": _validate.integer("uinteger", plain["uinteger"], low=0, high=2**32 - 1),
+    }
+
+
+def _hex(text: Any, bits: int) -> int:
+    if not isinstance(text, str) or len(text) > bits // 4:
+        raise ValueError
+    return int(text, 16)
+
+
+def _is_key(leaf: Any) -> bool:
+    import jax
+    import jax.numpy as jnp
+
+    return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+
+
+def _plain(leaf: Any) -> NDArray[Any]:
+    """A leaf of a state as numbers; a copy, for the device takes its memory back."""
+    import jax
+
+    return np.array(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+
+
+def _digest(path: Path) -> str:
+    """SHA-256 of a plain file; empty for anything else."""
+    try:
+        if path.is_symlink() or not path.is_file():
+            return ""
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
+
+
+def _write(path: Path, data: bytes) -> None:
+    """A new file, readable by its owner only, on disk when this returns."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    _sync_folder(path.parent)

@@ -1,0 +1,138 @@
+"""Small linear algebra of the calibrated method: shrinkage with known noise, and asking for all levels at once.
+
+Public arithmetic on noisy answers; nothing here sees a record.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb.methods.calibrated.ingredients import uses
+from pgbb.release.local_gaussian import direction_sd, pack, triangle, unpack
+
+Floats = NDArray[np.float64]
+
+__all__ = ["clear_of", "floored", "monotone", "pack", "prefixes", "shrink", "strategy", "unpack"]
+
+
+def floored(a: Floats, floor: float) -> Floats:
+    """The symmetric matrix with eigenvalues raised to at least `floor`."""
+    values, vectors = np.linalg.eigh(a)
+    return (vectors * np.maximum(values, floor)) @ vectors.T
+
+
+_SPREADS = np.concatenate([[0.0], np.geomspace(0.01, 3.0, 40)])  # of relative deviations from a target
+
+
+def shrink(
+    raw: Floats, target: Floats, sd: float, target_sd: Floats | float = 0.0, pulled: Any = True
+) -> tuple[Floats, Floats]:
+    """A noisy symmetric matrix pulled toward a target, and the noise that remains on each packed coordinate.
+
+    Empirical Bayes with known noise: entry (a, b) deviates from the target by
+    √(T_aa T_bb)·N(0, t²) with one t for all, which the deviations themselves tell
+    (flat prior on a grid of t). So weak directions, where noise is large beside
+    the target, are pulled more than strong ones. At least one coordinate's worth
+    of noise remains: the target has a scalar that was estimated. Packed coordinates
+    that are not to be `pulled` stay as answered, with all of their noise.
+    """
+    if sd == 0 or not uses("shrinkage"):
+        return raw.copy(), np.full(len(pack(raw)), sd)
+    root = np.sqrt(np.diag(target))
+    i, j, _ = triangle(len(raw))
+    unit = root[i] * root[j]
+    away, noise = pack(raw - target) / unit, sd / unit
+    total = _SPREADS[:, None] ** 2 + noise**2
+    fit = -0.5 * np.sum(np.log(total) + away**2 / total, axis=1, where=pulled)
+    chance = np.exp(fit - fit.max())
+    chance /= chance.sum()
+    keeps = _SPREADS[:, None] ** 2 / total
+    keep = chance @ keeps
+    left = keep * noise**2 + chance @ ((keeps - keep) * away) ** 2
+    floor = (sd / np.sqrt(len(away))) ** 2
+    remaining = np.sqrt(np.maximum(left * unit**2, floor) + ((1 - keep) * target_sd) ** 2)
+    value = target + unpack(np.where(pulled, keep, 1.0) * away * unit, len(raw))
+    return value, np.where(pulled, remaining, sd)
+
+
+def clear_of(vectors: Floats, sd: Floats) -> Floats:
+    """What the eigenvalues along these (columns) must exceed to count, given the noise of the packed coordinates.
+
+    Three standard deviations, or 2√(Σ_a v_a² Σ_b Var N_ab): the radius within which the eigenvalues of symmetric
+    noise lie, √(2d) standard deviations where all coordinates have the same.
+    """
+    i, j, _ = triangle(len(vectors))
+    variance = np.empty((len(vectors), len(vectors)))
+    variance[i, j] = variance[j, i] = np.asarray(sd) ** 2 / 2
+    radius: Floats = 2 * np.sqrt(np.sum(variance, axis=1) @ vectors**2)
+    return np.maximum(3 * direction_sd(vectors, sd), radius)
+
+
+def monotone(values: Floats) -> Floats:
+    """The increasing sequence nearest to the given one (pool adjacent violators).
+
+    >>> monotone(np.array([0.0, 2.0, 1.0, 3.0])).tolist()
+    [0.0, 1.5, 1.5, 3.0]
+    """
+    means: list[float] = []
+    sizes: list[int] = []
+    for value in values.tolist():
+        means.append(value)
+        sizes.append(1)
+        while len(means) > 1 and means[-2] > means[-1]:
+            last, size = means.pop(), sizes.pop()
+            means[-1] = (means[-1] * sizes[-1] + last * size) / (sizes[-1] + size)
+            sizes[-1] += size
+    return np.repeat(means, sizes)
+
+
+@lru_cache(maxsize=64)
+def strategy(levels: tuple[float, ...]) -> tuple[Floats, Floats]:
+    """How to ask for the gradients of all quantile levels at once: (A, B) with B A = W.
+
+    A record lies in one of m + 1 cells between the fitted curves, and the score
+    of level j on cell a is W_ja = (1 − τ_j) − 1{a > j}. Asking for the means of
+    A_·a ⊗ x, whose norm is at most ‖x‖, and multiplying by B answers all levels;
+    the noise of level j has variance Σ_l B_jl². The sum over levels is least
+    where X = AᵀA solves min tr(W X⁻¹ Wᵀ) with diag X ≤ 1, found by
+    the fixed point v ← v∘diag X(v), X(v) = D⁻¹(D WᵀW D)^{1/2}D⁻¹, D = diag √v
+    (the matrix mechanism's optimum; Denisov et al. 2022, Theorem 3.2).
+
+    >>> A, B = strategy((0.1, 0.3, 0.5, 0.7, 0.9))
+    >>> (B**2).sum(axis=1).round(2), float((A**2).sum(axis=0).max().round(6))
+    (array([0.95, 0.81, 0.73, 0.81, 0.95]), 1.0)
+    """
+    tau = np.array(levels)
+    m = len(tau)
+    w = (1 - tau)[:, None] - (np.arange(m + 1)[None, :] > np.arange(m)[:, None])
+    return _factors(w, 500)
+
+
+@lru_cache(maxsize=4)
+def prefixes(bins: int) -> tuple[Floats, Floats]:
+    """The same for the distribution function on `bins` bins: (A, B) with B A the matrix of prefix sums.
+
+    Asking for bins and adding up would give noise of variance up to `bins`.
+
+    >>> float((prefixes(64)[1] ** 2).sum(axis=1).max()) < 6
+    True
+    """
+    return _factors(np.tril(np.ones((bins, bins))), 60)
+
+
+def _factors(w: Floats, rounds: int) -> tuple[Floats, Floats]:
+    gram, v = w.T @ w, np.full(w.shape[1], 1 / w.shape[1])
+    for _ in range(rounds):
+        root = np.sqrt(v)
+        values, vectors = np.linalg.eigh(root[:, None] * gram * root)
+        x = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T / np.outer(root, root)
+        v = v * np.maximum(np.diag(x), 1e-6)
+    values, vectors = np.linalg.eigh(x)
+    kept = values > 1e-9 * values.max()
+    a = (vectors[:, kept] * np.sqrt(values[kept])).T
+    a /= np.sqrt((a**2).sum(axis=0).max())
+    b = w @ np.linalg.pinv(a)
+    a.flags.writeable = b.flags.writeable = False
+    return a, b

@@ -1,0 +1,5 @@
+"""NoisyGibbs: a chain that integrates over the records behind one noisy sum of sufficient statistics."""
+
+from pgbb.methods.noisy_gibbs.method import Settings, plan, run
+
+__all__ = ["Settings", "plan", "run"]

@@ -1,0 +1,244 @@
+"""Algorithms 1 and 2: the generator learns the map from block weights to the estimate, from noisy answers alone.
+
+Everything here is post-processing of the answers. Records are behind
+`pgbb.private`, which calls the step defined here.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from pgbb._numerics.compiled import once
+from pgbb._numerics.threads import mapped
+from pgbb.accountant import Mechanism
+from pgbb.methods.pgbb import generator
+from pgbb.methods.pgbb import kernels as fused
+from pgbb.methods.pgbb.kernels import Layout
+from pgbb.model.models import Problem
+from pgbb.private.mechanism import Session, Step, run_many
+
+if TYPE_CHECKING:
+    from pgbb.custody.checkpoint import Checkpoint  # needs safetensors, which a machine that only trains may lack
+
+__all__ = ["Settings", "Trained", "train", "train_many"]
+
+PublicPart = Callable[[Any, Any, Any], Any] | None
+
+_AVERAGED = 500  # iterates, about, whose average is taken
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the generator learns; nothing here affects privacy.
+
+    Args:
+      learning_rate: of Adam, at the start; decays by a cosine to `floor` times that.
+      slope: how far θ moves with the network's output; see `generator.reach_of`.
+      average_from: the fraction of steps after which iterates are averaged: about 500 of them at equal
+        distances, for neighbours are alike.
+      operator_norm: bound on each kernel's operator norm, or None.
+      unit_weights: scale the block weights to unit length, for a run without noise; see `generator.input_map`.
+    """
+
+    learning_rate: float = 1e-3
+    floor: float = 0.01
+    slope: float | None = None
+    average_from: float = 0.5
+    width: int = 256
+    depth: int = 3
+    operator_norm: float | None = None
+    unit_weights: bool = False
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Both iterates of the generator as a release stores them, its input map, and the transcript if it was kept."""
+
+    last: dict[str, np.ndarray]
+    average: dict[str, np.ndarray]
+    input_shift: np.ndarray
+    input_scale: np.ndarray
+    transcript: dict[str, np.ndarray] | None
+
+
+@lru_cache(maxsize=16)
+def _make_step(
+    problem: Problem,
+    mechanism: Mechanism,
+    settings: Settings,
+    pseudo_blocks: int,
+    keep: bool,
+    public_part: PublicPart,
+    fuse: bool | None = None,
+    alone: bool = True,
+) -> tuple[Step, Any, Layout | None]:
+    """One update of Algorithm 1 or 2, its optimiser, and the layout of its state where it runs in fused kernels.
+
+    Cached, so that equal arguments compile once. Kernels are fused on a GPU, where the sizes allow it; tests ask for
+    them elsewhere by `fuse`, in an interpreter.
+    """
+    shift, scale = generator.input_map(problem, mechanism, pseudo_blocks, unit=settings.unit_weights)
+    reach = generator.reach_of(problem.radius, settings.slope)
+    box = jnp.asarray(np.stack([problem.center, problem.radius, reach]), jnp.float32)
+    schedule = optax.cosine_decay_schedule(settings.learning_rate, mechanism.steps, settings.floor)
+    optimiser = optax.adam(schedule)
+    first = int(settings.average_from * mechanism.steps)
+    every = max(1, (mechanism.steps - first) // _AVERAGED)
+
+    def share(t: Any) -> Any:
+        """Of the iterate after step t in the average; 0 if it is not averaged."""
+        due = (t >= first) & ((t - first) % every == 0)
+        return jnp.where(due, 1.0 / jnp.maximum((t - first) // every + 1, 1), 0.0)
+
+    on_gpu = jax.default_backend() == "gpu"
+    wanted = settings.operator_norm is None and (on_gpu if fuse is None else fuse)
+    size = len(shift), problem.dim, settings.width, settings.depth
+    layout = fused.find_layout(mechanism.draws_per_step, *size, alone=alone) if wanted else None
+    if layout is None:
+        forward, backward = _network(settings, optimiser, box, share)
+    else:
+        forward, backward = fused.network(layout, schedule, box, share, interpret=not on_gpu)
+
+    def query(state: Any, draw: dict[str, Any]) -> tuple[Any, Any]:
+        values = draw["u"]
+        if problem.index is not None:
+            values = jnp.concatenate([values, draw["index"][:, None]], axis=1)
+        theta, pull = forward(state, (values - shift) / scale, draw["t"])
+        return theta, (theta, pull)
+
+    def update(state: Any, draw: dict[str, Any], memo: Any, answers: Any) -> Any:
+        theta, pull = memo
+        full = answers if public_part is None else answers + public_part(theta, draw["u"], draw["index"])
+        state = backward(state, pull, full, draw["t"])
+        out = {"u": draw["u"], "index": draw["index"], "query": theta, "answer": answers} if keep else None
+        return state, out
+
+    return Step(query, update), optimiser, layout
+
+
+def _network(settings: Settings, optimiser: Any, box: Any, share: Callable[[Any], Any]) -> Any:
+    """Both passes in plain array operations; `fused.network` does the same."""
+
+    def forward(state: Any, inputs: Any, t: Any) -> tuple[Any, Any]:
+        return jax.vjp(lambda p: generator.forward(p, inputs, *box), state[0])
+
+    def backward(state: Any, pull: Any, answers: Any, t: Any) -> Any:
+        params, opt, average = state
+        (gradient,) = pull(answers / answers.shape[0])
+        # The gradient of the first layer comes last: parameters that wait for it are updated in place, and not copied.
+        params, gradient["kernel0"] = once((params, gradient["kernel0"]))
+        updates, opt = optimiser.update(gradient, opt, params)
+        params = optax.apply_updates(params, updates)
+        if settings.operator_norm is not None:
+            params = generator.spectral_clip(params, settings.operator_norm)
+
+        def averaged() -> Any:
+            return jax.tree.map(lambda a, p: a + share(t) * (p - a), average, params)
+
+        return params, opt, jax.lax.cond(share(t) > 0, averaged, lambda: average)
+
+    return forward, backward
+
+
+def _initial(session: Session, settings: Settings) -> dict[str, np.ndarray]:
+    size = session.mechanism.blocks + session.pseudo_blocks + (session.problem.index is not None)
+    return generator.initialise(size, session.problem.dim, settings.width, settings.depth, session.randomness.public)
+
+
+def _state(params: Any, optimiser: Any) -> Any:
+    """Parameters, the optimiser's memory, and the average."""
+    params = jax.tree.map(jnp.asarray, params)
+    return params, optimiser.init(params), jax.tree.map(jnp.copy, params)
+
+
+def _packed(layout: Layout | None, state: Any) -> Any:
+    return state if layout is None else layout.pack(state)
+
+
+def _plain(layout: Layout | None, state: Any, steps: int) -> Any:
+    """The state as `_state` begins it and checkpoints hold it."""
+    return state if layout is None else layout.unpack(state, steps)
+
+
+def train(
+    session: Session,
+    settings: Settings = Settings(),
+    *,
+    public_part: PublicPart = None,
+    keep_transcript: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    checkpoint: "Checkpoint | None" = None,
+    begin: Callable[[], None] | None = None,
+) -> Trained:
+    """Run the session's T steps and return the last and the averaged generator.
+
+    `public_part(θ, u, index)` is the gradient of public pseudo-samples, if any;
+    `progress(done, steps)` is called after each compiled chunk. With a checkpoint
+    that was found, it goes on from there, as the session must have been told.
+    `begin` is called right before the first answer.
+    """
+    problem, mechanism = session.problem, session.mechanism
+    step, optimiser, layout = _make_step(
+        problem, mechanism, settings, session.pseudo_blocks, keep_transcript, public_part
+    )
+    kept: list[dict[str, np.ndarray]] = []
+    names = ("u", "index", "query", "answer") if keep_transcript else ()
+    state = _state(_initial(session, settings), optimiser)
+    if session.resumed is not None:
+        session.randomness.public.bit_generator.state = dict(session.resumed.public)  # the start has drawn from it
+    if checkpoint is not None and checkpoint.saved is None:
+        checkpoint.save(session.position, state, {}, total=mechanism.steps)
+    elif checkpoint is not None and checkpoint.saved is not None:
+        state = checkpoint.saved.state(state)
+        if session.position.steps:
+            kept.append(checkpoint.saved.kept(names, session.position.steps))
+    if begin is not None:
+        begin()
+
+    def joined() -> dict[str, np.ndarray]:
+        return {k: np.concatenate([c[k] for c in kept]) for k in names if kept}
+
+    state = _packed(layout, state)
+    for done, latest, out in session.run(state, step):
+        state = latest
+        if keep_transcript:
+            kept.append({k: np.asarray(v) for k, v in out.items()})
+        if checkpoint is not None and checkpoint.due(last=done == mechanism.steps):
+            checkpoint.save(session.position, _plain(layout, state, done), joined(), total=mechanism.steps)
+        if progress is not None:
+            progress(done, mechanism.steps)
+    params, _, average = _plain(layout, state, mechanism.steps)
+    transcript = {k: v.reshape(-1, *v.shape[2:]) for k, v in joined().items()} if keep_transcript else None
+    shift, scale = generator.input_map(problem, mechanism, session.pseudo_blocks, unit=settings.unit_weights)
+    reach = generator.reach_of(problem.radius, settings.slope)
+    return Trained(generator.export(params, reach), generator.export(average, reach), shift, scale, transcript)
+
+
+def train_many(
+    sessions: Sequence[Session], settings: Settings = Settings(), *, public_part: PublicPart = None
+) -> list[Trained]:
+    """Train several sessions of one problem and mechanism side by side: for replicates, on a GPU."""
+    first = sessions[0]
+    step, optimiser, layout = _make_step(
+        first.problem, first.mechanism, settings, first.pseudo_blocks, False, public_part, alone=False
+    )
+    initial = mapped(lambda session: _initial(session, settings), sessions)
+    params = jax.tree.map(lambda *leaves: np.stack(leaves), *initial)
+    state = jax.vmap(lambda p: _packed(layout, _state(p, optimiser)))(params)
+    for _, latest, _ in run_many(sessions, state, step):
+        state = latest
+    params, _, average = jax.device_get(jax.vmap(lambda s: _plain(layout, s, first.mechanism.steps))(state))
+    shift, scale = generator.input_map(first.problem, first.mechanism, first.pseudo_blocks, unit=settings.unit_weights)
+
+    reach = generator.reach_of(first.problem.radius, settings.slope)
+
+    def pick(tree: Any, i: int) -> dict[str, np.ndarray]:
+        return generator.export({k: v[i] for k, v in tree.items()}, reach)
+
+    return [Trained(pick(params, i), pick(average, i), shift, scale, None) for i in range(len(sessions))]

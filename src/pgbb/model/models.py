@@ -1,0 +1,503 @@
+"""What is estimated: a loss, the gradient of one record, its bound C, and public coordinates for the parameter.
+
+A model is a small frozen description made by the user; `prepare(schema)` turns
+it into a `Problem`, which holds everything that training, release and
+accountant need and nothing that depends on records. Gradients are written for
+numpy-like modules, so that jax.numpy enters only when a fit runs.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb import _validate
+from pgbb.errors import InvalidValue
+from pgbb.model.schema import Flag, Range, Schema
+
+if TYPE_CHECKING:
+    from pgbb.model.formula import Design  # its parser is needed to prepare a model, not to train one
+
+Floats = NDArray[np.float64]
+
+__all__ = [
+    "Custom",
+    "HuberRegression",
+    "Index",
+    "LogisticRegression",
+    "Mean",
+    "Model",
+    "Problem",
+    "QuantileRegression",
+]
+
+
+@dataclass(frozen=True)
+class Index:
+    """The law of the index (τ for quantiles): a list of levels with weights, or an interval.
+
+    On an interval of quantile levels the density is ∝ 1/(τ(1−τ)), on any other
+    index it is uniform.
+    """
+
+    name: str
+    levels: tuple[float, ...] = ()
+    weights: tuple[float, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    logit: bool = False
+
+    def draw(self, count: int, rng: np.random.Generator) -> Floats:
+        """`count` independent values."""
+        if self.levels:
+            return rng.choice(np.array(self.levels), size=count, p=np.array(self.weights))
+        if not self.logit:
+            return rng.uniform(self.low, self.high, count)
+        a, b = math.log(self.low / (1 - self.low)), math.log(self.high / (1 - self.high))
+        return 1 / (1 + np.exp(-rng.uniform(a, b, count)))
+
+    def moments(self) -> tuple[float, float]:
+        """Mean and standard deviation, to centre the generator's input."""
+        if self.levels:
+            mean = float(np.dot(self.levels, self.weights))
+            return mean, max(math.sqrt(float(np.dot(np.square(np.subtract(self.levels, mean)), self.weights))), 1e-3)
+        return (self.low + self.high) / 2, max((self.high - self.low) / math.sqrt(12), 1e-3)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As stored in a release."""
+        if self.levels:
+            return {"kind": "levels", "values": list(self.levels)}
+        return {"kind": "interval", "low": self.low, "high": self.high}
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A model bound to a public schema, in internal coordinates.
+
+    The gradient of record i is the vector (score_i·x_i, extra_i), where `score`
+    maps (xp, θ, xᵀθ, y, index) to the pair (score, extra) of arrays over records,
+    xp being a numpy-like module, and extra is None or one more component; or,
+    for a custom loss, `gradient` maps (θ, rows, index) to an array of rows.
+    θ_original = transform @ θ + offset.
+    """
+
+    kind: str
+    formula: str | None
+    names: tuple[str, ...]
+    clip: float
+    center: Floats
+    radius: Floats
+    transform: Floats
+    offset: Floats
+    index: Index | None
+    response: str | None
+    shift: float  # internal response = response − shift
+    score: Callable[..., Any] | None = None
+    gradient: Callable[..., Any] | None = None
+    design: "Design | None" = None
+    columns: tuple[str, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def dim(self) -> int:
+        """Number of parameters."""
+        return len(self.names)
+
+
+def _pair(name: str, value: Any, **ends: Any) -> tuple[float, float]:
+    """A pair low < high of finite numbers inside the ends."""
+    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 2:
+        raise _validate.fail(name, value, "a pair (low, high)")
+    low, high = (_validate.number(name, v, **ends) for v in value)
+    if not low < high:
+        raise _validate.fail(name, value, "a pair with low < high")
+    return low, high
+
+
+def _normal_cdf(xp: Any, z: Any) -> Any:
+    if xp is np:
+        from scipy.special import ndtr
+
+        return ndtr(z)
+    if hasattr(xp, "normal_cdf"):
+        return xp.normal_cdf(z)
+    from jax.scipy.special import ndtr as jax_ndtr
+
+    return jax_ndtr(z)
+
+
+def _regression(formula: str, schema: Schema, *, flag: bool) -> tuple["Design", float, float]:
+    """The design, the centre of the response and half its public range."""
+    if not isinstance(schema, Schema):
+        raise _validate.fail(
+            "schema", type(schema).__name__, "a pgbb.Schema", "Write pgbb.Schema(educ=pgbb.Range(5, 20))."
+        )
+    from pgbb.model.formula import Design
+
+    design = Design.parse(formula, schema)
+    declared = schema[design.response]
+    if flag and not isinstance(declared, Flag):
+        raise InvalidValue(
+            f"response {design.response!r} is declared as {declared!r}, but this model needs a 0/1 response: "
+            f"declare {design.response}=Flag()."
+        )
+    if not flag and not isinstance(declared, Range):
+        raise InvalidValue(
+            f"response {design.response!r} is declared as {declared!r}, but this model needs public bounds: "
+            f"declare {design.response}=Range(low, high)."
+        )
+    low, high = design.response_bounds
+    return design, (low + high) / 2, (high - low) / 2
+
+
+def _linear_box(design: "Design", centre: float, half: float) -> tuple[float, Floats, Floats]:
+    """Shift of the response, and the box of internal coefficients.
+
+    With an intercept the response is centred and every coefficient is bounded
+    by half its range: an effect of a whole range between the ends of a term.
+    Without one, by twice the largest absolute response.
+    """
+    p = len(design.names)
+    if design.has_intercept:
+        return centre, np.zeros(p), np.full(p, half)
+    return 0.0, np.zeros(p), np.full(p, 2 * (abs(centre) + half))
+
+
+def _offset(design: "Design", shift: float, extra: int = 0) -> Floats:
+    offset = np.zeros(len(design.names) + extra)
+    if design.has_intercept:
+        offset[0] = shift
+    return offset
+
+
+@dataclass(frozen=True)
+class QuantileRegression:
+    """Quantile regression with the Gaussian-smoothed check loss, jointly over a list or an interval of τ.
+
+    The derivative of the smoothed loss in the residual r is Φ(r/h) − (1−τ),
+    which lies in (τ−1, τ): so ‖∇l‖ ≤ max(τ, 1−τ)·‖x‖, and C is its largest value
+    over the declared τ and the declared box of x; no smaller constant will do,
+    since r may be any number.
+
+    Args:
+      formula: such as "logwk ~ educ + exper + black".
+      taus: levels, drawn in training with P_τ ∝ 1/(τ(1−τ)); or None with `interval`.
+      bandwidth: h, in units of the response; smaller is less biased and slower to settle.
+      interval: (low, high) of levels, instead of a list.
+    """
+
+    formula: str
+    taus: Sequence[float] | None = (0.5,)
+    bandwidth: float = 0.1
+    interval: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        _validate.number("bandwidth", self.bandwidth, above=0)
+        if self.interval is not None:
+            low, high = _pair("interval", self.interval, above=0, below=1)
+            object.__setattr__(self, "taus", None)
+            object.__setattr__(self, "interval", (low, high))
+            return
+        given = [self.taus] if isinstance(self.taus, int | float) else list(self.taus or [])
+        taus = tuple(_validate.number("taus", t, above=0, below=1) for t in given)
+        if not taus or len(set(taus)) < len(taus):
+            raise _validate.fail("taus", self.taus, "a non-empty list of different levels in (0, 1)")
+        object.__setattr__(self, "taus", tuple(sorted(taus)))
+
+    def prepare(self, schema: Schema) -> Problem:
+        """Bind to a schema."""
+        design, centre, half = _regression(self.formula, schema, flag=False)
+        shift, center, radius = _linear_box(design, centre, half)
+        if self.interval is not None:
+            low, high = self.interval
+            index = Index("tau", low=low, high=high, logit=True)
+            steepest = max(high, 1 - low)
+        else:
+            assert self.taus is not None
+            raw = np.array([1 / (t * (1 - t)) for t in self.taus])
+            index = Index("tau", levels=tuple(self.taus), weights=tuple((raw / raw.sum()).tolist()))
+            steepest = max(max(t, 1 - t) for t in self.taus)
+        bandwidth = self.bandwidth
+
+        def score(xp: Any, theta: Any, linear: Any, y: Any, tau: Any) -> tuple[Any, None]:
+            return (1 - tau) - _normal_cdf(xp, (y - linear) / bandwidth), None
+
+        return Problem(
+            kind="quantile",
+            formula=self.formula,
+            names=design.names,
+            clip=steepest * design.norm_bound,
+            center=center,
+            radius=radius,
+            transform=design.to_original,
+            offset=_offset(design, shift),
+            index=index,
+            response=design.response,
+            shift=shift,
+            score=score,
+            design=design,
+            settings={"bandwidth": bandwidth},
+        )
+
+
+@dataclass(frozen=True)
+class HuberRegression:
+    """Huber regression with its scale σ_H: l = σ_H ρ_c(r/σ_H) + κσ_H/2.
+
+    With z = r/σ_H the gradient is (−ψ_c(z) x, (κ − min(z², c²))/2). Its squared
+    norm min(z², c²)‖x‖² + (κ − min(z², c²))²/4 is convex in min(z², c²) ∈ [0, c²],
+    hence largest at an end: C² = max(κ²/4, c²‖x‖² + (c²−κ)²/4). (The paper's
+    C_H bounds the two parts apart, with (c²+κ)/2 for the second.)
+
+    Args:
+      formula: such as "y ~ x1 + x2 + x3 - 1".
+      c: Huber's constant.
+      kappa: κ, the consistency constant of the scale.
+      scale: (low, high) box of σ_H in units of the response; default from 1/100,000 to 1/2 of its public range.
+    """
+
+    formula: str
+    c: float = 1.345
+    kappa: float = 0.71
+    scale: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        _validate.number("c", self.c, above=0)
+        _validate.number("kappa", self.kappa, above=0)
+        if self.scale is not None:
+            low, high = _pair("scale", self.scale, above=0)
+            object.__setattr__(self, "scale", (low, high))
+
+    def prepare(self, schema: Schema) -> Problem:
+        """Bind to a schema."""
+        design, centre, half = _regression(self.formula, schema, flag=False)
+        shift, center, radius = _linear_box(design, centre, half)
+        low, high = self.scale or (half / 50_000, half)
+        c2, kappa = self.c**2, self.kappa
+        clip = max(kappa / 2, math.sqrt(c2 * design.norm_bound**2 + (c2 - kappa) ** 2 / 4))
+        c = self.c
+
+        def score(xp: Any, theta: Any, linear: Any, y: Any, _: Any) -> tuple[Any, Any]:
+            psi = xp.clip((y - linear) / theta[-1], -c, c)
+            return -psi, (kappa - psi**2) / 2
+
+        p = len(design.names)
+        transform = np.eye(p + 1)
+        transform[:p, :p] = design.to_original
+        return Problem(
+            kind="huber",
+            formula=self.formula,
+            names=(*design.names, "scale"),
+            clip=clip,
+            center=np.append(center, (low + high) / 2),
+            radius=np.append(radius, (high - low) / 2),
+            transform=transform,
+            offset=_offset(design, shift, 1),
+            index=None,
+            response=design.response,
+            shift=shift,
+            score=score,
+            design=design,
+            settings={"c": self.c, "kappa": self.kappa},
+        )
+
+
+@dataclass(frozen=True)
+class LogisticRegression:
+    """Logistic regression of a 0/1 response.
+
+    The gradient is (expit(xᵀθ) − y) x and |expit − y| < 1, so C = sup ‖x‖, which is
+    approached as xᵀθ → ±∞.
+
+    Args:
+      formula: such as "smoker ~ age + educ".
+      bound: largest absolute coefficient of a term mapped to [−1, 1].
+    """
+
+    formula: str
+    bound: float = 8.0
+
+    def __post_init__(self) -> None:
+        _validate.number("bound", self.bound, above=0)
+
+    def prepare(self, schema: Schema) -> Problem:
+        """Bind to a schema."""
+        design, _, _ = _regression(self.formula, schema, flag=True)
+        p = len(design.names)
+
+        def score(xp: Any, theta: Any, linear: Any, y: Any, _: Any) -> tuple[Any, None]:
+            return 0.5 * (1 + xp.tanh(0.5 * linear)) - y, None
+
+        return Problem(
+            kind="logistic",
+            formula=self.formula,
+            names=design.names,
+            clip=design.norm_bound,
+            center=np.zeros(p),
+            radius=np.full(p, self.bound),
+            transform=design.to_original,
+            offset=np.zeros(p),
+            index=None,
+            response=design.response,
+            shift=0.0,
+            score=score,
+            design=design,
+        )
+
+
+@dataclass(frozen=True)
+class Mean:
+    """Mean of one column by a clipped score: Gaussian with known scale, or exponential.
+
+    Gaussian: l = (x−μ)²/(2s²), score (μ−x)/s². Exponential with mean m:
+    l = log m + x/m, score 1/m − x/m². The score is clipped to [−C, C].
+
+    Args:
+      column: a column declared as Range.
+      family: "gaussian" or "exponential".
+      scale: s, the known standard deviation (Gaussian).
+      clip: C.
+    """
+
+    column: str
+    family: Literal["gaussian", "exponential"] = "gaussian"
+    scale: float | None = None
+    clip: float = 8.0
+
+    def __post_init__(self) -> None:
+        _validate.one_of("family", self.family, ("gaussian", "exponential"))
+        _validate.number("clip", self.clip, above=0)
+        if self.family == "gaussian":
+            _validate.number("scale", self.scale, above=0, remedy="The Gaussian mean needs its known scale.")
+
+    def prepare(self, schema: Schema) -> Problem:
+        """Bind to a schema."""
+        if self.column not in schema or not isinstance(schema[self.column], Range):
+            raise InvalidValue(
+                f"column {self.column!r} is not declared as a Range: "
+                f"write pgbb.Schema({self.column}=pgbb.Range(low, high))."
+            )
+        bounds = schema[self.column]
+        assert isinstance(bounds, Range)
+        low, high = bounds.low, bounds.high
+        if self.family == "exponential":
+            if high <= 0:
+                raise InvalidValue(
+                    f"column {self.column!r} is declared as {bounds!r}: an exponential mean is positive."
+                )
+            low = max(low, 1e-6 * high)
+        scale, gaussian = self.scale, self.family == "gaussian"
+
+        def score(xp: Any, theta: Any, linear: Any, y: Any, _: Any) -> tuple[Any, None]:
+            m = linear  # the design is the constant 1
+            return ((m - y) / scale**2 if gaussian else (1 - y / m) / m), None  # type: ignore[operator]
+
+        return Problem(
+            kind="mean",
+            formula=None,
+            names=(f"mean({self.column})",),
+            clip=self.clip,
+            center=np.array([(low + high) / 2]),
+            radius=np.array([(high - low) / 2]),
+            transform=np.eye(1),
+            offset=np.zeros(1),
+            index=None,
+            response=self.column,
+            shift=0.0,
+            score=score,
+            settings={"family": self.family, "scale": self.scale, "low": bounds.low, "high": bounds.high},
+        )
+
+
+@dataclass(frozen=True)
+class Custom:
+    """Your own loss f(θ, record, index), differentiated by JAX and clipped at C.
+
+    `record` is a dictionary of scalars, one per declared column named in
+    `columns`. The gradient is clipped, so its size needs no bound; where the
+    clip binds, the estimate is that of the clipped score. The loss must be an
+    ordinary function of one record: code that looks at other records through
+    JAX's own machinery (custom batching rules, callbacks) breaks the promise.
+
+    Args:
+      loss: a function of (theta, record, index) written with jax.numpy; index is 0.0 if there is none.
+      dim: length of θ.
+      clip: C.
+      columns: names of the declared columns it reads.
+      box: (low, high), each a number or a list of `dim` numbers.
+      names: names of the parameters; default theta0, theta1, …
+      index: (low, high), or a list of values, of a tuning index; None for none. Only method="paper" serves an index:
+        the default method and the others refuse it.
+    """
+
+    loss: Callable[..., Any]
+    dim: int
+    clip: float
+    columns: Sequence[str]
+    box: tuple[Any, Any]
+    names: Sequence[str] | None = None
+    index: Sequence[float] | tuple[float, float] | None = None
+    index_is_interval: bool = False
+
+    def __post_init__(self) -> None:
+        _validate.integer("dim", self.dim, low=1)
+        _validate.number("clip", self.clip, above=0)
+        if not callable(self.loss):
+            raise _validate.fail("loss", self.loss, "a function of (theta, record, index)")
+        if self.names is not None and (len(self.names) != self.dim or len(set(self.names)) < self.dim):
+            raise _validate.fail("names", self.names, f"a list of dim = {self.dim} different names")
+        if not self.columns:
+            raise _validate.fail("columns", self.columns, "a non-empty list of declared columns")
+        if self.index is not None and (not self.index or len(set(self.index)) < len(self.index)):
+            raise _validate.fail("index", self.index, "a non-empty list of different numbers")
+
+    def prepare(self, schema: Schema) -> Problem:
+        """Bind to a schema."""
+        for name in self.columns:
+            if name not in schema:
+                raise InvalidValue(f"column {name!r} is not declared in the schema; declared: {', '.join(schema)}.")
+        try:
+            low = np.broadcast_to(np.asarray(self.box[0], float), (self.dim,)).copy()
+            high = np.broadcast_to(np.asarray(self.box[1], float), (self.dim,)).copy()
+        except (TypeError, ValueError, IndexError):
+            raise _validate.fail("box", self.box, f"a pair of bounds, each a number or {self.dim} numbers") from None
+        if not np.all(np.isfinite(low) & np.isfinite(high) & (low < high)):
+            raise _validate.fail("box", self.box, "a pair of finite bounds with low < high")
+        index = None
+        if self.index is not None:
+            values = [_validate.number("index", v) for v in self.index]
+            if self.index_is_interval:
+                index = Index("index", low=min(values), high=max(values))
+            else:
+                index = Index("index", levels=tuple(sorted(values)), weights=(1 / len(values),) * len(values))
+        loss, columns = self.loss, tuple(self.columns)
+
+        def gradient(theta: Any, rows: Any, value: Any) -> Any:
+            import jax
+
+            def one(row: Any) -> Any:
+                return jax.grad(loss)(theta, {name: row[i] for i, name in enumerate(columns)}, value)
+
+            return jax.vmap(one)(rows)
+
+        return Problem(
+            kind="custom",
+            formula=None,
+            names=tuple(self.names) if self.names is not None else tuple(f"theta{i}" for i in range(self.dim)),
+            clip=self.clip,
+            center=(low + high) / 2,
+            radius=(high - low) / 2,
+            transform=np.eye(self.dim),
+            offset=np.zeros(self.dim),
+            index=index,
+            response=None,
+            shift=0.0,
+            gradient=gradient,
+            columns=columns,
+        )
+
+
+Model = QuantileRegression | HuberRegression | LogisticRegression | Mean | Custom

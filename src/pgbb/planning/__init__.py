@@ -1,0 +1,1 @@
+"""What a fit will cost and how precise it will be, by public arithmetic; never opens data."""

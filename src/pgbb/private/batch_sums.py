@@ -1,0 +1,143 @@
+"""The sums over listed members in one kernel, for accelerators: lots, rows, gradients, clipping and whole numbers.
+
+What `mechanism.weighted` and `whole_sum` do for rows that lie in memory, and the reference for it: a row is read where
+it is, and nothing of it is written but its share of a sum of whole numbers. What a record adds
+depends on its row alone, and is clipped by the same code.
+"""
+
+import math
+from functools import partial, reduce
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+
+from pgbb.model.models import Problem
+from pgbb.private import batches
+from pgbb.private.clipping import clipped
+from pgbb.private.rows import EXTRA
+from pgbb.private.wide_integers import LOW, SPLIT
+
+__all__ = ["serves", "start", "tally"]
+
+_ROWS = 64  # of one program: so many whole numbers of 24 bits add up in 32; capacities of lists are a multiple of it
+_WARPS = 1
+_WIDEST = 64  # numbers of a row
+_ERF = (  # erf x = x·P(x²)/Q(x²) in single precision, as Eigen has it, from the highest power
+    (-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05, -7.34990630326855e-04,
+     -2.95459980854025e-03, -1.60960333262415e-02),
+    (-1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03, -7.37332916720468e-03,
+     -1.42647390514189e-02),
+)  # fmt: skip
+
+
+def serves(problem: Problem, width: int) -> bool:
+    """Whether the kernel can: a model with scores, and rows that are not too wide."""
+    return problem.score is not None and width <= _WIDEST
+
+
+def _normal_cdf(z: Any) -> Any:
+    """Φ in single precision: kernels have no error function."""
+    x = jnp.clip(z * math.sqrt(0.5), -4.0, 4.0)
+    above, below = (reduce(lambda value, c: value * (x * x) + c, part, jnp.zeros_like(x)) for part in _ERF)
+    return 0.5 + 0.5 * x * above / below
+
+
+_NUMBERS = SimpleNamespace(clip=jnp.clip, tanh=jnp.tanh, normal_cdf=_normal_cdf)
+"""What scores may call, in forms that kernels have."""
+
+
+def _add(
+    problem: Problem, plan: batches.Plan, at: Any, keys: Any, whole: Any, listed: Any, rows: Any, block: Any,
+    theta: Any, index: Any, _noise: Any, totals: Any,
+) -> None:  # fmt: skip
+    """The places of one program in the list of one answer: their sum, added to the total.
+
+    A lane reads its row in fours of columns, twos or ones: of all rows these are a piece. In every tile of a list free
+    places come last, so that programs that begin with one have nothing to do.
+    """
+    from jax.experimental.pallas import triton
+
+    t, k, first, width = at[0], pl.program_id(0), pl.program_id(1) * _ROWS, rows.shape[1]
+    p, d, part = width - EXTRA, problem.dim, _part(width)
+    columns = [i + jax.lax.iota(jnp.int32, part) for i in range(0, width, part)]
+
+    @pl.when(listed[t, k, first] != batches.NOBODY)
+    def _() -> None:
+        position = triton.load(listed.at[t, k, first + jax.lax.iota(jnp.int32, _ROWS)])
+        member = batches.joins(plan, [keys[t, k, i] for i in range(3)], position)
+        row = [triton.load(rows.at[position[:, None], c[None, :]], mask=member[:, None], other=0.0) for c in columns]
+        weight = triton.load(block.at[position], mask=member, other=0)
+        weight = triton.load(whole.at[t, k, weight], mask=member, other=0.0)
+        point = [triton.load(theta.at[k, c], mask=c < p, other=0.0)[None, :] for c in columns]
+        x = [jnp.where((c < p)[None, :], r, 0.0) for c, r in zip(columns, row, strict=True)]
+
+        def column(j: int) -> Any:
+            return jnp.sum(jnp.where((columns[j // part] == j)[None, :], row[j // part], 0.0), axis=1)
+
+        linear = sum(jnp.sum(a * b, axis=1) for a, b in zip(x, point, strict=True))
+        square_x = sum(jnp.sum(a * a, axis=1) for a in x)
+        score, extra = problem.score(_NUMBERS, [theta[k, d - 1]], linear, column(p), index[t, k])  # type: ignore[misc]
+        extra = jnp.zeros_like(score) if extra is None else extra
+        score, extra = clipped(problem.clip, d, score, extra, square_x, column(p + 1), once=lambda values: values)
+        score, extra = (score * weight)[:, None], (extra * weight)[:, None]
+        half, piece, within = (jax.lax.broadcasted_iota(jnp.int32, (2, _pieces(width), part), i) for i in range(3))
+        total = jnp.zeros(half.shape, jnp.int32)
+        for i, (c, a) in enumerate(zip(columns, x, strict=True)):
+            number = jnp.where((c == p)[None, :], extra, a * score).astype(jnp.int32)
+            total = jnp.where(piece == i, jnp.sum(number, axis=0)[None, None, :], total)
+        total = jnp.where(half == 0, total >> SPLIT, total & LOW)
+        jax.ref.addupdate(totals, (t, k, half, piece * part + within), total)  # atomic: programs take no turns
+
+
+def _part(width: int) -> int:
+    return math.gcd(width, 4)
+
+
+def _pieces(width: int) -> int:
+    return batches.power_of_two(width // _part(width))
+
+
+def start(noise: Any, width: int) -> Any:
+    """Totals that hold noise and nothing else, (·, K, 2, columns), from noise (·, K, 2, d) and the width of rows."""
+    columns = _pieces(width) * _part(width)
+    return jnp.pad(noise, [(0, 0)] * (noise.ndim - 1) + [(0, columns - noise.shape[-1])])
+
+
+def tally(
+    problem: Problem,
+    plan: batches.Plan,
+    rows: Any,
+    block: Any,
+    drawn: dict[str, Any],
+    t: Any,
+    theta: Any,
+    totals: Any,
+    *,
+    interpret: bool = False,
+) -> Any:
+    """Totals with the K answers of a step: to their noise, sums of whole weighted gradients over members are added.
+
+    Args:
+      rows: (n, ·) packed rows.
+      block: (n,) the block of each.
+      drawn: for some steps the keys (·, K, 4), whole weights (·, K, S), lists (·, K, places) and index (·, K)
+        of their answers.
+      t: which of these steps.
+      theta: (K, d) points.
+      totals: (·, K, 2, columns) halves of the answers of these steps, as `start` makes them; updated in place.
+    """
+    from jax.experimental.pallas import triton
+
+    return pl.pallas_call(
+        partial(_add, problem, plan),
+        grid=(theta.shape[0], plan.places // _ROWS),
+        out_shape=jax.ShapeDtypeStruct(totals.shape, jnp.int32),  # type: ignore[no-untyped-call]
+        input_output_aliases={8: 0},
+        compiler_params=triton.CompilerParams(num_warps=_WARPS),
+        interpret=interpret,
+    )(
+        jnp.reshape(t, 1), drawn["key"], drawn["whole"], drawn["listed"], rows, block, theta, drawn["index"], totals
+    )  # fmt: skip

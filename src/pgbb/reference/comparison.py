@@ -1,0 +1,381 @@
+"""`pgbb.compare`: several methods on one problem, one budget each, one table, and what all of them cost together.
+
+Each method runs through `pgbb.fit` as it would alone; nothing here sees
+records, except for the non-private reference that a caller may ask for.
+"""
+
+import html
+import math
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+
+from pgbb import _validate
+from pgbb.accountant import Composition, Mechanism, compose, epsilon
+from pgbb.accountant.calibrate import Accountant
+from pgbb.custody.run import fit
+from pgbb.errors import InvalidValue, PgbbError, PgbbWarning
+from pgbb.methods.registry import METHODS, settings_for
+from pgbb.methods.request import Request, prepared
+from pgbb.model.models import Model, Problem
+from pgbb.model.schema import Schema
+from pgbb.release.bars import Bar, intervals
+from pgbb.release.certificate import Certificate
+from pgbb.release.file import Release
+
+__all__ = ["Comparison", "Cost", "Outcome", "compare", "methods_for", "total_cost"]
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What several releases on the same records cost together, for replacing one record.
+
+    Attributes:
+      epsilon, delta: the sums of what the certificates claim (basic composition).
+      tighter: ε at the same δ when the mechanisms in `composed` are composed exactly, which is allowed because all of
+        them were fixed before the first answer; None where there are none, or where no figure can be certified.
+      composed: the methods whose mechanisms were composed; the others enter with their own (ε, δ).
+      private: no release was made without noise or with an insecure seed.
+    """
+
+    epsilon: float
+    delta: float
+    tighter: float | None
+    composed: tuple[str, ...]
+    private: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object; an infinite ε is null."""
+        return {
+            "epsilon": self.epsilon if math.isfinite(self.epsilon) else None,
+            "delta": self.delta,
+            "tighter_epsilon": self.tighter,
+            "composed": list(self.composed),
+            "private": self.private,
+        }
+
+
+def total_cost(certificates: Mapping[str, Certificate]) -> Cost:
+    """The cost of all releases, which are named by the keys.
+
+    Noisy weighted sums compose exactly: ε of the joint mechanism at the sum of
+    their δ. Any other mechanism adds its (ε, δ).
+
+    >>> m = Mechanism(n=1000, blocks=1, sampling_rate=1.0, steps=1, clip=1.0)
+    >>> c = Certificate(1.0, 1e-5, .0075, m, "exact", "operating system")
+    >>> cost = total_cost({"one": c, "two": c})
+    >>> cost.epsilon, cost.delta, round(cost.tighter, 2)
+    (2.0, 2e-05, 1.39)
+    """
+    claims = list(certificates.values())
+    basic, delta = math.fsum(c.epsilon for c in claims), math.fsum(c.delta for c in claims)
+    private = all(c.private for c in claims)
+    sums = {name: c for name, c in certificates.items() if isinstance(c.mechanism, Mechanism | Composition)}
+    share = math.fsum(c.delta for c in sums.values())
+    if not sums or share >= 1 or any(c.non_private for c in claims):
+        return Cost(basic, delta, None, (), private)
+    parts = [part for c in sums.values() for part in c.parts]
+    others = math.fsum(c.epsilon for name, c in certificates.items() if name not in sums)
+    try:
+        joint = compose([cast(Mechanism, m) for m, _ in parts], scales=[noise for _, noise in parts])
+        exact = epsilon(joint, 1.0, share) + others  # scales are the noises themselves
+    except (PgbbError, ArithmeticError):
+        return Cost(basic, delta, None, (), private)
+    return Cost(basic, delta, min(exact, basic), tuple(sums), private)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """One method's release, and how long it took."""
+
+    method: str
+    release: Release
+    seconds: float
+
+    @property
+    def assumes(self) -> str:
+        """What must hold for the intervals to mean what they say."""
+        return METHODS[self.method].assumes
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object without the draws."""
+        return {
+            "method": self.method,
+            "seconds": self.seconds,
+            "draws": METHODS[self.method].draws,
+            "assumes": self.assumes,
+            "headline": self.release.certificate.headline(),
+            "certificate": self.release.certificate.to_dict(),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Several methods on one problem.
+
+    Attributes:
+      outcomes: one for each method, in the order in which they ran.
+      level: probability of the intervals.
+      levels: the levels of the index that are tabulated; None for a model without one.
+      reference: exact minimisers by (level, coefficient), NOT PRIVATE; None unless asked for.
+      skipped: methods that were not named and refused, with the reason.
+    """
+
+    outcomes: tuple[Outcome, ...]
+    level: float
+    levels: tuple[float, ...] | None
+    reference: dict[tuple[float | None, str], float] | None
+    skipped: dict[str, str]
+
+    @property
+    def releases(self) -> dict[str, Release]:
+        """The releases by method."""
+        return {o.method: o.release for o in self.outcomes}
+
+    @property
+    def cost(self) -> Cost:
+        """What all releases cost together."""
+        return total_cost({o.method: o.release.certificate for o in self.outcomes})
+
+    @property
+    def private(self) -> bool:
+        """Whether everything here may be published at `cost`."""
+        return self.reference is None and all(o.release.certificate.private for o in self.outcomes)
+
+    @property
+    def index_name(self) -> str | None:
+        """The name of the index, such as "tau"."""
+        return self.outcomes[0].release.model.index_name
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One for each level, coefficient and method, methods side by side; original units.
+
+        `identified` is false where a method says that its budget does not tell this coefficient.
+        """
+        tables = {o.method: self._summary(o.release) for o in self.outcomes}
+        index, found = self.index_name, []
+        for at in self.levels or (None,):
+            for name in self.outcomes[0].release.model.names:
+                for outcome in self.outcomes:
+                    line = tables[outcome.method][at, name]
+                    row: dict[str, Any] = {} if index is None else {index: at}
+                    row |= {"coefficient": name, "method": outcome.method, "estimate": line["mean"]}
+                    row |= {"lower": line["lower"], "upper": line["upper"], "width": line["upper"] - line["lower"]}
+                    row |= {"identified": bool(line.get("identified", True)), "seconds": outcome.seconds}
+                    if self.reference is not None:
+                        row["reference (NOT PRIVATE)"] = self.reference[at, name]
+                    found.append(row)
+        return found
+
+    def _summary(self, release: Release) -> dict[tuple[float | None, str], dict[str, float]]:
+        found = {}
+        for at in self.levels or (None,):
+            with warnings.catch_warnings():  # what is not identified is marked in its row
+                warnings.simplefilter("ignore", PgbbWarning)
+                table = release.summary(at, self.level)
+            found.update({(at, str(name)): line for name, line in table.to_dict("index").items()})
+        return found
+
+    def table(self) -> pd.DataFrame:
+        """The rows as a frame, with what each method assumes in the last column."""
+        assumes = {o.method: o.assumes for o in self.outcomes}
+        frame = pd.DataFrame(self.rows())
+        return frame.assign(assumes=frame["method"].map(assumes))
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "private": self.private,
+            "level": self.level,
+            "cost": self.cost.to_dict(),
+            "methods": [o.to_dict() for o in self.outcomes],
+            "skipped": self.skipped,
+            "rows": self.rows(),
+        }
+
+    def _repr_html_(self) -> str:
+        index, groups = self.index_name, dict[str, list[Bar]]()
+        rows = self.rows()
+        for row in rows:
+            group = row["coefficient"] if index is None else f"{row['coefficient']}, {index} {row[index]:g}"
+            bar = Bar(row["method"], row["estimate"], row["lower"], row["upper"], row["identified"])
+            groups.setdefault(group, []).append(bar)
+        picture = intervals(list(groups.items()), f"estimates and {self.level:g} intervals by method")
+        cost = self.cost
+        claim = f"all together ε = {cost.epsilon:g}, δ = {cost.delta:g}" + ("" if self.private else "; NOT PRIVATE")
+        title = html.escape(f"{self.outcomes[0].release.title}; {claim}")
+        table = pd.DataFrame(rows).to_html(index=False, border=0, float_format=lambda v: f"{v:.4g}")
+        return f"<div><p>{title}</p>{picture}{table}</div>"
+
+    def __repr__(self) -> str:
+        return pd.DataFrame(self.rows()).to_string(index=False, float_format=lambda v: f"{v:.4g}")
+
+
+def methods_for(model: Model, problem: Problem) -> list[str]:
+    """The methods that serve the model.
+
+    >>> import pgbb
+    >>> model = pgbb.QuantileRegression("y ~ x", interval=(.1, .9))
+    >>> found = methods_for(model, model.prepare(pgbb.Schema(y=pgbb.Range(0, 1), x=pgbb.Range(0, 1))))
+    >>> "paper" in found, "sgld" in found
+    (True, False)
+    """
+
+    def serves(name: str) -> bool:
+        try:
+            METHODS[name].check(model, problem)
+        except InvalidValue:
+            return False
+        return True
+
+    return [name for name in METHODS if serves(name)]
+
+
+def compare(
+    model: Model,
+    data: Any,
+    *,
+    schema: Schema,
+    epsilon: float,
+    delta: float,
+    methods: Sequence[str] | None = None,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    level: float = 0.95,
+    tau: float | Sequence[float] | None = None,
+    accountant: str = "exact",
+    weights: str | None = None,
+    group_size: int = 1,
+    insecure_seed: int | None = None,
+    non_private_reference: bool = False,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Run several methods on one problem, each under (ε, δ), and tabulate their intervals.
+
+    Every method is its own release and spends its own budget: `Comparison.cost` has the sum. Whoever chooses a method
+    by looking at the table has spent all of it. All methods, settings and levels are validated before the first
+    record is read.
+
+    Args:
+      model, data, schema, epsilon, delta, accountant, weights, group_size, insecure_seed: as for `pgbb.fit`.
+      methods: which, in this order; None means all that serve the model. A method that is named and does not serve
+        the model is an error.
+      settings: constants by method, such as {"sgld": {"steps": 2_000}}.
+      level: probability of the intervals.
+      tau: levels to tabulate; None means all of a list, and five of an interval.
+      non_private_reference: also fit the model exactly. The result must not be published.
+      progress: called with (method, steps done, steps); (method, 0, 0) when a method begins.
+
+    Returns:
+      A `Comparison` with a table, the releases and the joint cost.
+    """
+    Request(
+        model=model, data=data, schema=schema, epsilon=epsilon, delta=delta, accountant=cast(Accountant, accountant),
+        weights=weights, group_size=group_size, insecure_seed=insecure_seed,
+    )  # fmt: skip
+    level = _validate.number("level", level, above=0, below=1, remedy="0.95 is usual.")
+    problem = prepared(model, schema)
+    chosen = _chosen(model, problem, methods)
+    constants = _settings(chosen, settings or {})
+    levels = _levels(problem, tau)
+    reference = _exact_fit(problem, data, schema, weights, levels) if non_private_reference else None
+    outcomes: list[Outcome] = []
+    skipped: dict[str, str] = {}
+    for name in chosen:
+        begin = time.perf_counter()
+        report = None
+        if progress is not None:
+            progress(name, 0, 0)
+
+            def report(done: int, total: int, name: str = name) -> None:
+                progress(name, done, total)
+
+        try:
+            release = fit(
+                model, data, schema=schema, epsilon=epsilon, delta=delta, method=name, accountant=accountant,
+                weights=weights, group_size=group_size, insecure_seed=insecure_seed, progress=report,
+                **constants[name],
+            )  # fmt: skip
+        except InvalidValue as error:
+            if methods is not None:
+                raise InvalidValue(f"{name}: {error}") from error
+            skipped[name] = str(error)
+            continue
+        outcomes.append(Outcome(name, release, time.perf_counter() - begin))
+    if not outcomes:
+        raise InvalidValue("no method serves this problem. " + " ".join(f"{k}: {v}" for k, v in skipped.items()))
+    return Comparison(tuple(outcomes), level, levels, reference, skipped)
+
+
+def _chosen(model: Model, problem: Problem, methods: Sequence[str] | None) -> list[str]:
+    if methods is None:
+        return methods_for(model, problem)
+    names = [methods] if isinstance(methods, str) else list(methods)
+    if not names or len(set(names)) < len(names):
+        raise _validate.fail("methods", methods, f"a non-empty list of different methods, of {', '.join(METHODS)}")
+    for name in names:
+        METHODS[_validate.one_of("methods", name, tuple(METHODS))].check(model, problem)
+    return names
+
+
+def _settings(chosen: Sequence[str], given: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The constants of each method, validated."""
+    for name in given:
+        if name not in chosen:
+            raise _validate.fail(
+                "settings", name, f"for a method that is compared: {', '.join(chosen)}", "Leave the others out."
+            )
+    constants = {name: dict(given.get(name, {})) for name in chosen}
+    for name, values in constants.items():
+        settings_for(name, values)
+    return constants
+
+
+def _levels(problem: Problem, tau: float | Sequence[float] | None) -> tuple[float, ...] | None:
+    index = problem.index
+    if index is None:
+        if tau is not None:
+            raise InvalidValue(f"tau = {tau!r} is not allowed: this model has no index. Leave it out.")
+        return None
+    declared = index.levels
+    if tau is None:
+        return declared or tuple(np.linspace(index.low, index.high, 5).tolist())
+    asked = [tau] if isinstance(tau, int | float) else list(tau)
+    if not asked or len(set(asked)) < len(asked):
+        raise _validate.fail(index.name, tau, "a number or a list of different numbers")
+    if not declared:
+        return tuple(_validate.number(index.name, t, low=index.low, high=index.high) for t in asked)
+    found = []
+    for value in asked:
+        near = [t for t in declared if math.isclose(t, _validate.number(index.name, value), rel_tol=1e-9)]
+        if not near:
+            raise _validate.fail(
+                index.name, value, "one of " + ", ".join(f"{t:g}" for t in declared), "Other levels need another fit."
+            )
+        found.append(near[0])
+    return tuple(found)
+
+
+def _exact_fit(
+    problem: Problem, data: Any, schema: Schema, weights: str | None, levels: tuple[float, ...] | None
+) -> dict[tuple[float | None, str], float]:
+    """The exact minimiser at every level, in original units: NOT PRIVATE."""
+    from pgbb.private.loading import records_for
+    from pgbb.reference import solve, to_original
+
+    if problem.score is None:
+        raise InvalidValue(
+            "non_private_reference = True is not allowed with a custom loss: it has no exact solver. Leave it out."
+        )
+    records = records_for(data, problem, schema, weights).as_non_private()
+    found: dict[tuple[float | None, str], float] = {}
+    for at in levels or (None,):
+        values = to_original(problem, solve(problem, records, index=at))
+        found.update({(at, name): float(v) for name, v in zip(problem.names, values, strict=True)})
+    return found

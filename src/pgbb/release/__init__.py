@@ -1,0 +1,5 @@
+"""What is published: the file, its certificate, its payload and the posterior drawn from it. Needs no JAX."""
+
+from pgbb.release.file import Release, generate_key, load
+
+__all__ = ["Release", "generate_key", "load"]

@@ -1,0 +1,142 @@
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from pgbb import PgbbError
+from pgbb.accountant import Mechanism, epsilon
+from pgbb.cli import app
+from pgbb.planning.forecast import Reference, forecast
+from pgbb.planning.privacy import plan
+
+BUDGET = ["--n", "10000", "--epsilon", "1", "--delta", "1e-4"]
+PLAN = ["--method", "paper", *BUDGET, "--steps", "500"]
+
+
+def run(*arguments):
+    return subprocess.run([sys.executable, "-m", "pgbb", "plan", *arguments], capture_output=True, text=True)
+
+
+def test_plan_prints_every_part_and_opens_no_data():
+    done = run(*PLAN, "--dim", "4", "--clip", "2.386")
+    assert done.returncode == 0, done.stderr
+    for part in (
+        "noise σ",
+        "γ*",
+        "exact",
+        "paper",
+        "worst-case",
+        "thm:asymp-dp",
+        "√κ",
+        "thm:conv-gbb",
+        "δ⋆",
+        "adjacency",
+    ):
+        assert part in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_plan_json_holds_the_numbers_that_the_library_gives():
+    done = run(*PLAN, "--json")
+    data = json.loads(done.stdout)
+    m = Mechanism(n=10_000, blocks=20, sampling_rate=0.1, steps=500, clip=1.0)
+    assert data["epsilon_by_accountant"]["exact"] == pytest.approx(epsilon(m, data["sigma"], 1e-4), rel=1e-9)
+    assert data["epsilon_by_accountant"]["exact"] <= 1.0
+    assert data["sigma"] < data["sigma_by_accountant"]["paper"] < data["sigma_by_accountant"]["worst-case"]
+    assert data["ratio_to_worst_case"] == pytest.approx(data["sigma"] / data["sigma_by_accountant"]["worst-case"])
+    at_goal = next(row for row in data["curve"] if row["epsilon"] == 1.0)
+    assert at_goal["delta_exact"] == pytest.approx(1e-4, rel=0.02)
+    assert at_goal["delta_exact"] < at_goal["delta_paper"]
+    assert len(data["leading_order"]["conditions"]) == 4
+
+
+def test_plan_draws_the_four_panels(tmp_path):
+    target = tmp_path / "budget.png"
+    done = run(*PLAN, "--plot", str(target))
+    assert done.returncode == 0, done.stderr
+    assert target.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" and target.stat().st_size > 20_000
+
+
+def test_plan_at_full_batches_leaves_out_what_the_paper_does_not_cover():
+    result = plan(Mechanism(n=1000, blocks=1, sampling_rate=1.0, steps=10, clip=1.0), 1.0, 1e-5).to_dict()
+    assert result["epsilon_by_accountant"]["paper"] is None
+    assert result["epsilon_by_accountant"]["exact"] <= 1.0
+
+
+def invoke(*arguments):
+    """The command in this process: quicker, and an error is an exception."""
+    return CliRunner().invoke(app, ["plan", *arguments], catch_exceptions=False)
+
+
+def test_the_default_method_prints_its_stages_and_the_widths_to_expect():
+    done = invoke(*BUDGET, "--terms", "4", "--spread", ".6", "--levels", ".25,.5")
+    assert done.exit_code == 0
+    for part in ("noise σ", "moments", "curvature", "final", "share", "passes", "sampling sd", "privacy sd", "0.25"):
+        assert part in done.stdout
+    assert "weak" in done.stdout and "adjacency" in done.stdout
+
+
+def test_json_of_the_default_method_holds_the_numbers_that_the_library_gives():
+    data = json.loads(invoke(*BUDGET, "--family", "huber", "--terms", "3", "--json").stdout)
+    result = forecast(10_000, 1.0, 1e-4, Reference("huber", 3))
+    assert data == json.loads(json.dumps(result.to_dict()))
+    assert data["passes"] == sum(s["asks"] for s in data["stages"]) == result.passes
+    assert "candidates" not in data
+
+
+@pytest.mark.parametrize("extra", [[], ["--method", "paper", "--dim", "4"]])
+def test_time_and_memory_are_shown_with_where_they_were_measured(extra):
+    text = " ".join(invoke(*BUDGET, *extra).stdout.split())
+    for part in ("to read them from Parquet", "to compile", "GiB of memory", "measured on two cores", "factor of two"):
+        assert part in text
+
+
+def test_optimise_marks_the_least_noise_within_the_time_limit():
+    data = json.loads(invoke(*BUDGET, "--family", "mean", "--time-limit", ".6", "--json").stdout)
+    rows = data["candidates"]
+    assert [r["chosen"] for r in rows] == [True] + [False] * (len(rows) - 1)
+    weighed = [r for r in rows if r["effective"] is not None]
+    assert {r["method"] for r in weighed} == {"calibrated", "paper"} and len(weighed) < len(rows)
+    assert all(r["seconds"] <= 0.6 for r in weighed)
+    assert all(r["seconds"] > 0.6 for r in rows if r["effective"] is None)
+
+
+@pytest.mark.parametrize(
+    "arguments, word",
+    [
+        ([*PLAN, "--terms", "4"], "--method calibrated"),
+        ([*BUDGET, "--sampling-rate", ".5"], "--method paper"),
+        ([*BUDGET, "--method", "sgld"], "--method"),
+        ([*BUDGET, "--family", "probit"], "family"),
+        ([*BUDGET, "--levels", ".5,1.5"], "levels"),
+        ([*BUDGET, "--levels", "half"], "--levels"),
+        ([*BUDGET, "--spread", "0"], "spread"),
+        ([*BUDGET, "--terms", "0"], "terms"),
+        ([*BUDGET, "--time-limit", "-1"], "time_limit"),
+        ([*BUDGET, "--accountant", "best"], "accountant"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_named(arguments, word):
+    with pytest.raises(PgbbError, match=word):
+        invoke(*arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments, field",
+    [
+        (["--method", "paper", "--n", "10", "--epsilon", "1", "--delta", "1e-4", "--blocks", "11"], "blocks"),
+        (["--n", "10000", "--epsilon", "0", "--delta", "1e-4"], "epsilon"),
+        (["--n", "10000", "--epsilon", "nan", "--delta", "1e-4"], "epsilon"),
+        (["--n", "10000", "--epsilon", "1", "--delta", "1"], "delta"),
+        ([*PLAN, "--gamma", "-1"], "gamma"),
+        ([*PLAN, "--accountant", "best"], "accountant"),
+        ([*PLAN, "--plot", "budget.xyz"], "figure"),
+    ],
+)
+def test_a_mistake_gets_one_paragraph_and_exit_code_two(arguments, field, tmp_path):
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ") and field in done.stderr
+    assert "Traceback" not in done.stderr

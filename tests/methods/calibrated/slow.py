@@ -1,0 +1,191 @@
+"""Every statistic of the calibrated method once more: record by record, in double precision, from the docstrings."""
+
+import math
+
+import numpy as np
+from scipy.special import expit, ndtr
+
+from pgbb import Custom, Range, Schema
+from pgbb.methods.calibrated import statistics as ask_for
+from pgbb.methods.calibrated.algebra import prefixes, strategy
+
+P = 3
+C, KAPPA, WEIGHT = 1.345, 0.71, 0.5
+OVERLAP = 1.2
+TAUS = (0.2, 0.5, 0.9)
+EDGES = np.concatenate([[-9.0], np.linspace(-3, 3, ask_for.BINS - 1), [9.0]])
+LOW, HIGH, CENTRE = -1.2, 1.5, 0.3
+MIDDLE, HALF = 0.0, 4.0
+
+SCHEMA = Schema(x0=Range(-1, 1), x1=Range(-1, 1), x2=Range(-1, 1), y=Range(-4, 4))
+CUSTOM = Custom(
+    lambda t, r, i: 0.5 * (r["x0"] - t[0] - t[1] * r["x1"]) ** 2,
+    dim=2,
+    clip=0.9,
+    columns=["x0", "x1", "x2"],
+    box=(-3, 3),
+).prepare(SCHEMA)
+
+
+def packed(v):
+    """The outer product v vᵀ by a double loop: diagonal, and √2 times what is above it, row by row."""
+    return np.array([v[i] * v[j] * (1 if i == j else math.sqrt(2)) for i in range(len(v)) for j in range(i, len(v))])
+
+
+def weighted(x, frame):
+    """u, ω."""
+    u = np.array([sum(x[i] * frame[i, j] for i in range(len(x))) for j in range(frame.shape[1])])
+    size = math.sqrt(sum(v * v for v in u))
+    return u, 1.0 if size <= 1 else 1 / size**2
+
+
+def moment(x, y, frame):
+    u, omega = weighted(x, frame)
+    return omega * packed(u)
+
+
+def moment_and_cut(x, y, frame, part):
+    u, omega = weighted(x, frame)
+    return np.append(omega * packed(u), part * (omega < 1)) / math.sqrt(1 + part**2)
+
+
+def square_moment(x, y, frame):
+    u, omega = weighted(x, frame)
+    return omega**2 * packed(u)
+
+
+def median(x, y, theta, h, frame):
+    u, omega = weighted(x, frame)
+    return (1 - 2 * ndtr((y - x @ theta) / h)) * omega * u
+
+
+def window(x, y, theta, h):
+    return np.array([2 * math.exp(-(((y - x @ theta) / h) ** 2) / 2) - 1])
+
+
+def histogram(x, y, theta, edges, a):
+    r = y - x @ theta
+    return a[:, sum(r > e for e in edges[1:-1])]
+
+
+def cells(x, y, theta, h, a, frame):
+    u, omega = weighted(x, frame)
+    above = sorted((ndtr((y - x @ theta[j]) / h[j]) for j in range(len(theta))), reverse=True)
+    bounds = [1.0, *above, 0.0]
+    cell = np.array([bounds[j] - bounds[j + 1] for j in range(len(theta) + 1)])
+    return np.concatenate([v * omega * u for v in a @ cell])
+
+
+def cell_curvature(x, y, theta, h, overlap, frame):
+    u, omega = weighted(x, frame)
+    kernel = [math.exp(-(((y - x @ t) / w) ** 2) / 2) / overlap for t, w in zip(theta, h, strict=True)]
+    return np.concatenate([k * omega * packed(u) for k in kernel])
+
+
+def densities(x, y, theta, h, overlap):
+    return np.array(
+        [math.exp(-(((y - x @ t) / w) ** 2) / 2) / overlap for row in h for t, w in zip(theta, row, strict=True)]
+    )
+
+
+def huber_score(x, y, theta, frame, weight, c, kappa, bound):
+    u, omega = weighted(x, frame)
+    psi = max(-c, min(c, (y - x @ theta[:-1]) / theta[-1]))
+    return omega * np.append(-psi * u, weight * (kappa - psi**2) / 2) / bound
+
+
+def huber_curvature(x, y, theta, frame, weight, c):
+    u, omega = weighted(x, frame)
+    z = (y - x @ theta[:-1]) / theta[-1]
+    return omega * (abs(z) < c) * packed(np.append(u, weight * z)) / (1 + (weight * c) ** 2)
+
+
+def huber_spread(*arguments):
+    return packed(huber_score(*arguments))
+
+
+def logistic_score(x, y, theta, frame):
+    u, omega = weighted(x, frame)
+    return omega * (expit(x @ theta) - y) * u
+
+
+def logistic_curvature(x, y, theta, frame):
+    u, omega = weighted(x, frame)
+    p = expit(x @ theta)
+    return 4 * p * (1 - p) * omega * packed(u)
+
+
+def logistic_spread(*arguments):
+    return packed(logistic_score(*arguments))
+
+
+def mean_range(x, y, middle, half):
+    return np.array([(y - middle) / half, 1.0]) / math.sqrt(2)
+
+
+def mean_score(x, y, low, high):
+    return np.array([(min(max(y, low), high) - (low + high) / 2) / ((high - low) / 2)])
+
+
+def mean_spread(x, y, low, high, centre):
+    reach = max(high - centre, centre - low)
+    inside = 1.0 if low < y < high else -1.0
+    return np.array([inside, 2 * ((min(max(y, low), high) - centre) / reach) ** 2 - 1]) / math.sqrt(2)
+
+
+def gradient(x, y, theta):
+    r = x[0] - theta[0] - theta[1] * x[1]
+    g = np.array([-r, -r * x[1]]) / CUSTOM.clip
+    return g / max(1.0, math.hypot(*g))
+
+
+def outer_gradient(x, y, theta):
+    return packed(gradient(x, y, theta))
+
+
+def differences(x, y, theta, step):
+    rows = []
+    for j, distance in enumerate(step):
+        move = np.eye(len(theta))[j] * distance
+        rows.append((gradient(x, y, theta + move) - gradient(x, y, theta - move)) / (2 * math.sqrt(len(theta))))
+    return np.concatenate(rows)
+
+
+def parameters(rng, scale=1.0, spread=1.0):
+    """For every statistic: the fast one, the slow one, random parameters, and whether the response is 0/1.
+
+    `spread` > 1 puts records outside ‖u‖ ≤ 1; `scale` is that of the coefficients.
+    """
+    frame = rng.normal(size=(P, P)) * spread
+    theta, h = rng.normal(size=P) * scale, float(rng.uniform(0.1, 2))
+    many, widths = rng.normal(size=(len(TAUS), P)) * scale, rng.uniform(0.2, 1.5, len(TAUS))
+    huber = (np.append(theta, rng.uniform(0.3, 2)), frame, WEIGHT, C)
+    score = (*huber, KAPPA, max(math.hypot(C, WEIGHT * (C**2 - KAPPA) / 2), WEIGHT * KAPPA / 2))
+    a = np.array(strategy(TAUS)[0])
+    pair = rng.normal(size=2) * scale
+    return {
+        "moment": (ask_for.moment, moment, (frame,), False),
+        "moment_and_cut": (ask_for.moment_and_cut, moment_and_cut, (frame, 1 / 3), False),
+        "square_moment": (ask_for.square_moment, square_moment, (frame,), False),
+        "median": (ask_for.median, median, (theta, h, frame), False),
+        "window": (ask_for.window, window, (theta, h), False),
+        "histogram": (ask_for.histogram, histogram, (theta, EDGES, np.array(prefixes(ask_for.BINS)[0])), False),
+        "cells": (ask_for.cells, cells, (many, widths, a, frame), False),
+        "cell_curvature": (ask_for.cell_curvature, cell_curvature, (many, widths, OVERLAP, frame), False),
+        "densities": (ask_for.densities, densities, (many, np.stack([widths, widths / 3]), 2 * OVERLAP), False),
+        "huber_score": (ask_for.huber_score, huber_score, score, False),
+        "huber_curvature": (ask_for.huber_curvature, huber_curvature, huber, False),
+        "huber_spread": (ask_for.huber_spread, huber_spread, score, False),
+        "logistic_score": (ask_for.logistic_score, logistic_score, (theta, frame), True),
+        "logistic_curvature": (ask_for.logistic_curvature, logistic_curvature, (theta, frame), True),
+        "logistic_spread": (ask_for.logistic_spread, logistic_spread, (theta, frame), True),
+        "mean_range": (ask_for.mean_range, mean_range, (MIDDLE, HALF), False),
+        "mean_score": (ask_for.mean_score, mean_score, (LOW, HIGH), False),
+        "mean_spread": (ask_for.mean_spread, mean_spread, (LOW, HIGH, CENTRE), False),
+        "gradient": (ask_for.gradient(CUSTOM), gradient, (pair,), False),
+        "outer_gradient": (ask_for.outer_gradient(CUSTOM), outer_gradient, (pair,), False),
+        "differences": (ask_for.differences(CUSTOM), differences, (pair, rng.uniform(0.1, 0.5, 2)), False),
+    }
+
+
+NAMES = tuple(parameters(np.random.default_rng(0)))

@@ -1,0 +1,119 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from pgbb import QuantileRegression, Range, Schema
+from pgbb.accountant import noise_scale
+from pgbb.methods.calibrated.estimate import unidentified
+from pgbb.methods.calibrated.location import Residuals, design_frame, find, limited
+from pgbb.methods.calibrated.plan import composition, stages_for
+from pgbb.private.loading import records_for
+from pgbb.private.sampling import Randomness
+from pgbb.private.sums import Sums
+from pgbb.release.local_gaussian import direction_sd
+
+SCHEMA = Schema(a=Range(-1, 1), b=Range(-1, 1), c=Range(-1, 1), y=Range(-10, 10))
+PROBLEM = QuantileRegression("y ~ a + b + c").prepare(SCHEMA)
+STAGES = stages_for(PROBLEM)
+BETA = np.array([0.5, 1.5, -1.0, 0.8])
+
+
+def collinear(n, seed):
+    """b is a plus a twentieth of something else, and c hardly varies."""
+    rng = np.random.default_rng(seed)
+    a = rng.uniform(-0.9, 0.9, n)
+    data = pd.DataFrame({"a": a, "b": a + 0.05 * rng.uniform(-1, 1, n), "c": 0.1 * rng.uniform(-1, 1, n)})
+    x = np.column_stack([np.ones(n), data])
+    data["y"] = x @ BETA + 0.7 * rng.standard_normal(n)
+    return data, x
+
+
+def asker(data, epsilon, seed):
+    records = records_for(data, PROBLEM, SCHEMA)
+    plan = composition(STAGES, records.n)
+    sigma = 0.0 if epsilon is None else noise_scale(plan, epsilon, 1e-6)
+    return Sums(records, PROBLEM.shift, plan, [s.name for s in STAGES], sigma, Randomness.create(seed))
+
+
+@pytest.mark.parametrize("epsilon", [None, 4.0, 1.0])
+def test_rounds_of_whitening_see_directions_in_which_covariates_hardly_vary(epsilon):
+    data, x = collinear(40_000, 0)
+    exact = x.T @ x / len(x)
+    assert np.linalg.cond(exact) > 1000
+    frame, moment, left, _ = design_frame(asker(data, epsilon, 1), 4, PROBLEM.design.norm_bound)
+    white = frame.T @ exact @ frame
+    values = np.linalg.eigvalsh(white)
+    assert values[-1] / values[0] < 1.6  # near a multiple of I
+    assert 0.8 / 25 < np.trace(white) < 4 / 25 * 1.2  # of I/R², R² from 25 to 25p
+    assert moment == pytest.approx(white, abs=0.02)
+    assert np.mean(np.linalg.norm(x @ frame, axis=1) > 1) < 0.01  # hardly any record is weighted down
+    assert (left > 0).all() if epsilon else not left.any()
+
+
+def test_the_declared_box_alone_would_not_do():
+    data, x = collinear(40_000, 0)
+    white = x.T @ x / len(x) / PROBLEM.design.norm_bound**2
+    values = np.linalg.eigvalsh(white)
+    assert values[-1] / values[0] > 1000
+    _, moment, left, _ = design_frame(asker(data, 1.0, 1), 4, PROBLEM.design.norm_bound)
+    assert values[0] < left.max() < np.linalg.eigvalsh(moment)[0] / 3
+
+
+def test_no_variance_is_made_up_where_two_covariates_are_almost_one():
+    """b is a plus a thousandth: their difference is never seen at this budget, and must not seem to be."""
+    rng, n = np.random.default_rng(0), 5000
+    data, _ = collinear(n, 0)
+    data["b"] = data["a"] + 0.001 * rng.uniform(-1, 1, n)
+    for seed in range(12):
+        frame, moment, left, _ = design_frame(asker(data, 2.0, seed), 4, PROBLEM.design.norm_bound)
+        assert np.trace(unidentified(moment, left)) >= 1
+        x = np.column_stack([np.ones(n), data[["a", "b", "c"]]])
+        values, axes = np.linalg.eigh(moment)
+        noise = direction_sd(axes, left)
+        assert ((values - np.diag(axes.T @ (frame.T @ x.T @ x @ frame / n) @ axes)) < 4 * noise).all()
+
+
+@pytest.mark.parametrize("epsilon, reach", [(None, 0.02), (1.0, 0.15)])
+def test_the_median_is_found_from_the_middle_of_the_declared_range(epsilon, reach):
+    data, x = collinear(40_000, 2)
+    near = find(asker(data, epsilon, 3), 4, PROBLEM.design.norm_bound, 10.0, PROBLEM.radius, 7)
+    moved = x @ (near.theta - BETA)
+    assert np.sqrt(np.mean(moved**2)) < reach * 0.7  # fitted values, in units of the residuals' spread
+    assert near.residuals.quantile(np.array([0.1, 0.5, 0.9])) == pytest.approx(
+        0.7 * np.array([-1.28, 0, 1.28]), abs=0.12
+    )
+    density = near.residuals.density(np.array([0.5]), np.array([0.25]))[0]
+    assert density == pytest.approx(0.5 / (0.7 * 2 * 0.6745), rel=0.15)
+
+
+def test_quantiles_of_a_histogram_are_those_of_the_numbers_it_holds():
+    values = np.random.default_rng(4).standard_t(4, 50_000)
+    edges = np.sinh(np.linspace(-1, 1, 65) * np.arcsinh(20 / 0.3)) * 0.3
+    counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
+    found = Residuals(edges, counts / counts.sum(), 0.0)
+    tau = np.array([0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95])
+    assert found.quantile(tau) == pytest.approx(np.quantile(values, tau), abs=0.06)
+    assert (np.diff(found.quantile(np.linspace(0, 1, 500))) >= 0).all()
+    assert found.mean(found.middles**2) == pytest.approx(np.mean(values**2), rel=0.1)
+    reach = np.array([0.1])
+    gap = np.diff(np.quantile(values, [0.4, 0.6]))
+    assert found.density(np.array([0.5]), reach) == pytest.approx(0.2 / gap, rel=0.05)
+
+
+def test_a_histogram_with_empty_bins_has_finite_quantiles_and_densities():
+    edges = np.linspace(-1, 1, 5)
+    found = Residuals(edges, np.array([0.0, 1.0, 0.0, 0.0]), 0.0)
+    tau = np.array([0.0, 0.5, 1.0])
+    assert np.isfinite(found.quantile(tau)).all() and found.quantile(np.array([0.5])) == pytest.approx(-0.25, abs=1e-6)
+    assert np.isfinite(found.density(np.array([0.5]), np.array([0.25]))).all()
+
+
+def test_a_step_is_shortened_to_what_it_may_move_and_to_what_stands_out_of_its_noise():
+    moment = np.diag([1.0, 4.0])
+    steps = np.array([[3.0, 0.0], [0.0, 0.1], [0.0, 5.0]])  # move fitted values by 3, .2 and 10
+    assert limited(steps, moment, 1.0, 0.0) == pytest.approx(np.array([[1.0, 0.0], [0.0, 0.1], [0.0, 0.5]]))
+    each = limited(steps, moment, np.array([0.5, 0.1, 20.0]), 0.0)
+    assert each == pytest.approx(np.array([[0.5, 0.0], [0.0, 0.05], [0.0, 5.0]]))
+    noisy = limited(steps, moment, 100.0, 1.0)  # noise of length 1
+    assert noisy == pytest.approx(np.array([[3.0 * (1 - 1 / 9), 0.0], [0.0, 0.0], [0.0, 5.0 * (1 - 1 / 100)]]))
+    assert limited(np.zeros((1, 2)), moment, 1.0, 0.0) == pytest.approx(np.zeros((1, 2)))
