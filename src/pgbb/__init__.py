@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from pgbb.model.schema import Flag, Levels, Range, Schema
     from pgbb.private.hosts import Hosts
     from pgbb.reference.comparison import compare
-    from pgbb.release.file import Release, generate_key, load
+    from pgbb.release.file import Release, load
+    from pgbb.release.signing import generate_key
 
 __version__ = "0.1.0"
 
@@ -36,7 +37,7 @@ _HOME = {
     "Schema": "model.schema",
     "compare": "reference.comparison",
     "fit": "custody.run",
-    "generate_key": "release.file",
+    "generate_key": "release.signing",
     "load": "release.file",
 }
 

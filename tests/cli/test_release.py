@@ -9,8 +9,9 @@ from typer.testing import CliRunner
 from pgbb.cli.plot import plot_command
 from pgbb.cli.show import sample_command, show_command, verify_command
 from pgbb.errors import PgbbError
-from pgbb.release.file import generate_key, load
+from pgbb.release.file import load
 from pgbb.release.payloads import Payload
+from pgbb.release.signing import generate_key
 from pgbb.report.plots import coefficient_intervals, quantile_process
 from tests.release.test_certificate import certificate, non_private
 from tests.release.test_posterior import stored_draws, transcript

@@ -16,7 +16,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from safetensors import numpy as safetensors
 
 from pgbb.errors import InvalidValue, PgbbError
-from pgbb.release.file import FORMAT_VERSION, Release, ReleaseError, generate_key, load
+from pgbb.release.container import FORMAT_VERSION
+from pgbb.release.file import Release, ReleaseError, load
+from pgbb.release.signing import generate_key
 from tests.release.test_certificate import certificate, non_private
 from tests.release.test_posterior import SCHEMA, generator, model, stored_draws
 
@@ -122,7 +124,7 @@ def test_saving_is_whole_or_nothing(tmp_path, monkeypatch):
     def broken(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pgbb.release.file.os.replace", broken)
+    monkeypatch.setattr("pgbb._io.os.replace", broken)
     with pytest.raises(ReleaseError, match="No space"):
         release("interval").save(target)
     assert target.read_bytes() == before and list(tmp_path.iterdir()) == [target]
@@ -301,7 +303,7 @@ def test_wrong_contents_are_refused_although_hashes_agree(saved, member, change)
 
 
 def test_a_zip_bomb_is_refused_by_its_declared_size(saved, monkeypatch):
-    monkeypatch.setattr("pgbb.release.file.LARGEST", 1000)
+    monkeypatch.setattr("pgbb.release.container.LARGEST", 1000)
     with pytest.raises(ReleaseError, match="unpack to more"):
         load(saved)
     monkeypatch.undo()

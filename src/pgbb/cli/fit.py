@@ -12,7 +12,8 @@ from pgbb.cli.output import Json
 from pgbb.errors import InvalidValue
 from pgbb.model.schema import Schema
 from pgbb.private.hosts import Hosts
-from pgbb.release.file import Release, private_key
+from pgbb.release.file import Release
+from pgbb.release.signing import private_key
 
 
 def _check_target(out: Path, force: bool) -> None:
