@@ -1,4 +1,4 @@
-"""Accuracy of `method="paper"` on the paper's regression and on the census of 1980, against printed figures.
+"""Accuracy of `method="pgbb"` on the paper's regression and on the census of 1980, against printed figures.
 
     python benchmarks/accuracy.py regression [REPLICATES]
     PGBB_DATA=… python benchmarks/accuracy.py census [RUNS]
@@ -50,7 +50,7 @@ def regression(replicates: int = 100) -> None:
     for r in range(replicates):
         release = pgbb.fit(
             LINEAR_MODEL, linear_frame("contaminated_normal", 10_000, r), schema=LINEAR_SCHEMA, epsilon=1.0, delta=1e-4,
-            method="paper", blocks=20, steps=10_000, draws_per_step=1, sampling_rate=0.1, insecure_seed=r,
+            method="pgbb", blocks=20, steps=10_000, draws_per_step=1, sampling_rate=0.1, insecure_seed=r,
         )  # fmt: skip
         for iterate, found in rows.items():
             draws = release.sample(2000, seed=r, iterate=iterate)[["x1", "x2", "x3"]].to_numpy()
@@ -87,7 +87,7 @@ def census(runs: int = 10) -> None:
     begin = time.perf_counter()
     for r in range(runs):
         release = pgbb.fit(
-            model, frame, schema=PROCESS_SCHEMA, epsilon=4.0, delta=1 / 65_023, method="paper", blocks=5, steps=5_000,
+            model, frame, schema=PROCESS_SCHEMA, epsilon=4.0, delta=1 / 65_023, method="pgbb", blocks=5, steps=5_000,
             draws_per_step=5, sampling_rate=0.01, insecure_seed=r,
         )  # fmt: skip
         for iterate, found in rows.items():

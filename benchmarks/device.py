@@ -2,9 +2,10 @@
 
     python benchmarks/device.py check            lists of members and sums over them, against plain array operations
     python benchmarks/device.py natality         the printed algorithm at the paper's natality setting, simulated births
-    python benchmarks/device.py linear [JOBS]    12 cells × 100 fits of the linear study by method="paper", in one
+    python benchmarks/device.py linear [JOBS]    12 cells × 100 fits of the linear study by method="pgbb", in one
                                                  process, or in so many that share the device (by MPS, if it is there)
     python benchmarks/device.py profile          the kernels of a step of both
+    python benchmarks/device.py kernels          a step of the generator with and without kernels of its own
 
 The default method at n = 10⁸ is in `benchmarks/scale.py`.
 """
@@ -32,13 +33,18 @@ import jax.numpy as jnp
 import numpy as np
 
 import pgbb
+from pgbb.accountant import Mechanism
 from pgbb.custody.run import fit_many
+from pgbb.methods.pgbb import kernels as network
+from pgbb.methods.pgbb import training
 from pgbb.methods.request import prepared
 from pgbb.model.blocks import block_of_position
 from pgbb.private import batches
 from pgbb.private.batch_sums import start, tally
-from pgbb.private.mechanism import weighted, whole_sum
+from pgbb.private.mechanism import Session, weighted, whole_sum
+from pgbb.private.records import Records
 from pgbb.private.rows import EXTRA
+from pgbb.private.sampling import Randomness
 from pgbb.private.wide_integers import joined
 from reproduction.births import MODEL
 from reproduction.constants import constants
@@ -105,7 +111,7 @@ def births(frame: Any, steps: int, seed: int) -> list[tuple[float, int]]:
     seen: list[tuple[float, int]] = []
     settings = constants("natality", "paper") | {"steps": steps}
     pgbb.fit(
-        MODEL, frame, schema=NATALITY_SCHEMA, epsilon=1.0, delta=1 / N, method="paper", accountant="paper",
+        MODEL, frame, schema=NATALITY_SCHEMA, epsilon=1.0, delta=1 / N, method="pgbb", accountant="paper",
         insecure_seed=seed, progress=lambda done, _: seen.append((time.perf_counter(), done)), **settings,
     )  # fmt: skip
     return seen
@@ -126,7 +132,7 @@ def natality() -> None:
 def _cell(frames: list[Any], epsilon: float, seeds: Any, **settings: Any) -> None:
     n = len(frames[0])
     fit_many(
-        LINEAR_MODEL, frames, schema=LINEAR_SCHEMA, epsilon=epsilon, delta=1 / n, method="paper", accountant="paper",
+        LINEAR_MODEL, frames, schema=LINEAR_SCHEMA, epsilon=epsilon, delta=1 / n, method="pgbb", accountant="paper",
         insecure_seeds=seeds, **constants("linear", "paper") | settings,
     )  # fmt: skip
 
@@ -198,8 +204,36 @@ def profile() -> None:
         _kernels(partial(_cell, frames, 1.0, range(100), steps=500), 500)
 
 
+def kernels() -> None:
+    """Two fits each, in turn; the same answers, and a network that is written out or left to the compiler."""
+    found = network.find_layout
+    for n, d, q, draws, blocks in ((N, 14, 0.01, 5, 5), (10_000, 4, 0.1, 1, 20)):
+        model = pgbb.Custom(
+            lambda t, r, i, d=d: 0.5 * jnp.sum((t - r["a"] * jnp.linspace(-1, 1, d) - r["b"]) ** 2),
+            dim=d, clip=1.0, columns=["a", "b"], box=(-2, 2),
+        )  # fmt: skip
+        problem = model.prepare(pgbb.Schema(a=pgbb.Range(-1, 1), b=pgbb.Range(-1, 1)))
+        x = np.random.default_rng(0).uniform(-1, 1, (n, 2)).astype(np.float32)
+        records = Records(x, np.zeros(n, np.float32), np.ones(n, np.float32), np.ones(n, bool))
+        mechanism = Mechanism(n=n, blocks=blocks, sampling_rate=q, steps=10_000, draws_per_step=draws, clip=1.0)
+        for name in ("kernels", "plain") * 2:
+            network.find_layout = found if name == "kernels" else lambda *_, **__: None
+            training._make_step.cache_clear()
+            seen: list[tuple[float, int]] = []
+            training.train(
+                Session(records, problem, mechanism, 0.02, Randomness.create(1)),
+                progress=lambda done, _, seen=seen: seen.append((time.perf_counter(), done)),
+            )
+            (start, first), (end, last) = seen[0], seen[-1]
+            print(
+                f"n = {n:,}, d = {d}, K = {draws}, S = {blocks}, {name}: {(end - start) / (last - first) * 1e6:.1f} µs"
+            )
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore", pgbb.PgbbWarning)
     word, *rest = sys.argv[1:] or sys.exit(__doc__)
-    {"check": check, "natality": natality, "linear": linear, "profile": profile}[word](*map(int, rest))
+    {"check": check, "natality": natality, "linear": linear, "profile": profile, "kernels": kernels}[word](
+        *map(int, rest)
+    )
     print(jax.devices()[0].device_kind)

@@ -1,4 +1,4 @@
-"""What the figures of `method="paper"` depend on that the paper does not print: what the studies' reasons rest on.
+"""What the figures of `method="pgbb"` depend on that the paper does not print: what the studies' reasons rest on.
 
     python benchmarks/gaps.py [RUNS]
 
@@ -46,7 +46,7 @@ def figures(runs: int, *, noise: bool = True, model: Any = LINEAR_MODEL, **chang
     for r in range(runs):
         release = pgbb.fit(
             model, linear_frame("student_t", N, r), schema=LINEAR_SCHEMA, epsilon=EPSILON, delta=1 / N,
-            method="paper", accountant="paper", insecure_seed=r, non_private=not noise,
+            method="pgbb", accountant="paper", insecure_seed=r, non_private=not noise,
             **constants("linear", "paper") | changes,
         )  # fmt: skip
         for iterate in ("last", "average"):

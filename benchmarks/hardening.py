@@ -144,14 +144,14 @@ def unhardened() -> Iterator[None]:
 
 
 def linear() -> Callable[[int], Any]:
-    """method="paper" at n = 10,000, T = 10⁴, with the settings of the linear study."""
+    """method="pgbb" at n = 10,000, T = 10⁴, with the settings of the linear study."""
     import pgbb
     from reproduction.constants import constants
     from reproduction.simulate import LINEAR_MODEL, LINEAR_SCHEMA, linear_frame
 
     frame, settings = linear_frame("contaminated_normal", 10_000, 0), constants("linear", "paper")
     return lambda seed: pgbb.fit(
-        LINEAR_MODEL, frame, schema=LINEAR_SCHEMA, epsilon=1.0, delta=1e-4, method="paper", accountant="paper",
+        LINEAR_MODEL, frame, schema=LINEAR_SCHEMA, epsilon=1.0, delta=1e-4, method="pgbb", accountant="paper",
         insecure_seed=seed, **settings,
     )  # fmt: skip
 

@@ -27,7 +27,7 @@ from tests.release.test_release import release as generator
 DOCS = Path(__file__).parents[2] / "docs"
 SCHEMA = "[columns]\nx = { range = [-1, 1] }\ny = { range = [-5, 5] }\n"
 BUDGET = ["--epsilon", "1", "--delta", "1e-6"]
-PAPER = ["--method", "paper", "--steps", "10", "--blocks", "1", "--sampling-rate", "1"]  # quickly accounted for
+PGBB = ["--method", "pgbb", "--steps", "10", "--blocks", "1", "--sampling-rate", "1"]  # quickly accounted for
 MEAN = ["--family", "mean", "--column", "y", "--scale", ".5"]
 
 
@@ -117,7 +117,7 @@ REAL = [
     ("check", ["d.csv", "-s", "s.toml"]),
     ("plan", ["--n", "10000", *BUDGET, "--levels", ".5"]),
     ("plan", ["--n", "10000", *BUDGET, "--family", "mean"]),
-    ("plan", ["--n", "1000", *BUDGET, *PAPER]),
+    ("plan", ["--n", "1000", *BUDGET, *PGBB]),
     ("fit", ["d.csv", "-s", "s.toml", *MEAN, *BUDGET, "--method", "noisy_gibbs", "--out", "m.pgbb", "--force"]),
     ("compare", ["d.csv", "-s", "s.toml", *MEAN, *BUDGET, "--methods", "noisy_gibbs"]),
     ("ledger set", ["l.db", "other", "--n", "100", *BUDGET, "--change"]),
@@ -179,7 +179,7 @@ def table_fits(text):
         ["verify", "q.pgbb"],
         ["check", "d.csv", "-s", "s.toml"],
         ["plan", "--n", "10000", *BUDGET],
-        ["plan", "--n", "1000", *BUDGET, *PAPER],
+        ["plan", "--n", "1000", *BUDGET, *PGBB],
         ["compare", "d.csv", "-s", "s.toml", *MEAN, *BUDGET, "--methods", "noisy_gibbs"],
     ],
     ids=" ".join,

@@ -17,8 +17,10 @@ import pytest
 
 import pgbb
 from pgbb.accountant import Mechanism
-from pgbb.custody import ledger as module
-from pgbb.custody.ledger import BudgetExceeded, Ledger, LedgerError, Owner
+from pgbb.custody import history, ledger_file
+from pgbb.custody.entries import BudgetExceeded, LedgerError
+from pgbb.custody.ledger import Ledger
+from pgbb.custody.owner import Owner
 
 N = 400
 SCHEMA = pgbb.Schema(y=pgbb.Range(-5, 5))
@@ -61,7 +63,8 @@ def child(code, *arguments):
 RESERVE = """
 import os, sys
 from pgbb.accountant import Mechanism
-from pgbb.custody.ledger import Ledger, BudgetExceeded
+from pgbb.custody.entries import BudgetExceeded
+from pgbb.custody.ledger import Ledger
 m = Mechanism(n=400, blocks=1, sampling_rate=1.0, steps=1, clip=1.0)
 ledger = Ledger(sys.argv[1])
 try:
@@ -80,7 +83,7 @@ os._exit(0)
 
 
 def test_a_release_is_settled_with_its_mechanism_and_the_hash_of_its_certificate(ledger, data, tmp_path):
-    release = fit(data, ledger, keep=lambda made: made.save(tmp_path / "r.pgbb"))
+    release = fit(data, ledger, out=tmp_path / "r.pgbb")
     (entry,) = ledger.dataset("d").entries
     assert entry.state == "settled" and entry.certificate == release.certificate_hash
     assert entry.mechanism == release.certificate.to_dict()["mechanism"] and entry.sigma == release.certificate.sigma
@@ -92,7 +95,7 @@ def test_a_release_is_settled_with_its_mechanism_and_the_hash_of_its_certificate
     "method, settings",
     [
         ("calibrated", {}),
-        ("paper", {"steps": 5, "draws_per_step": 2, "sampling_rate": 0.2}),
+        ("pgbb", {"steps": 5, "draws_per_step": 2, "sampling_rate": 0.2}),
         ("sgld", {"steps": 10, "sampling_rate": 0.2}),
         ("noisy_gibbs", {"iterations": 400}),
         ("dp_bootstrap", {"replicates": 5}),
@@ -224,14 +227,25 @@ def test_an_error_after_the_first_answer_is_spent(ledger, data, error, monkeypat
     assert entry.state == "spent" and error.__name__ in entry.reason and ledger.dataset("d").share > 0.2
 
 
-def test_a_release_that_cannot_be_kept_is_spent(ledger, data, tmp_path):
-    with pytest.raises(pgbb.PgbbError):
-        fit(data, ledger, keep=lambda made: made.save(tmp_path / "none" / "r.pgbb"))
+def test_a_release_that_cannot_be_saved_is_spent(ledger, data, tmp_path):
+    (tmp_path / "r.pgbb").mkdir()
+    with pytest.raises(pgbb.PgbbError, match="cannot be written"):
+        fit(data, ledger, out=tmp_path / "r.pgbb")
     assert states(ledger) == ["spent"]
 
 
+@pytest.mark.parametrize(
+    "changes, word",
+    [({"out": "none/r.pgbb"}, "folder"), ({"out": "r.pgbb", "key": "none.pem"}, "key"), ({"key": "k.pem"}, "out")],
+)
+def test_a_file_or_key_that_cannot_be_is_said_before_anything_is_reserved(ledger, data, tmp_path, changes, word):
+    with pytest.raises(pgbb.PgbbError, match=word):
+        fit(data, ledger, **{name: tmp_path / value for name, value in changes.items()})
+    assert states(ledger) == []
+
+
 def test_answers_other_than_those_reserved_are_refused_before_they_are_asked(ledger, data, monkeypatch):
-    from pgbb.methods.noisy_gibbs import method as noisy_gibbs
+    from pgbb.methods import noisy_gibbs
 
     plan = noisy_gibbs.plan
     monkeypatch.setattr(noisy_gibbs, "plan", lambda *a: replace(plan(*a), sigma=plan(*a).sigma * 2))
@@ -262,7 +276,7 @@ def test_a_process_is_known_by_its_number_and_its_start():
 
 def test_a_reservation_that_lapsed_cannot_begin_to_answer(ledger, monkeypatch):
     entry = reserve(ledger)
-    monkeypatch.setattr(module, "LEASE", -module.LEASE)
+    monkeypatch.setattr(history, "LEASE", -history.LEASE)
     reserve(ledger)
     with pytest.raises(LedgerError, match="lapsed"):
         ledger.begin(entry)
@@ -272,7 +286,7 @@ def test_a_reservation_that_lapsed_cannot_begin_to_answer(ledger, monkeypatch):
 def test_a_fit_that_is_answering_does_not_lapse(ledger, monkeypatch):
     entry = reserve(ledger)
     ledger.begin(entry)
-    monkeypatch.setattr(module, "LEASE", -module.LEASE)
+    monkeypatch.setattr(history, "LEASE", -history.LEASE)
     assert states(ledger) == ["answering"]
     ledger.settle(entry, "0" * 64)
     assert states(ledger) == ["settled"]
@@ -337,7 +351,7 @@ def forge(ledger, statement, *values, unguarded=True):
             connection.executescript("DROP TRIGGER no_update; DROP TRIGGER no_delete")
         connection.execute(statement, values)
         if unguarded:
-            for guard in module._GUARDS.values():
+            for guard in ledger_file.GUARDS.values():
                 connection.execute(guard)
         connection.commit()
 
@@ -385,7 +399,7 @@ def test_an_event_that_pgbb_does_not_write_is_refused_even_with_a_right_digest(l
     if isinstance(event, dict) and event:
         event["time"] = "2026-01-01T00:00:00+00:00"
     body = json.dumps(event)
-    forge(ledger, "INSERT INTO events VALUES (?, ?, ?)", count + 1, body, module._digest(before, body))
+    forge(ledger, "INSERT INTO events VALUES (?, ?, ?)", count + 1, body, history.digest_of(before, body))
     with pytest.raises(LedgerError, match="edited or damaged"):
         ledger.datasets()
 

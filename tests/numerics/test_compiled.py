@@ -12,7 +12,7 @@ from pgbb._numerics import compiled as _compiled
 from pgbb._numerics.compiled import Compiled, dots, times
 from pgbb.methods.calibrated.ahead import programs
 from pgbb.private import mechanism, sums
-from tests.private.hosts_process import PAPER, fit
+from tests.private.hosts_process import PGBB, fit
 
 LIBRARIES = ("__ynn", " dot(", "custom-call", "kind=kCustom")
 
@@ -106,7 +106,7 @@ def test_training_leaves_the_new_library_alone(cpu, monkeypatch):
 
     monkeypatch.setattr(mechanism, "_run_one", spy)
     frame = pd.DataFrame({"y": rng.normal(size=300), "a": rng.uniform(-1, 1, 300), "g": "p"})
-    fit(frame, **{**PAPER, "draws_per_step": 9})
+    fit(frame, **{**PGBB, "draws_per_step": 9})
     if "__ynn" not in seen[1]:
         pytest.skip("this version of JAX calls no such library")
     assert "__ynn" not in seen[0]

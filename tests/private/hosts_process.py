@@ -15,8 +15,8 @@ from pgbb.private import hosts, mechanism
 
 SCHEMA = pgbb.Schema(y=pgbb.Range(-8, 8), a=pgbb.Range(-1, 1), g=pgbb.Levels("p", "q", "r"))
 MODEL = pgbb.QuantileRegression("y ~ a + g", taus=[0.3, 0.7])
-PAPER = {
-    "method": "paper", "steps": 60, "draws_per_step": 2, "sampling_rate": 0.1, "accountant": "paper",
+PGBB = {
+    "method": "pgbb", "steps": 60, "draws_per_step": 2, "sampling_rate": 0.1, "accountant": "paper",
     "keep_transcript": True,
 }  # fmt: skip
 CHUNK = 20

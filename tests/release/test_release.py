@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zipfile
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -114,6 +115,25 @@ def test_reading_a_release_needs_no_jax(saved):
     done = subprocess.run([sys.executable, "-c", code, str(saved)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
+
+
+def test_a_release_travels_as_the_bytes_of_its_file(signed, saved):
+    sent = release().to_bytes()
+    assert sent == saved.read_bytes()
+    back = Release.from_bytes(sent)
+    assert back.certificate == release().certificate and back.verify().ok and back.to_bytes() == sent
+    path, fingerprint = signed
+    assert Release.from_bytes(path.read_bytes()).verify(signer=fingerprint).ok
+    for data in (b"", sent[:-100], sent[: len(sent) // 2], sent.replace(b"manifest", b"manifesu")):
+        with pytest.raises(ReleaseError, match="the release"):
+            Release.from_bytes(data)
+
+
+def test_a_file_of_the_time_when_method_pgbb_was_called_paper_loads_and_verifies():
+    """Written by `fit(…, method="paper", steps=20)` of that time, with 8 units a layer to keep it small."""
+    found = load(Path(__file__).parent / "data" / "paper.pgbb")
+    assert found.payload.kind == "generator" and found.certificate.epsilon == 2.0
+    assert found.verify().ok and found.summary(0.2).index.tolist() == ["Intercept", "x"]
 
 
 def test_saving_is_whole_or_nothing(tmp_path, monkeypatch):

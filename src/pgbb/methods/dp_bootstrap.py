@@ -227,7 +227,7 @@ def _problems(model: Model, schema: Schema) -> tuple[list[Problem], list[float] 
     if problem.kind == "custom":
         raise InvalidValue(
             "method = 'dp_bootstrap' does not serve a custom loss: nothing proves it convex with a bounded gradient. "
-            "Take method='paper' or 'sgld', which clip."
+            "Take method='pgbb' or 'sgld', which clip."
         )
     return [problem], None
 

@@ -1,15 +1,19 @@
 """Which methods there are, what each serves, asks of the records and assumes: the one list that code and docs read."""
 
 import importlib
+import warnings
 from dataclasses import dataclass, fields
 from types import ModuleType
 from typing import Any, Literal
 
 from pgbb import _validate
-from pgbb.errors import InvalidValue
+from pgbb.errors import InvalidValue, PgbbNote
 from pgbb.model.models import Custom, Model, Problem, QuantileRegression
 
-__all__ = ["METHODS", "Method", "settings_for"]
+__all__ = ["METHODS", "Method", "method_called", "settings_for"]
+
+OLDER_NAMES = {"paper": "pgbb"}
+"""Names that are understood, with a note, beside those of `METHODS`."""
 
 KINDS = {
     "quantile": "quantile regression",
@@ -105,7 +109,7 @@ METHODS: dict[str, Method] = {
             hosts=True,
         ),
         Method(
-            name="paper",
+            name="pgbb",
             module="pgbb.methods.pgbb",
             serves=EVERY,
             index="joint",
@@ -164,15 +168,28 @@ METHODS: dict[str, Method] = {
 }
 
 
+def method_called(name: str, argument: str = "method") -> Method:
+    """The method of this name; an older name is understood, with a note that has the present one.
+
+    >>> method_called("pgbb").name
+    'pgbb'
+    """
+    if isinstance(name, str) and name in OLDER_NAMES:
+        present = OLDER_NAMES[name]
+        warnings.warn(f"{argument} = {name!r} is called {present!r}: write that instead.", PgbbNote, stacklevel=3)
+        name = present
+    return METHODS[_validate.one_of(argument, name, tuple(METHODS))]
+
+
 def settings_for(method: str, given: dict[str, Any]) -> tuple[Method, Any]:
     """The method and its validated settings; None means the default, and an unknown name is an error."""
-    chosen = METHODS[_validate.one_of("method", method, tuple(METHODS))]
+    chosen = method_called(method)
     wanted = {name: value for name, value in given.items() if value is not None}
     kind = chosen.load().Settings
     known = [f.name for f in fields(kind)]
     for name, value in wanted.items():
         if name not in known:
             raise InvalidValue(
-                f"{name} = {value!r} is not a setting of method = {method!r}, which has {', '.join(known)}."
+                f"{name} = {value!r} is not a setting of method = {chosen.name!r}, which has {', '.join(known)}."
             )
     return chosen, kind(**wanted)

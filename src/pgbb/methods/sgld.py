@@ -16,7 +16,7 @@ import numpy as np
 from pgbb import _validate
 from pgbb.accountant import Mechanism, compose, noise_scale
 from pgbb.errors import PgbbWarning
-from pgbb.methods.effective_size import effective_sample_size
+from pgbb.methods.effective_size import SMALLEST_ESS, effective_sample_size
 from pgbb.methods.request import Planned, Request, prepared
 from pgbb.model.models import Model, Problem, QuantileRegression
 from pgbb.model.schema import Schema
@@ -24,10 +24,6 @@ from pgbb.release.file import Release
 from pgbb.release.payloads import Payload, summary_of
 
 __all__ = ["Settings", "plan", "run", "run_many"]
-
-
-SMALLEST_ESS = 100.0
-"""Below this many effective draws a chain's intervals are marked."""
 
 
 @dataclass(frozen=True)

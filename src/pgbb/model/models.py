@@ -429,7 +429,7 @@ class Custom:
       columns: names of the declared columns it reads.
       box: (low, high), each a number or a list of `dim` numbers.
       names: names of the parameters; default theta0, theta1, …
-      index: (low, high), or a list of values, of a tuning index; None for none. Only method="paper" serves an index:
+      index: (low, high), or a list of values, of a tuning index; None for none. Only method="pgbb" serves an index:
         the default method and the others refuse it.
     """
 

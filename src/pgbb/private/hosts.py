@@ -20,13 +20,14 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pgbb import _validate
 from pgbb.errors import InvalidValue, PgbbError
+from pgbb.private.launchers import launched
 
 __all__ = ["HostLost", "Hosts", "Together", "connected"]
 
@@ -95,26 +96,17 @@ class Hosts:
         if not isinstance(given, str):
             raise _validate.fail("hosts", given, _FORM)
         if given.strip() == "auto":
-            return cls._detected()
+            found = launched()
+            if found is None:
+                raise InvalidValue(
+                    "hosts = 'auto' found no cluster: the variables of SLURM or Open MPI are not set, or not all of "
+                    f"them. Write {_FORM.removesuffix(', or auto')}."
+                )
+            return cls(*found)
         parts = [part.strip() for part in given.split(",")]
         if len(parts) != 3 or not (parts[1].isdecimal() and parts[2].isdecimal()):
             raise _validate.fail("hosts", given, _FORM)
         return cls(parts[0], int(parts[1]), int(parts[2]))
-
-    @classmethod
-    def _detected(cls) -> Self:
-        """What JAX's cluster detection finds: SLURM, Open MPI, Kubernetes with its Python package."""
-        found: tuple[Any, ...] = (None, None, None)
-        with contextlib.suppress(Exception):  # such as half-set variables: there is one message for all of it
-            from jax._src.clusters import ClusterEnv
-
-            found = ClusterEnv.auto_detect_unset_distributed_params(None, None, None, None, None, None)[:3]
-        if None in found:
-            raise InvalidValue(
-                "hosts = 'auto' found no cluster: the variables of SLURM, Open MPI or Kubernetes are not set, or not "
-                f"all of them. Write {_FORM.removesuffix(', or auto')}."
-            )
-        return cls(str(found[0]), int(found[1]), int(found[2]))
 
 
 @contextmanager

@@ -25,7 +25,7 @@ QUICK = {"schema": SCHEMA, "delta": 1e-6, "blocks": 5, "steps": 60, "draws_per_s
 
 
 def fit(model, data, **settings):
-    return pgbb.fit(model, data, **({"method": "paper"} | settings))
+    return pgbb.fit(model, data, **({"method": "pgbb"} | settings))
 
 
 def frame(n=2000, seed=0):

@@ -9,8 +9,8 @@ import numpy as np
 from pgbb import _validate
 from pgbb._numerics.threads import mapped
 from pgbb.accountant import Mechanism, noise_scale
-from pgbb.custody.checkpoint import position_from_first
 from pgbb.errors import InvalidValue
+from pgbb.methods.position import position_of_first
 from pgbb.methods.request import Planned, Request, prepared
 from pgbb.model.models import Problem
 from pgbb.model.schema import Schema
@@ -152,7 +152,7 @@ def _open(request: Request, settings: Settings, problem: Problem) -> tuple[Any, 
     saved = None if request.checkpoint is None else request.checkpoint.saved
     position = None if saved is None else saved.position
     if together is not None:
-        position = position_from_first(together, position)
+        position = position_of_first(together, position)
     order = None if position is None or settings.reshuffle else position.order  # else partitions would come again
     session = Session(
         records, problem, mechanism, planned.sigma,

@@ -17,14 +17,13 @@ import optax
 from pgbb._numerics.compiled import once
 from pgbb._numerics.threads import mapped
 from pgbb.accountant import Mechanism
-from pgbb.methods.pgbb import generator
-from pgbb.methods.pgbb import kernels as fused
+from pgbb.methods.pgbb import generator, kernels
 from pgbb.methods.pgbb.kernels import Layout
 from pgbb.model.models import Problem
 from pgbb.private.mechanism import Session, Step, run_many
 
 if TYPE_CHECKING:
-    from pgbb.custody.checkpoint import Checkpoint  # needs safetensors, which a machine that only trains may lack
+    from pgbb.methods.request import Checkpoint  # needs libraries that a machine that only trains may lack
 
 __all__ = ["Settings", "Trained", "train", "train_many"]
 
@@ -78,10 +77,10 @@ def _make_step(
     fuse: bool | None = None,
     alone: bool = True,
 ) -> tuple[Step, Any, Layout | None]:
-    """One update of Algorithm 1 or 2, its optimiser, and the layout of its state where it runs in fused kernels.
+    """One update of Algorithm 1 or 2, its optimiser, and the layout of its state where it runs in kernels of its own.
 
-    Cached, so that equal arguments compile once. Kernels are fused on a GPU, where the sizes allow it; tests ask for
-    them elsewhere by `fuse`, in an interpreter.
+    Cached, so that equal arguments compile once. Kernels are used on a GPU, where the sizes allow it; tests ask
+    for them elsewhere by `fuse`, in an interpreter.
     """
     shift, scale = generator.input_map(problem, mechanism, pseudo_blocks, unit=settings.unit_weights)
     reach = generator.reach_of(problem.radius, settings.slope)
@@ -99,11 +98,11 @@ def _make_step(
     on_gpu = jax.default_backend() == "gpu"
     wanted = settings.operator_norm is None and (on_gpu if fuse is None else fuse)
     size = len(shift), problem.dim, settings.width, settings.depth
-    layout = fused.find_layout(mechanism.draws_per_step, *size, alone=alone) if wanted else None
+    layout = kernels.find_layout(mechanism.draws_per_step, *size, alone=alone) if wanted else None
     if layout is None:
         forward, backward = _network(settings, optimiser, box, share)
     else:
-        forward, backward = fused.network(layout, schedule, box, share, interpret=not on_gpu)
+        forward, backward = kernels.network(layout, schedule, box, share, interpret=not on_gpu)
 
     def query(state: Any, draw: dict[str, Any]) -> tuple[Any, Any]:
         values = draw["u"]
@@ -123,7 +122,7 @@ def _make_step(
 
 
 def _network(settings: Settings, optimiser: Any, box: Any, share: Callable[[Any], Any]) -> Any:
-    """Both passes in plain array operations; `fused.network` does the same."""
+    """Both passes in plain array operations; `kernels.network` does the same."""
 
     def forward(state: Any, inputs: Any, t: Any) -> tuple[Any, Any]:
         return jax.vjp(lambda p: generator.forward(p, inputs, *box), state[0])
