@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +28,8 @@ from safetensors import numpy as safetensors
 from pgbb import _validate
 from pgbb.custody.ledger import Entry, Ledger
 from pgbb.errors import PgbbError, PgbbWarning
-from pgbb.private.hosts import Together
+from pgbb.private.door import Position, Together
 from pgbb.release.file import _sync_folder
-
-if TYPE_CHECKING:
-    from pgbb.private.mechanism import Position  # needs JAX
 
 __all__ = ["Checkpoint", "CheckpointError", "Saved", "position_from_first"]
 
@@ -62,7 +59,7 @@ class Saved:
     """
 
     stage: int
-    position: "Position"
+    position: Position
     tensors: Tensors
 
     def state(self, template: Any) -> Any:
@@ -167,7 +164,7 @@ class Checkpoint:
         return last or time.monotonic() - self._written >= SECONDS
 
     def save(
-        self, position: "Position", state: Any, kept: Mapping[str, Any], *, total: int, stage: int = 0, before: int = 0
+        self, position: Position, state: Any, kept: Mapping[str, Any], *, total: int, stage: int = 0, before: int = 0
     ) -> None:
         """Write, record, rename.
 
@@ -251,9 +248,7 @@ class Checkpoint:
         return Saved(stage, position, tensors)
 
 
-def _position(plain: Mapping[str, Any]) -> "Position":
-    from pgbb.private.mechanism import Position
-
+def _position(plain: Mapping[str, Any]) -> Position:
     return Position(
         steps=_validate.integer("steps", plain["steps"], low=0),
         chunk=_validate.integer("chunk", plain["chunk"], low=1),
@@ -262,7 +257,7 @@ def _position(plain: Mapping[str, Any]) -> "Position":
     )
 
 
-def position_from_first(together: Together, position: "Position | None") -> "Position | None":
+def position_from_first(together: Together, position: Position | None) -> Position | None:
     """Where process 0 goes on from, in all processes; None for a run from the start."""
     plain = None
     if position is not None:

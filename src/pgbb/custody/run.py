@@ -22,7 +22,7 @@ from pgbb.methods.registry import METHODS, settings_for
 from pgbb.methods.request import Planned, Request, prepared
 from pgbb.model.models import Model
 from pgbb.model.schema import Schema
-from pgbb.private.hosts import HostLost, Hosts, connected
+from pgbb.private.door import HostLost, Hosts, agreed_listing, connected
 from pgbb.release.certificate import describe
 from pgbb.release.file import Release, load
 from pgbb.release.payloads import summary_of
@@ -75,7 +75,7 @@ def fit(
         The same call again goes on from there if the process was killed or interrupted: nothing more is spent. The
         file goes when the release is settled. See `pgbb.custody.checkpoint`.
       hosts: processes that share the records, each reading its part of a Parquet file or folder: a `pgbb.Hosts`,
-        "ADDRESS:PORT,PROCESSES,PROCESS", or "auto" under SLURM, Open MPI or Kubernetes. All make the same call; ledger,
+        "ADDRESS:PORT,PROCESSES,PROCESS", or "auto" under SLURM or Open MPI. All make the same call; ledger,
         checkpoint and keep are those of process 0. The answers are bit for bit those of one process
         (docs/howto/hosts.md).
       settings: constants of the method, such as blocks, steps, draws_per_step, sampling_rate and gamma of "paper";
@@ -99,12 +99,8 @@ def fit(
         raise InvalidValue(
             f"method = {method!r} needs all records in one process: with hosts take {' or '.join(those)}."
         )
-    from pgbb.private.partition import Share, survey
-
     with connected(Hosts.of(hosts)) as together:
-        listing = survey(data)
-        together.agree(listing.facts() | _facts(request, chosen.name, constants), copies=dict(listing.digests))
-        Share.of(listing.n, together)  # refuses too few records, before anything is reserved
+        listing = agreed_listing(data, together, _facts(request, chosen.name, constants))  # before anything is reserved
         request = replace(request, data=listing, together=together)
         if together.leads:
             release = _run(request, chosen.name, chosen.load(), constants, ledger, dataset, keep, checkpoint)

@@ -12,7 +12,7 @@ from pgbb.accountant.calibrate import Accountant
 from pgbb.errors import InvalidValue, PgbbWarning
 from pgbb.model.models import Custom, Model, Problem
 from pgbb.model.schema import Schema
-from pgbb.private.hosts import Together
+from pgbb.private.door import Together
 from pgbb.release.certificate import Certificate, describe
 
 if TYPE_CHECKING:

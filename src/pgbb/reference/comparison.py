@@ -366,14 +366,14 @@ def _exact_fit(
     problem: Problem, data: Any, schema: Schema, weights: str | None, levels: tuple[float, ...] | None
 ) -> dict[tuple[float | None, str], float]:
     """The exact minimiser at every level, in original units: NOT PRIVATE."""
-    from pgbb.private.loading import records_for
+    from pgbb.private.door import non_private
     from pgbb.reference import solve, to_original
 
     if problem.score is None:
         raise InvalidValue(
             "non_private_reference = True is not allowed with a custom loss: it has no exact solver. Leave it out."
         )
-    records = records_for(data, problem, schema, weights).as_non_private()
+    records = non_private(data, problem, schema, weights)
     found: dict[tuple[float | None, str], float] = {}
     for at in levels or (None,):
         values = to_original(problem, solve(problem, records, index=at))

@@ -21,7 +21,7 @@ from pgbb.methods.pgbb import generator
 from pgbb.methods.pgbb import kernels as fused
 from pgbb.methods.pgbb.kernels import Layout
 from pgbb.model.models import Problem
-from pgbb.private.mechanism import Session, Step, run_many
+from pgbb.private.door import Session, Step, run_many
 
 if TYPE_CHECKING:
     from pgbb.custody.checkpoint import Checkpoint  # needs safetensors, which a machine that only trains may lack
