@@ -88,9 +88,9 @@ def dimension_point(d: int, steps: int = 300) -> Row:
     import pgbb
     from pgbb.accountant import Mechanism
     from pgbb.methods.pgbb.training import train
-    from pgbb.private.mechanism import Session
     from pgbb.private.records import Records
     from pgbb.private.sampling import Randomness
+    from pgbb.private.session import Session
 
     n, q = 100_000, 0.01
     rng = np.random.default_rng(0)
@@ -174,7 +174,7 @@ def memory_points(sizes: tuple[int, ...], p: int = 14) -> list[Row]:
 def load_seconds(path: Path, p: int) -> float:
     import pgbb
     from pgbb.model.formula import Design
-    from pgbb.private import load
+    from pgbb.private.records import load
 
     names = [f"x{j}" for j in range(1, p)]
     schema = pgbb.Schema(y=pgbb.Range(-6, 6), **{name: pgbb.Range(-1, 1) for name in names})

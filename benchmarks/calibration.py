@@ -89,11 +89,11 @@ def linear(replicates: int = 400, *only: str | int) -> None:
 
 
 def _exact(frame: pd.DataFrame) -> np.ndarray:
-    from pgbb.private.loading import records_for
+    from pgbb.private.door import non_private
     from pgbb.reference import solve
 
     problem = LINEAR_MODEL.prepare(LINEAR_SCHEMA)
-    return solve(problem, records_for(frame, problem, LINEAR_SCHEMA).as_non_private())[:3]
+    return solve(problem, non_private(frame, problem, LINEAR_SCHEMA))[:3]
 
 
 def families(replicates: int = 400) -> None:

@@ -40,12 +40,13 @@ from pgbb.methods.pgbb import training
 from pgbb.methods.request import prepared
 from pgbb.model.blocks import block_of_position
 from pgbb.private import batches
-from pgbb.private.batch_sums import start, tally
-from pgbb.private.mechanism import Session, weighted, whole_sum
+from pgbb.private.batch_sums import add_batch_sums, noise_totals
+from pgbb.private.gradients import weighted_rows
 from pgbb.private.records import Records
 from pgbb.private.rows import EXTRA
 from pgbb.private.sampling import Randomness
-from pgbb.private.wide_integers import joined
+from pgbb.private.session import Session
+from pgbb.private.wide_integers import joined, wide_sum
 from reproduction.births import MODEL
 from reproduction.constants import constants
 from reproduction.real import NATALITY_SCHEMA
@@ -67,7 +68,7 @@ def check() -> None:
 
 def _compared(model: Any, schema: Any, n: int, rate: float, k: int, blocks: int) -> bool:
     """Whether the kernels list whom the mask has, and add up as plain operations do, in the last of four steps."""
-    problem, plan, rng = prepared(model, schema), batches.lot_plan(n, rate), np.random.default_rng(0)
+    problem, plan, rng = prepared(model, schema), batches.sampler(n, rate), np.random.default_rng(0)
     p, steps = problem.dim - (problem.kind == "huber"), 4
     key = jnp.asarray(rng.integers(0, 2**32, (steps, k, 4), dtype=np.uint32))
     rows = rng.uniform(-1, 1, (n, p + EXTRA)).astype(np.float32)
@@ -77,12 +78,12 @@ def _compared(model: Any, schema: Any, n: int, rate: float, k: int, blocks: int)
     drawn = {
         "key": key,
         "whole": jnp.asarray(np.floor(rng.random((steps, k, blocks)) * 2**24), jnp.float32),
-        "listed": jax.vmap(jax.vmap(partial(batches.listed, plan)))(key),
+        "listed": jax.vmap(jax.vmap(partial(batches.candidates, plan)))(key),
         "index": jnp.asarray(rng.random((steps, k)), jnp.float32),
     }
     noise = jnp.asarray(rng.integers(-(2**10), 2**10, (steps, k, 2, problem.dim)), jnp.int32)
     theta = jnp.asarray(rng.uniform(0.2, 1, (k, problem.dim)), jnp.float32)
-    totals = tally(problem, plan, rows, block, drawn, 3, theta, start(noise, rows.shape[1]))
+    totals = add_batch_sums(problem, plan, rows, block, drawn, 3, theta, noise_totals(noise, rows.shape[1]))
     totals = totals[..., : problem.dim]
     same, apart = bool((totals[:3] == noise[:3]).all()), 0.0
 
@@ -90,8 +91,8 @@ def _compared(model: Any, schema: Any, n: int, rate: float, k: int, blocks: int)
     def plainly(key: Any, whole: Any, point: Any, index: Any, noise: Any) -> tuple[Any, Any]:
         joins, spare = batches.mask(plan, key), -n % 64
         inverse = jnp.pad(jnp.where(joins, 1 / whole[block], jnp.inf), (0, spare), constant_values=jnp.inf)
-        values = weighted(problem, jnp.pad(rows, ((0, spare), (0, 0))), inverse, point, index)
-        high, low = (half[: problem.dim] + part for half, part in zip(whole_sum(values), noise, strict=True))
+        values = weighted_rows(problem, jnp.pad(rows, ((0, spare), (0, 0))), inverse, point, index)
+        high, low = (half[: problem.dim] + part for half, part in zip(wide_sum(values), noise, strict=True))
         return joins, joined(high, low)
 
     for i in range(k):
@@ -233,7 +234,6 @@ def kernels() -> None:
 if __name__ == "__main__":
     warnings.simplefilter("ignore", pgbb.PgbbWarning)
     word, *rest = sys.argv[1:] or sys.exit(__doc__)
-    {"check": check, "natality": natality, "linear": linear, "profile": profile, "kernels": kernels}[word](
-        *map(int, rest)
-    )
+    words = {"check": check, "natality": natality, "linear": linear, "profile": profile, "kernels": kernels}
+    words[word](*map(int, rest))
     print(jax.devices()[0].device_kind)

@@ -188,9 +188,9 @@ def warm(folder: Path) -> None:
 
 def resumable(folder: Path) -> None:
     """A fit that writes a checkpoint after every fifty steps; the same call begins it and goes on with it."""
-    from pgbb.private import mechanism
+    from pgbb.private import session
 
-    checkpoint.SECONDS, mechanism._chunk = 0.0, lambda sessions: 50
+    checkpoint.SECONDS, session._chunk = 0.0, lambda sessions: 50
     try:
         pgbb.fit(
             MEAN, frame(), method="pgbb", ledger=folder / "ledger.db", dataset="d", checkpoint=folder / "c.part",

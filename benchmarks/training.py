@@ -27,9 +27,9 @@ def _data(n: int, p: int) -> tuple[np.ndarray, np.ndarray]:
 def _session(n: int, p: int, steps: int, draws: int, rate: float, blocks: int):
     from pgbb import HuberRegression, Range, Schema
     from pgbb.accountant import Mechanism
-    from pgbb.private.mechanism import Session
     from pgbb.private.records import Records
     from pgbb.private.sampling import Randomness
+    from pgbb.private.session import Session
 
     names = [f"x{i}" for i in range(p)]
     schema = Schema(y=Range(-20, 20), **{name: Range(-1, 1) for name in names})

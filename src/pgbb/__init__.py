@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pgbb.custody.run import fit
     from pgbb.model.models import Custom, HuberRegression, LogisticRegression, Mean, QuantileRegression
     from pgbb.model.schema import Flag, Levels, Range, Schema
-    from pgbb.private.hosts import Hosts
+    from pgbb.private.door import Hosts
     from pgbb.reference.comparison import compare
     from pgbb.release.file import Release, load
     from pgbb.release.signing import generate_key
@@ -25,7 +25,7 @@ __version__ = "0.1.0"
 _HOME = {
     "Custom": "model.models",
     "Flag": "model.schema",
-    "Hosts": "private.hosts",
+    "Hosts": "private.door",
     "HuberRegression": "model.models",
     "Ledger": "custody.ledger",
     "Levels": "model.schema",

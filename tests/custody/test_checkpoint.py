@@ -21,7 +21,7 @@ from pgbb.custody.checkpoint import CheckpointError
 from pgbb.custody.entries import GONE, STOPPED, LedgerError
 from pgbb.custody.ledger import Ledger
 from pgbb.custody.owner import Owner
-from pgbb.private import mechanism, noise, sampling
+from pgbb.private import draws, noise, sampling, session
 
 N, CHUNK = 200, 10
 CHARGE = lru_cache(Filter.charge)  # the slow part of a short fit
@@ -50,7 +50,7 @@ def ledger(tmp_path):
 def quick(monkeypatch):
     """A checkpoint after every chunk of ten steps."""
     monkeypatch.setattr(module, "SECONDS", 0.0)
-    monkeypatch.setattr(mechanism, "_chunk", lambda sessions: CHUNK)
+    monkeypatch.setattr(session, "_chunk", lambda sessions: CHUNK)
     monkeypatch.setattr(Filter, "charge", lambda *given: CHARGE(*given))
 
 
@@ -137,16 +137,16 @@ def test_the_public_weights_are_those_of_the_uninterrupted_run_and_the_noise_is_
 def spy(monkeypatch):
     """What is drawn: keys of the streams, noise, and the order of the records."""
     seen = {"keys": [], "noise": [], "rows": []}
-    make, draw, put = noise.Stream.__init__, mechanism.rounded_normals, mechanism.place
+    make, draw, put = noise.Stream.__init__, draws.rounded_normals, session.place
     monkeypatch.setattr(noise.Stream, "__init__", lambda self, key: (seen["keys"].append(key), make(self, key))[1])
-    monkeypatch.setattr(mechanism, "rounded_normals", lambda *a: (seen["noise"].append(draw(*a)), seen["noise"][-1])[1])
+    monkeypatch.setattr(draws, "rounded_normals", lambda *a: (seen["noise"].append(draw(*a)), seen["noise"][-1])[1])
 
     def placed(*a, **k):
         found = put(*a, **k)
         seen["rows"].append(np.array(found.rows))
         return found
 
-    monkeypatch.setattr(mechanism, "place", placed)
+    monkeypatch.setattr(session, "place", placed)
     return seen
 
 

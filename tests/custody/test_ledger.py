@@ -186,9 +186,9 @@ def test_impossible_declarations_are_refused_and_make_no_file(tmp_path, argument
 def test_the_reservation_is_on_disk_before_a_record_is_read_and_the_mark_before_the_first_answer(
     ledger, data, monkeypatch
 ):
-    from pgbb.private import loading, moments
+    from pgbb.private import door, loading
 
-    seen, load, ask = [], loading.records_for, moments.noisy_sums
+    seen, load, ask = [], loading.records_for, door.noisy_sums
 
     def on_disk():
         with closing(sqlite3.connect(ledger.path)) as connection:
@@ -196,7 +196,7 @@ def test_the_reservation_is_on_disk_before_a_record_is_read_and_the_mark_before_
         return json.loads(events[-1][0])["kind"]
 
     monkeypatch.setattr(loading, "records_for", lambda *a, **k: (seen.append(on_disk()), load(*a, **k))[1])
-    monkeypatch.setattr(moments, "noisy_sums", lambda *a, **k: (seen.append(on_disk()), ask(*a, **k))[1])
+    monkeypatch.setattr(door, "noisy_sums", lambda *a, **k: (seen.append(on_disk()), ask(*a, **k))[1])
     fit(data, ledger)
     assert seen == ["reserve", "answer"] and on_disk() == "settle"
 
@@ -215,12 +215,12 @@ def test_another_number_of_records_than_declared_is_named(ledger):
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, MemoryError])
 def test_an_error_after_the_first_answer_is_spent(ledger, data, error, monkeypatch):
-    from pgbb.private import moments
+    from pgbb.private import door
 
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr(moments, "noisy_sums", fail)
+    monkeypatch.setattr(door, "noisy_sums", fail)
     with pytest.raises(error):
         fit(data, ledger)
     (entry,) = ledger.dataset("d").entries

@@ -22,9 +22,10 @@ from pgbb.custody.entries import GONE, STOPPED
 from pgbb.custody.ledger import Ledger
 from pgbb.private import partition, records
 from pgbb.private.hosts import KEY, HostLost, Hosts, connected
-from pgbb.private.mechanism import members_here, place, place_share
 from pgbb.private.partition import UNIT, Listing, Share, records_of, survey
+from pgbb.private.placement import place, place_share
 from pgbb.private.records import Records
+from pgbb.private.sampling import members_here
 from tests.private.hosts_process import MODEL, PGBB, SCHEMA, digest, fit
 
 N = 4 * UNIT + 777
@@ -136,17 +137,17 @@ def test_two_processes_and_four_devices_give_the_same_bits_as_one(data):
     """
     seed = {"insecure_seed": 3}
     alone = [{"data": data["file"], **seed}, {"data": data["file"], **seed, **PGBB}]
-    lots = {**alone[1], "by_lot": True}
+    drawn_there = {**alone[1], "device_batches": True}
     ports = [port() for _ in range(7)]
 
     def of(process):
         at = [{"data": data["folder"], "hosts": f"127.0.0.1:{number},2,{process}", **seed} for number in ports]
         twin = {"data": data["other"]}
-        mixed = [{**PGBB, "by_lot": process == leader} for leader in (0, 1)]
-        changes = [{}, PGBB, {**PGBB, "by_lot": True}, twin, {**PGBB, **twin}, *mixed]
+        mixed = [{**PGBB, "device_batches": process == leader} for leader in (0, 1)]
+        changes = [{}, PGBB, {**PGBB, "device_batches": True}, twin, {**PGBB, **twin}, *mixed]
         return [{**job, **change} for job, change in zip(at, changes, strict=True)]
 
-    first, second = start([*of(0), *alone], devices=4), start([*of(1), lots])
+    first, second = start([*of(0), *alone], devices=4), start([*of(1), drawn_there])
     one = [digest(fit(**job)) for job in alone]
     (zero, zero_err), (other, other_err) = ended(first), ended(second)
     assert len(zero) == 9 and len(other) == 8, zero_err + other_err
@@ -546,30 +547,24 @@ def test_auto_reads_what_the_launcher_has_set(monkeypatch):
     for name, value in task.items():
         monkeypatch.setenv(name, value)
     found = Hosts.of("auto")
-    assert (found.processes, found.process) == (3, 2) and found.address[0] == "node07"
-    assert found.address[1] == 61440 + 70000 % 4096
-    for nodes, first in (("a1", "a1"), ("a1,b[2-3]", "a1"), ("c-[4,7-9],d", "c-4"), ("[7-9]", None), ("", None)):
+    assert (found.processes, found.process) == (3, 2) and found.address == ("node07", 2**16 - 2**12 + 70000 % 2**12)
+    for nodes, first in (("node001", "node001"), ("node001,host2", "node001"), ("a-b[007,012-015],host2", "a-b007")):
         monkeypatch.setenv("SLURM_STEP_NODELIST", nodes)
-        if first is None:
-            with pytest.raises(pgbb.InvalidValue, match="found no cluster"):
-                Hosts.of("auto")
-        else:
-            assert Hosts.of("auto").address[0] == first
-    monkeypatch.setenv("SLURM_STEP_NODELIST", "a1")
+        assert Hosts.of("auto").address[0] == first
     monkeypatch.delenv("SLURM_PROCID")
     with pytest.raises(pgbb.InvalidValue, match="not set, or not all"):
         Hosts.of("auto")
-    rank = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "1"}
-    for address, host in (
-        ("tcp://10.96.0.1,10.148.0.1:34911", "10.96.0.1"),
-        ("tcp6://[fe80::b9b,26::2]:4337", "fe80::b9b"),
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
+    for uri, first in (
+        ("1531576320.0;tcp://10.96.0.1,10.148.0.1:34911", "10.96.0.1"),
+        ("1314521088.0;tcp6://[fe80::b9b:ac5d:9cf0:b858,2620:10d::2]:43370", "fe80::b9b:ac5d:9cf0:b858"),
     ):
-        for name, value in {"OMPI_MCA_orte_hnp_uri": f"1531576320.0;{address}", **rank}.items():
-            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("OMPI_MCA_orte_hnp_uri", uri)
         found = Hosts.of("auto")
-        assert (found.processes, found.process, found.address) == (4, 1, (host, 61440 + 1531576320 // 4096 % 4096))
-    monkeypatch.setenv("OMPI_MCA_orte_hnp_uri", "1531576320.0;usock")
-    with pytest.raises(pgbb.InvalidValue, match="found no cluster"):
+        assert (found.processes, found.process) == (4, 1) and found.address[0] == first
+    monkeypatch.setenv("OMPI_MCA_orte_hnp_uri", "unknown")
+    with pytest.raises(pgbb.InvalidValue, match="not set, or not all"):
         Hosts.of("auto")
 
 

@@ -11,7 +11,7 @@ from pgbb.cli import options as o
 from pgbb.cli.output import Json
 from pgbb.errors import InvalidValue
 from pgbb.model.schema import Schema
-from pgbb.private.hosts import Hosts
+from pgbb.private.door import Hosts
 from pgbb.release.signing import private_key
 
 

@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +31,7 @@ from pgbb.custody.entries import Entry
 from pgbb.custody.ledger import Ledger
 from pgbb.errors import PgbbError, PgbbWarning
 from pgbb.methods.position import position_from_dict, position_to_dict
-
-if TYPE_CHECKING:
-    from pgbb.private.mechanism import Position  # needs JAX
+from pgbb.private.door import Position
 
 __all__ = ["Checkpoint", "CheckpointError", "Saved"]
 
@@ -62,7 +60,7 @@ class Saved:
     """
 
     stage: int
-    position: "Position"
+    position: Position
     tensors: Tensors
 
     def state(self, template: Any) -> Any:
@@ -167,7 +165,7 @@ class Checkpoint:
         return last or time.monotonic() - self._written >= SECONDS
 
     def save(
-        self, position: "Position", state: Any, kept: Mapping[str, Any], *, total: int, stage: int = 0, before: int = 0
+        self, position: Position, state: Any, kept: Mapping[str, Any], *, total: int, stage: int = 0, before: int = 0
     ) -> None:
         """Write, record, rename.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pgbb
 from pgbb.methods.request import Planned, Request, prepared
-from pgbb.private.hosts import Together
+from pgbb.private.door import Together, agreed_listing
 from pgbb.release.certificate import describe
 from pgbb.release.payloads import summary_of
 
@@ -17,11 +17,7 @@ __all__ = ["agreed", "facts", "identity"]
 
 def agreed(request: Request, method: str, settings: Any, together: Together) -> Request:
     """The request of one of several processes, which reads its part of the records; all have given the same facts."""
-    from pgbb.private.partition import Share, survey
-
-    listing = survey(request.data)
-    together.agree(listing.facts() | facts(request, method, settings), copies=dict(listing.digests))
-    Share.of(listing.n, together)  # refuses too few records, before anything is reserved
+    listing = agreed_listing(request.data, together, facts(request, method, settings))
     return replace(request, data=listing, together=together)
 
 

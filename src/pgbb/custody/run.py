@@ -15,7 +15,7 @@ from pgbb.methods.registry import METHODS, Method, settings_for
 from pgbb.methods.request import Request, prepared
 from pgbb.model.models import Model
 from pgbb.model.schema import Schema
-from pgbb.private.hosts import Hosts, connected
+from pgbb.private.door import Hosts, connected
 from pgbb.release.file import Release
 from pgbb.release.signing import Key, private_key
 

@@ -1,10 +1,10 @@
 """One release under a ledger: reserve, begin, settle, each on disk before the next.
 
-    with spending(request, method, settings, ledger=…, dataset=…) as spent:     reserved, or resumed at a checkpoint
-        release = method.run(spent.request, settings)                           begins before the first answer
+    with spending(request, method, settings, ledger=…, dataset=…) as spent:   # reserved, or resumed at a checkpoint
+        release = method.load().run(spent.request, settings)                  # `begin` before the first answer
         spent.by(release)
         release.save(…)
-                                                                                settled
+                                                                              # settled
 
 The block ends with a release that is where it belongs, and the ledger settles;
 or it ends with an error, and the ledger refunds what no answer was given for
@@ -13,11 +13,10 @@ and counts the rest as spent.
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pgbb.accountant.filters import Charge
 from pgbb.custody.checkpoint import Checkpoint, CheckpointError
@@ -27,7 +26,7 @@ from pgbb.custody.ledger import Ledger
 from pgbb.errors import InvalidValue, NotCertifiable, PgbbError, PgbbNote, PgbbWarning
 from pgbb.methods.registry import METHODS, Method
 from pgbb.methods.request import Planned, Request
-from pgbb.private.hosts import HostLost
+from pgbb.private.door import HostLost
 from pgbb.release.file import Release
 
 __all__ = ["Spending", "spending"]
@@ -84,7 +83,23 @@ class Spending:
             raise PgbbError("the state after the last step was not recorded, so that nothing may be released.")
         self.release = release
 
-    # What `spending` does ---------------------------------------------------------------------------------------------
+    def __enter__(self) -> Self:
+        try:
+            self._hold()
+        except BaseException as error:
+            self._close(error)
+            raise
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self._close(error)
+        elif self.release is None:
+            missing = PgbbError("the fit ended without a release.")
+            self._close(missing)
+            raise missing
+        else:
+            self._settle(self.release)
 
     def _hold(self) -> None:
         """Go on from the checkpoint, if one was found, and write further ones for this entry."""
@@ -115,7 +130,6 @@ class Spending:
                 self.checkpoint.remove()
 
 
-@contextmanager
 def spending(
     request: Request,
     method: Method,
@@ -124,8 +138,8 @@ def spending(
     ledger: str | Path | Ledger | None,
     dataset: str | None,
     checkpoint: str | Path | None = None,
-) -> Iterator[Spending]:
-    """Reserve what a release costs, or resume it at its checkpoint; settle it when the block has ended well."""
+) -> Spending:
+    """Reserve what a release costs, or resume it at its checkpoint; the block of this context settles it."""
     if ledger is None or dataset is None:
         raise InvalidValue("ledger and dataset go together: the file, and the name of these records in it.")
     if request.insecure_seed is not None or request.non_private:
@@ -153,16 +167,7 @@ def spending(
         point = Checkpoint(checkpoint, book, identity(request, method.name, settings, planned, known.n))
         found = point.find(dataset)
     entry = _reserved(request, method, settings, planned, book, known) if found is None else book.resume(*found)
-    spent = Spending(request, book, known, entry, planned, point, None if found is None else found[1])
-    try:
-        spent._hold()
-        yield spent
-        if spent.release is None:
-            raise PgbbError("the fit ended without a release.")
-    except BaseException as error:
-        spent._close(error)
-        raise
-    spent._settle(spent.release)
+    return Spending(request, book, known, entry, planned, point, None if found is None else found[1])
 
 
 def _reserved(

@@ -2,20 +2,17 @@
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pgbb import _validate
-from pgbb.private.hosts import Together
-
-if TYPE_CHECKING:
-    from pgbb.private.mechanism import Position  # needs JAX
+from pgbb.private.door import Position, Together
 
 __all__ = ["position_from_dict", "position_of_first", "position_to_dict"]
 
 _GENERATOR = "PCG64DXSM"
 
 
-def position_to_dict(position: "Position") -> dict[str, Any]:
+def position_to_dict(position: Position) -> dict[str, Any]:
     """A JSON object; large numbers as text."""
     state = position.public
     inner = state["state"]
@@ -32,10 +29,8 @@ def position_to_dict(position: "Position") -> dict[str, Any]:
     }
 
 
-def position_from_dict(plain: Mapping[str, Any]) -> "Position":
+def position_from_dict(plain: Mapping[str, Any]) -> Position:
     """The position that `position_to_dict` wrote; `ValueError`, `KeyError` or `TypeError` for anything else."""
-    from pgbb.private.mechanism import Position
-
     public = plain["public"]
     if set(public) != {"state", "inc", "has_uint32", "uinteger"}:
         raise ValueError
@@ -52,7 +47,7 @@ def position_from_dict(plain: Mapping[str, Any]) -> "Position":
     )
 
 
-def position_of_first(together: Together, position: "Position | None") -> "Position | None":
+def position_of_first(together: Together, position: Position | None) -> Position | None:
     """Where process 0 goes on from, in all processes; None for a run from the start."""
     said = json.loads(together.first(json.dumps(None if position is None else position_to_dict(position)).encode()))
     return None if said is None else position_from_dict(said)

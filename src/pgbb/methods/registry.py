@@ -76,7 +76,7 @@ class Method:
             )
         if problem.index is None or self._joint(problem):
             return
-        joint = ", ".join(repr(name) for name, m in METHODS.items() if m._joint(problem))
+        joint = ", ".join(repr(name) for name, m in METHODS.items() if m._joint(problem))  # noqa: SLF001
         if isinstance(model, Custom):
             raise InvalidValue(
                 f"method = {self.name!r} does not serve a custom loss with an index: fit one value at a time, or take "

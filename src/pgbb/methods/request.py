@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,8 @@ from pgbb.accountant.calibrate import Accountant
 from pgbb.errors import PgbbWarning
 from pgbb.model.models import Custom, Model, Problem
 from pgbb.model.schema import Schema
-from pgbb.private.hosts import Together
+from pgbb.private.door import Position, Together
 from pgbb.release.certificate import Certificate, describe
-
-if TYPE_CHECKING:
-    from pgbb.private.mechanism import Position  # needs JAX
 
 __all__ = ["Checkpoint", "Custodian", "Planned", "Request", "Saved", "prepared"]
 
@@ -53,7 +50,7 @@ class Saved(Protocol):
         """Which of several runs it was in; a method with one run has stage 0."""
 
     @property
-    def position(self) -> "Position":
+    def position(self) -> Position:
         """Where that run stands."""
 
     def state(self, template: Any) -> Any:
@@ -75,7 +72,7 @@ class Checkpoint(Protocol):
 
     def save(
         self,
-        position: "Position",
+        position: Position,
         state: Any,
         kept: Mapping[str, np.ndarray],
         *,

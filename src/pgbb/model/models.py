@@ -80,7 +80,7 @@ class Problem:
     The gradient of record i is the vector (score_i·x_i, extra_i), where `score`
     maps (xp, θ, xᵀθ, y, index) to the pair (score, extra) of arrays over records,
     xp being a numpy-like module, and extra is None or one more component; or,
-    for a custom loss, `gradient` maps (θ, rows, index) to an array of rows.
+    for a custom loss, `gradient` maps (θ, row, index) to the gradient of one record.
     θ_original = transform @ θ + offset.
     """
 
@@ -475,13 +475,10 @@ class Custom:
                 index = Index("index", levels=tuple(sorted(values)), weights=(1 / len(values),) * len(values))
         loss, columns = self.loss, tuple(self.columns)
 
-        def gradient(theta: Any, rows: Any, value: Any) -> Any:
+        def gradient(theta: Any, row: Any, value: Any) -> Any:
             import jax
 
-            def one(row: Any) -> Any:
-                return jax.grad(loss)(theta, {name: row[i] for i, name in enumerate(columns)}, value)
-
-            return jax.vmap(one)(rows)
+            return jax.grad(loss)(theta, {name: row[i] for i, name in enumerate(columns)}, value)
 
         return Problem(
             kind="custom",

@@ -1,4 +1,4 @@
-"""Noisy statistics of bootstrap resamples: ridge-penalised refits, and means. The seam of `method="dp_bootstrap"`.
+"""Noisy statistics of bootstrap resamples: ridge-penalised refits, and means, for `method="dp_bootstrap"`.
 
 Resampling and noise come from the secret stream; what is returned has its
 noise. The `Resampling` that the accountant certifies is the object that this

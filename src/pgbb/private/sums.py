@@ -1,6 +1,6 @@
 """Noisy means of bounded per-record statistics over all records, asked one after another.
 
-The second way to ask the records, beside the batches of `mechanism`: every
+The second way to ask the records, beside the batches of `session`: every
 record joins every answer, so an answer is a Gaussian release and nothing is
 sampled in secret. Answer t of stage i is
 
@@ -26,11 +26,13 @@ from numpy.typing import NDArray
 from pgbb._numerics.compiled import Compiled, dots, once
 from pgbb.accountant import Composition
 from pgbb.errors import PgbbError
-from pgbb.private.mechanism import shifted
+from pgbb.private.clipping import FULL_BATCH, clipped, limit
 from pgbb.private.noise import rounded_normals
 from pgbb.private.partition import UNIT, Share
+from pgbb.private.placement import shifted
 from pgbb.private.rows import EXTRA
 from pgbb.private.sampling import Randomness
+from pgbb.private.wide_integers import block_sums
 
 if TYPE_CHECKING:
     from pgbb.private.records import Records
@@ -40,11 +42,10 @@ __all__ = ["Program", "Statistic", "Sums", "mean_of", "slabs_of", "sum_of"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Statistic = Callable[..., Any]
-"""(x, y, *parameters) → rows: a pure function of one chunk of records, row by row."""
+"""(x, y, *parameters) → numbers: a pure function of one record, of norm at most 1 or clipped to it."""
 Program = tuple[Statistic, tuple[tuple[int, ...], ...], int]
 """A statistic, the shapes of its parameters, and the power of the survey weights."""
 
-_SAFETY = 1e-6  # rows of m numbers are clipped to norm 1 − 1e-6 − m·2⁻²⁴, a margin for the rounding of one norm
 _CELLS = 2**20  # numbers of one chunk of rows; bounds memory, not results
 _THREADS = 2  # that compile
 _SLAB = 2**16  # rows that a program is compiled for
@@ -61,17 +62,15 @@ def _chunk_sums(statistic: Statistic, power: int, size: int, count: Any, rows: A
     """
     width = rows.shape[1] - EXTRA
 
+    def one(row: Any) -> Any:
+        """What one record adds, in units of 2⁻²⁰; `vmap` leaves no way for other rows to take part."""
+        values = once(jnp.ravel(statistic(row[:width], row[width], *parameters)))
+        survey, most = row[width + 1], limit(values.shape[0], FULL_BATCH) * 2.0**_BITS
+        scale = jnp.where(survey > 0, survey**power * most, 0.0)
+        return clipped([values], lambda v: dots(v, v), scale, xp=jnp)[0]
+
     def chunk(packed: Any) -> Any:
-        values = statistic(packed[:, :width], packed[:, width], *parameters)
-        values = once(values.reshape(values.shape[0], -1))
-        norm = jnp.sqrt(dots(values, values))
-        limit = 1 - _SAFETY - values.shape[1] * 2.0**-24
-        survey = packed[:, width + 1]
-        counts = jnp.isfinite(norm) & (survey > 0)
-        weight = jnp.where(counts, survey**power * limit / jnp.maximum(norm, 1.0), 0.0)
-        rows = jnp.where(jnp.isfinite(norm)[:, None], values, 0.0) * weight[:, None]
-        whole = jnp.trunc(rows * 2.0**_BITS).astype(jnp.int32)
-        return jnp.sum(whole.reshape(-1, _BLOCK, whole.shape[1]), axis=1)
+        return block_sums(jax.vmap(one)(packed), _BLOCK)
 
     def add(i: Any, found: Any) -> Any:
         part = once(jax.lax.dynamic_slice_in_dim(rows, i * size, size))
@@ -176,8 +175,8 @@ def _layout(statistic: Statistic, slabs: Slabs, parameters: Any) -> tuple[int, i
 @lru_cache(maxsize=256)
 def _numbers(statistic: Statistic, width: int, shapes: tuple[tuple[int, ...], ...]) -> int:
     """Numbers of an answer, from its trace."""
-    given = [np.empty(shape, np.float32) for shape in ((1, width), (1,), *shapes)]
-    return int(np.prod(jax.eval_shape(statistic, *given).shape[1:]))
+    given = [np.empty(shape, np.float32) for shape in ((width,), (), *shapes)]
+    return int(np.prod(jax.eval_shape(statistic, *given).shape))
 
 
 def _compile(program: Program, slabs: Slabs) -> Any:
@@ -229,8 +228,7 @@ class Sums:
         share: Share | None = None,
     ) -> None:
         self._share = share = Share.of(records.n, None) if share is None else share
-        if share.last - share.first != records.n:
-            raise PgbbError(f"{records.n} records were loaded, but this process has {share.last - share.first}.")
+        share.check(records.n)
         for member in plan.mechanisms:
             if member.n != share.n:
                 raise PgbbError(f"the plan is described for n = {member.n} records, but {share.n} were loaded.")
@@ -272,19 +270,29 @@ class Sums:
         Survey weights, in [0, 1], multiply: to the power 2 for the variance of
         a weighted score, and 0 where only the bulk of the records matters.
         """
-        if self._left.get(stage, 0) == 0:
+        answers, noise = self.ask_often(stage, 1, statistic, *parameters, power=power)
+        return answers[0], noise
+
+    def ask_often(
+        self, stage: str, times: int, statistic: Statistic, *parameters: Any, power: int = 1
+    ) -> tuple[Floats, float]:
+        """The same question so many times, each with noise of its own: (times, numbers). All of them count.
+
+        Noise is added here, by the process that leads, before a sum goes anywhere.
+        """
+        if not 1 <= times <= self._left.get(stage, 0):
             raise PgbbError(f"stage {stage!r} has given all its answers; another would not be covered.")
-        self._left[stage] -= 1
-        self.asked.append(stage)
+        self._left[stage] -= times
+        self.asked += [stage] * times
         noise, grid, share = self._noise[stage], 2.0**-_BITS / self.n, self._share
         given = tuple(np.asarray(p, np.float32) for p in parameters)
         given = share.question(f"{stage} {getattr(statistic, '__name__', '')} {power}", given)
         if (ahead := self._ahead.pop((statistic, power), None)) is not None:
             wait([ahead])  # if it failed, the answer will say why
-        whole = sum_of(statistic, self._rows, given, power)
+        whole = np.tile(sum_of(statistic, self._rows, given, power), (times, 1))
         if share.leads:
             whole = whole + rounded_normals(self._random, noise, grid, whole.shape)
-        answer = share.total(whole).astype(np.float64) * grid
+        answers = share.total(whole).astype(np.float64) * grid
         if self._progress is not None:
             self._progress(len(self.asked), self._answers)
-        return answer, noise
+        return answers, noise

@@ -5,7 +5,7 @@ from typing import Any
 from pgbb.errors import InvalidValue
 from pgbb.model.models import Problem
 from pgbb.model.schema import Schema
-from pgbb.private.loading import records_for
+from pgbb.private.door import non_private
 from pgbb.reference import solve, to_original
 
 __all__ = ["exact_fit"]
@@ -19,7 +19,7 @@ def exact_fit(
         raise InvalidValue(
             "non_private_reference = True is not allowed with a custom loss: it has no exact solver. Leave it out."
         )
-    records = records_for(data, problem, schema, weights).as_non_private()
+    records = non_private(data, problem, schema, weights)
     found: dict[tuple[float | None, str], float] = {}
     for at in levels or (None,):
         values = to_original(problem, solve(problem, records, index=at))

@@ -247,5 +247,5 @@ def _understood(contents: Mapping[str, bytes], source: str) -> Release:
         detail = str(error) if isinstance(error, PgbbError) else type(error).__name__
         raise ReleaseError(f"{source}: the content is not that of a release: {detail} {REFETCH}") from None
     hashed = len(plain[MANIFEST]["sha256"])
-    release._origin = _Origin(contents[MANIFEST], contents.get(SIGNATURE), hashed)
+    release._origin = _Origin(contents[MANIFEST], contents.get(SIGNATURE), hashed)  # noqa: SLF001
     return release

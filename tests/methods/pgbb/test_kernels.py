@@ -17,10 +17,10 @@ from pgbb.methods.pgbb import generator, training
 from pgbb.methods.pgbb.kernels import ALONE, COLUMNS, Layout, network
 from pgbb.methods.pgbb.training import Settings
 from pgbb.model.models import Index, Problem
-from pgbb.private import mechanism as private
+from pgbb.private import session as private
 from pgbb.private.loading import records_for
-from pgbb.private.mechanism import Session
 from pgbb.private.sampling import Randomness
+from pgbb.private.session import Session
 
 LEVELS = Index("τ", levels=(0.2, 0.5, 0.9), weights=(0.3, 0.3, 0.4))
 

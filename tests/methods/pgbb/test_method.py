@@ -247,7 +247,7 @@ def test_replicates_side_by_side_train_as_they_do_alone():
     from pgbb.accountant import Mechanism
     from pgbb.methods.pgbb.training import Settings, train, train_many
     from pgbb.private.loading import records_for
-    from pgbb.private.mechanism import Session
+    from pgbb.private.session import Session
 
     problem = HuberRegression("y ~ a + b").prepare(SCHEMA)
     m = Mechanism(n=300, blocks=5, sampling_rate=0.3, steps=40, clip=problem.clip)

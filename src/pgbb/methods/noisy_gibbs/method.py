@@ -6,7 +6,6 @@ linear regression with Gaussian errors, on the design of `pgbb.HuberRegression`.
 """
 
 import warnings
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +18,9 @@ from pgbb.methods.noisysampler.settings import Settings, calibrated
 from pgbb.methods.request import Planned, Request, prepared
 from pgbb.model.models import HuberRegression, Mean, Problem
 from pgbb.model.schema import Range
+from pgbb.private.door import Moment, Randomness, open_dataset
 from pgbb.release.file import Release
 from pgbb.release.payloads import Payload, summary_of
-
-if TYPE_CHECKING:
-    from pgbb.private.moments import Moment
 
 Floats = NDArray[np.float64]
 
@@ -57,13 +54,11 @@ def _mean_chain(
 
 def _questions(
     model: Mean | HuberRegression, problem: Problem, request: Request, settings: Settings
-) -> tuple[list["Moment"], float, list[str]]:
+) -> tuple[list[Moment], float, list[str]]:
     """The sums to ask for, the public shift of the response, and what a reader should know.
 
     The sum of a mean is that of x less the middle of its range [a, b], so that its sensitivity is b − a.
     """
-    from pgbb.private.moments import Moment
-
     if isinstance(model, Mean):
         if settings.response_bound is not None:
             raise InvalidValue(
@@ -116,23 +111,19 @@ def run(request: Request, settings: Settings) -> Release:
     The interval carries sampling and privacy noise, as far as the working
     likelihood holds. Fewer than 100 effective draws are noted and warned about.
     """
-    from pgbb.private.loading import records_for
-    from pgbb.private.moments import noisy_sums
-    from pgbb.private.sampling import Randomness
-
     model = _served(request)
     problem = prepared(model, request.schema)
     moments, shift, notes = _questions(model, problem, request, settings)
-    records = records_for(request.data, problem, request.schema)
-    n = records.n
+    data = open_dataset(request.data, problem, request.schema)
+    n = data.n
     request.advise(n)
     planned = calibrated(request, settings, moments, n)
     target, sigma = planned.mechanism, planned.sigma
     assert not isinstance(target, Resampling)
     randomness = Randomness.create(request.insecure_seed)
     request.begin(planned)
-    sums = noisy_sums(records, moments, target, sigma, randomness, shift=shift)
-    del records  # all that follows is post-processing
+    sums = data.moments(moments, target, sigma, randomness, shift=shift)
+    del data  # all that follows is post-processing
     (total, noise), rng, extra = sums[0], randomness.public, {}
     if isinstance(model, Mean):
         iterations, thin = settings.iterations or 4_000, settings.thin or 2

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pgbb import _validate
 from pgbb.accountant import compose, noise_scale
@@ -11,9 +11,7 @@ from pgbb.accountant import epsilon as certified_epsilon
 from pgbb.accountant.gaussian import gaussian_noise_scale
 from pgbb.errors import PgbbWarning
 from pgbb.methods.request import Planned, Request
-
-if TYPE_CHECKING:
-    from pgbb.private.moments import Moment
+from pgbb.private.door import Moment
 
 __all__ = ["Settings", "calibrated"]
 
@@ -74,7 +72,7 @@ class Settings:
         return slice(int(self.burn_in * iterations), None, thin)
 
 
-def calibrated(request: Request, settings: Settings, moments: Sequence["Moment"], n: int) -> Planned:
+def calibrated(request: Request, settings: Settings, moments: Sequence[Moment], n: int) -> Planned:
     """What is released at which noise.
 
     Analytic noise has scale C_i/share_i, so that the multiplier of a release is proportional to its share.

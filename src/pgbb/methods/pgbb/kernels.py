@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import optax
 from jax.experimental import pallas as pl
 
-from pgbb.private.batches import power_of_two
+from pgbb._numerics.compiled import power_of_two
 
 __all__ = ["Layout", "find_layout", "network"]
 

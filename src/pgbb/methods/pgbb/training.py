@@ -20,7 +20,7 @@ from pgbb.accountant import Mechanism
 from pgbb.methods.pgbb import generator, kernels
 from pgbb.methods.pgbb.kernels import Layout
 from pgbb.model.models import Problem
-from pgbb.private.mechanism import Session, Step, run_many
+from pgbb.private.door import Session, Step, run_many
 
 if TYPE_CHECKING:
     from pgbb.methods.request import Checkpoint  # needs libraries that a machine that only trains may lack
