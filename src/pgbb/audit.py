@@ -151,7 +151,7 @@ SETTINGS: dict[str, Setting] = {
         ),
     )
 }
-"""`batches`: block-weighted sums of Poisson batches, as methods paper and sgld ask for, others at zero. `crowd`: the
+"""`batches`: block-weighted sums of Poisson batches, as methods pgbb and sgld ask for, others at zero. `crowd`: the
 same with others at −C and weights that hardly vary. `sums`: sums over all records, as the default method asks for."""
 
 

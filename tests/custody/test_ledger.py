@@ -18,6 +18,7 @@ import pytest
 import pgbb
 from pgbb.accountant import Mechanism
 from pgbb.custody import history, ledger_file
+from pgbb.custody import owner as owner_module
 from pgbb.custody.entries import BudgetExceeded, LedgerError
 from pgbb.custody.ledger import Ledger
 from pgbb.custody.owner import Owner
@@ -272,6 +273,19 @@ def test_a_process_is_known_by_its_number_and_its_start():
     assert replace(me, boot="before").alive() is False
     assert replace(me, host="elsewhere").alive() is None
     assert replace(me, space="pid:[1]").alive() is None
+    for pid in (2**30, 2**31, 10**30):  # no process has such a number
+        assert replace(me, pid=pid).alive() is False and replace(me, pid=pid, started="").alive() is False
+
+
+def test_a_process_that_has_ended_is_gone_even_before_its_parent_has_heard_of_it():
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    owner = replace(Owner.current(), pid=process.pid, started=owner_module._started(process.pid))
+    assert owner.started and owner.alive() is True
+    process.stdin.close()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # ended, and not yet waited for
+    assert owner.alive() is False
+    process.wait()
+    assert owner.alive() is False
 
 
 def test_a_reservation_that_lapsed_cannot_begin_to_answer(ledger, monkeypatch):

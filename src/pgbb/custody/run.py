@@ -124,7 +124,6 @@ def _release(
     signer = None if key is None else private_key(key)  # a bad key or path is found out before anything is spent
     if out is not None and not Path(out).parent.is_dir():
         raise InvalidValue(f"out = {str(out)!r} is not allowed: its folder does not exist. Make it first.")
-    release: Release
     if ledger is not None or dataset is not None:
         with spending(request, method, settings, ledger=ledger, dataset=dataset, checkpoint=checkpoint) as spent:
             release = method.load().run(spent.request, settings)

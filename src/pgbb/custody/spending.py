@@ -198,8 +198,7 @@ def _plan(request: Request, method: Method, settings: Any, n: int) -> Planned:
     """What the method will ask of the declared number of records; its advice comes when it runs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PgbbWarning)
-        planned: Planned = method.load().plan(request, settings, n)
-    return planned
+        return method.load().plan(request, settings, n)
 
 
 def _fitting_epsilon(charge: Callable[[float], Charge], start: float, left: Charge) -> float | None:

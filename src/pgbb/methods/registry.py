@@ -3,14 +3,17 @@
 import importlib
 import warnings
 from dataclasses import dataclass, fields
-from types import ModuleType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from pgbb import _validate
 from pgbb.errors import InvalidValue, PgbbNote
 from pgbb.model.models import Custom, Model, Problem, QuantileRegression
 
-__all__ = ["METHODS", "Method", "method_called", "settings_for"]
+if TYPE_CHECKING:
+    from pgbb.methods.request import Planned, Request
+    from pgbb.release.file import Release
+
+__all__ = ["METHODS", "Implementation", "Method", "method_called", "settings_for"]
 
 OLDER_NAMES = {"paper": "pgbb"}
 """Names that are understood, with a note, beside those of `METHODS`."""
@@ -22,6 +25,19 @@ KINDS = {
     "mean": "a mean",
     "custom": "a custom loss",
 }
+
+
+class Implementation(Protocol):
+    """What the module of a method has; `run_many`, for data sets side by side, is up to it."""
+
+    Settings: type[Any]
+    """Its constants with their defaults: a frozen dataclass, validated when it is made."""
+
+    def plan(self, request: "Request", settings: Any, n: int) -> "Planned":
+        """What will be asked of n records, and at which noise; reads no record."""
+
+    def run(self, request: "Request", settings: Any) -> "Release":
+        """Ask it and make a release of the answers."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +73,9 @@ class Method:
     checkpoints: bool = False
     hosts: bool = False
 
-    def load(self) -> ModuleType:
+    def load(self) -> Implementation:
         """The module, imported when it is first needed."""
-        return importlib.import_module(self.module)
+        return cast(Implementation, importlib.import_module(self.module))
 
     def _joint(self, problem: Problem) -> bool:
         """Whether all values of the index are served in one run."""
