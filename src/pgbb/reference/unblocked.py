@@ -61,7 +61,7 @@ def unblocked_generator(
     )
     randomness = Randomness.create(seed)
     session = session_without_noise(records, problem, mechanism, randomness)
-    settings = training.Settings(
+    settings = training.Learning(
         learning_rate=_validate.number("learning_rate", learning_rate, above=0), unit_weights=True
     )
     trained = training.train(session, settings)

@@ -161,7 +161,7 @@ def _open(request: Request, settings: Settings, problem: Problem) -> tuple[Any, 
 def _learning(settings: Settings) -> Any:
     from pgbb.methods.pgbb import training
 
-    return training.Settings(
+    return training.Learning(
         learning_rate=settings.learning_rate,
         slope=settings.slope,
         average_from=settings.average_from,

@@ -25,7 +25,7 @@ from pgbb.private.door import Session, Step, run_many
 if TYPE_CHECKING:
     from pgbb.methods.request import Checkpoint  # needs libraries that a machine that only trains may lack
 
-__all__ = ["Settings", "Trained", "train", "train_many"]
+__all__ = ["Learning", "Trained", "train", "train_many"]
 
 PublicPart = Callable[[Any, Any, Any], Any] | None
 
@@ -33,7 +33,7 @@ _AVERAGED = 500  # iterates, about, whose average is taken
 
 
 @dataclass(frozen=True)
-class Settings:
+class Learning:
     """How the generator learns; nothing here affects privacy.
 
     Args:
@@ -70,7 +70,7 @@ class Trained:
 def _make_step(
     problem: Problem,
     mechanism: Mechanism,
-    settings: Settings,
+    settings: Learning,
     pseudo_blocks: int,
     keep: bool,
     public_part: PublicPart,
@@ -121,7 +121,7 @@ def _make_step(
     return Step(query, update), optimiser, layout
 
 
-def _network(settings: Settings, optimiser: Any, box: Any, share: Callable[[Any], Any]) -> Any:
+def _network(settings: Learning, optimiser: Any, box: Any, share: Callable[[Any], Any]) -> Any:
     """Both passes in plain array operations; `kernels.network` does the same."""
 
     def forward(state: Any, inputs: Any, t: Any) -> tuple[Any, Any]:
@@ -145,7 +145,7 @@ def _network(settings: Settings, optimiser: Any, box: Any, share: Callable[[Any]
     return forward, backward
 
 
-def _initial(session: Session, settings: Settings) -> dict[str, np.ndarray]:
+def _initial(session: Session, settings: Learning) -> dict[str, np.ndarray]:
     size = session.mechanism.blocks + session.pseudo_blocks + (session.problem.index is not None)
     return generator.initialise(size, session.problem.dim, settings.width, settings.depth, session.randomness.public)
 
@@ -167,7 +167,7 @@ def _plain(layout: Layout | None, state: Any, steps: int) -> Any:
 
 def train(
     session: Session,
-    settings: Settings = Settings(),
+    settings: Learning = Learning(),
     *,
     public_part: PublicPart = None,
     keep_transcript: bool = False,
@@ -220,7 +220,7 @@ def train(
 
 
 def train_many(
-    sessions: Sequence[Session], settings: Settings = Settings(), *, public_part: PublicPart = None
+    sessions: Sequence[Session], settings: Learning = Learning(), *, public_part: PublicPart = None
 ) -> list[Trained]:
     """Train several sessions of one problem and mechanism side by side: for replicates, on a GPU."""
     first = sessions[0]
