@@ -37,7 +37,7 @@ from pgbb.private.wide_integers import block_sums
 if TYPE_CHECKING:
     from pgbb.private.records import Records
 
-__all__ = ["Program", "Statistic", "Sums", "mean_of", "slabs_of", "sum_of"]
+__all__ = ["Program", "Statistic", "Sums", "slabs_of", "sum_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -94,16 +94,8 @@ def _partial_sums(
 
     if mesh is None:
         return one(counts, rows, parameters)
-    return _shard_map(one, mesh, (_DEVICE, _DEVICE, _ALL), _DEVICE)(counts, rows, parameters)
-
-
-def _shard_map(function: Any, mesh: Any, inputs: Any, outputs: Any) -> Any:
-    """`jax.shard_map` under either of its names and options."""
-    if hasattr(jax, "shard_map"):
-        return jax.shard_map(function, mesh=mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
-    from jax.experimental.shard_map import shard_map
-
-    return shard_map(function, mesh=mesh, in_specs=inputs, out_specs=outputs, check_rep=False)  # type: ignore[no-untyped-call]
+    shared = jax.shard_map(one, mesh=mesh, in_specs=(_DEVICE, _DEVICE, _ALL), out_specs=_DEVICE, check_vma=False)
+    return shared(counts, rows, parameters)
 
 
 class Slabs(NamedTuple):
@@ -197,11 +189,6 @@ _COMPILED: WeakKeyDictionary[Statistic, set[Any]] = WeakKeyDictionary()
 def _kind(program: Program, slabs: Slabs) -> Any:
     """What a program of a statistic is compiled for."""
     return program[1:], slabs.mesh, *((part.shape, part.sharding) for part, _ in slabs.parts[:1])
-
-
-def mean_of(statistic: Statistic, rows: Any, parameters: Sequence[Any], power: int = 1) -> Floats:
-    """The mean that belongs to `sum_of`, without noise."""
-    return sum_of(statistic, rows, parameters, power).astype(np.float64) * (2.0**-_BITS / len(rows))
 
 
 class Sums:
