@@ -5,7 +5,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from pgbb._numerics.compiled import once
+from pgbb._numerics.compiled import computed_once
 
 __all__ = ["clipped", "margins"]
 
@@ -18,7 +18,14 @@ def margins(d: int) -> tuple[float, float]:
 
 
 def clipped(
-    clip: float, d: int, score: Any, extra: Any, square_x: Any, survey: Any, *, once: Callable[[Any], Any] = once
+    clip: float,
+    d: int,
+    score: Any,
+    extra: Any,
+    square_x: Any,
+    survey: Any,
+    *,
+    once: Callable[[Any], Any] = computed_once,
 ) -> tuple[Any, Any]:
     """Score and extra of the gradients (score·x, extra), times the survey weight, in units of C and of norm at most 1.
 

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
 
-from pgbb._numerics.compiled import Compiled, dots, once
+from pgbb._numerics.compiled import Compiled, computed_once, dots
 from pgbb._numerics.threads import mapped
 from pgbb.accountant import Mechanism
 from pgbb.errors import PgbbError
@@ -127,8 +127,8 @@ def weighted(problem: Problem, packed: Any, inverse: Any, theta: Any, index: Any
     x, y, survey = packed[:, :p], packed[:, p], packed[:, p + 1]
     if problem.gradient is not None:
         keep, bound = margins(d)
-        unit = once(problem.gradient(theta, x, index) * survey[:, None] / (problem.clip * keep))
-        unit = once(unit * (keep / jnp.maximum(jnp.sqrt(dots(unit, unit)), 1.0))[:, None])
+        unit = computed_once(problem.gradient(theta, x, index) * survey[:, None] / (problem.clip * keep))
+        unit = computed_once(unit * (keep / jnp.maximum(jnp.sqrt(dots(unit, unit)), 1.0))[:, None])
         return jnp.where((dots(unit, unit) <= bound)[:, None], unit, 0.0) / inverse[:, None]
     assert problem.score is not None
     linear, square_x = _products(x, theta[:p])
@@ -149,7 +149,7 @@ def _products(x: Any, theta: Any) -> tuple[Any, Any]:
     linear, square_x = jax.lax.reduce(
         (x * theta, x * x), (zero, zero), lambda a, b: (a[0] + b[0], a[1] + b[1]), dimensions=(1,)
     )
-    return once((linear, square_x))
+    return computed_once((linear, square_x))
 
 
 def answer(problem: Problem, data: Data, rows: Any, weight: Any, theta: Any, index: Any) -> Any:
@@ -165,7 +165,7 @@ def _rows_at(rows: Any, numbers: Any) -> Any:
     """Rows by their numbers; taken in fours of columns, of which compilers for a CPU make faster code."""
     width = rows.shape[1]
     part = math.gcd(width, 4)
-    taken = once(rows.reshape(-1, width // part, part).at[numbers].get(mode="promise_in_bounds"))
+    taken = computed_once(rows.reshape(-1, width // part, part).at[numbers].get(mode="promise_in_bounds"))
     return taken.reshape(-1, width)
 
 
@@ -285,14 +285,14 @@ def _loop(
         points, memo = step.query(state, draw)
         if points.shape != (k, problem.dim):
             raise PgbbError(f"a query of shape {points.shape} is not allowed: it must be {(k, problem.dim)}.")
-        points = once(points)
+        points = computed_once(points)
         if together is not None:  # the points of process 0, for all
             points = io_callback(together.first_of, jax.eval_shape(lambda: points), points, ordered=True)
         return points, draw, memo
 
     def one(state: Any, drawn: dict[str, Any]) -> Any:
         points, draw, memo = asked(state, drawn)
-        return step.update(state, draw, memo, once(answers(points, drawn)))
+        return step.update(state, draw, memo, computed_once(answers(points, drawn)))
 
     def few(state: Any, drawn: dict[str, Any]) -> Any:
         """Steps whose members are listed ahead, all at once."""
@@ -304,7 +304,7 @@ def _loop(
             points, draw, memo = asked(state, drawn)
             totals = tally(problem, plan, data.rows, block, ahead, drawn["place"], points, totals)
             high, low = (totals[drawn["place"], :, half, : problem.dim] for half in (0, 1))
-            state, out = step.update(state, draw, memo, once(joined(high, low) * grid))
+            state, out = step.update(state, draw, memo, computed_once(joined(high, low) * grid))
             return (state, totals), out
 
         each = {name: drawn[name] for name in ("u", "index", "t")}

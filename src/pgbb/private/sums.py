@@ -23,7 +23,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
-from pgbb._numerics.compiled import Compiled, dots, once
+from pgbb._numerics.compiled import Compiled, computed_once, dots
 from pgbb.accountant import Composition
 from pgbb.errors import PgbbError
 from pgbb.private.mechanism import shifted
@@ -63,7 +63,7 @@ def _chunk_sums(statistic: Statistic, power: int, size: int, count: Any, rows: A
 
     def chunk(packed: Any) -> Any:
         values = statistic(packed[:, :width], packed[:, width], *parameters)
-        values = once(values.reshape(values.shape[0], -1))
+        values = computed_once(values.reshape(values.shape[0], -1))
         norm = jnp.sqrt(dots(values, values))
         limit = 1 - _SAFETY - values.shape[1] * 2.0**-24
         survey = packed[:, width + 1]
@@ -74,7 +74,7 @@ def _chunk_sums(statistic: Statistic, power: int, size: int, count: Any, rows: A
         return jnp.sum(whole.reshape(-1, _BLOCK, whole.shape[1]), axis=1)
 
     def add(i: Any, found: Any) -> Any:
-        part = once(jax.lax.dynamic_slice_in_dim(rows, i * size, size))
+        part = computed_once(jax.lax.dynamic_slice_in_dim(rows, i * size, size))
         return jax.lax.dynamic_update_index_in_dim(found, chunk(part), i, 0)
 
     form = jax.eval_shape(chunk, rows[:size])
