@@ -1,14 +1,82 @@
-"""The files of a data set that is a folder, and opening one."""
+"""Files: one written whole or not at all, and the Parquet files of a data set that is a folder.
 
+Knows no format of pgbb. No message here may contain a cell.
+"""
+
+import contextlib
+import os
+import secrets
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-__all__ = ["parquet_file", "parquet_files"]
+from pgbb.errors import PgbbError
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
+
+__all__ = ["parquet_file", "parquet_files", "put_in_place", "write_new", "write_whole"]
 
 _BUFFER = 2**16  # bytes of a column that are read ahead
 
 
-def parquet_file(path: Path) -> Any:
+def write_whole(path: str | Path, data: bytes, error: type[PgbbError] = PgbbError) -> Path:
+    """Write a file whole or not at all, and return its path.
+
+    The bytes go to a temporary file beside it, which takes its name when they are on disk. A reader, or whoever comes
+    after a power cut, finds the old content or the new, never a part.
+
+    Args:
+      path: where to; what is there is replaced.
+      data: the content.
+      error: the class that is raised when the file cannot be written.
+    """
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        write_new(temporary, data)
+        put_in_place(temporary, target)
+    except OSError as found:
+        raise error(
+            f"{target} cannot be written: {found.strerror}. Choose a folder that exists and can be written."
+        ) from None
+    finally:
+        with contextlib.suppress(OSError):  # such as a parent that is a file: the error above says so
+            temporary.unlink(missing_ok=True)
+    return target
+
+
+def write_new(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """Write a file that must not exist yet; its bytes are on disk when this returns, and its name is too.
+
+    Raises `OSError`. `mode` is what the process's mask is applied to: 0o600 is for the owner alone.
+    """
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    _sync_folder(path.parent)
+
+
+def put_in_place(temporary: Path, path: Path) -> None:
+    """Give a file that lies in the same folder its name, in one step that lasts through a power cut, or `OSError`."""
+    os.replace(temporary, path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Write a folder's list of names to disk, where the file system can: without it a new name may be lost."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError:  # not on this file system
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def parquet_file(path: Path) -> "ParquetFile":
     """An open Parquet file of which no more than is decoded is in memory."""
     import pyarrow.parquet
 

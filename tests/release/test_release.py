@@ -122,7 +122,7 @@ def test_saving_is_whole_or_nothing(tmp_path, monkeypatch):
     def broken(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pgbb.release.file.os.replace", broken)
+    monkeypatch.setattr("pgbb._io.os.replace", broken)
     with pytest.raises(ReleaseError, match="No space"):
         release("interval").save(target)
     assert target.read_bytes() == before and list(tmp_path.iterdir()) == [target]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pgbb._io import parquet_files
+from pgbb._io import parquet_files, write_whole
 from pgbb.cli.output import Json, written
 from pgbb.errors import InvalidValue, PgbbError
 
@@ -57,7 +57,6 @@ def init_command(
     It reads column names and the types that the file declares, and no value: of a .csv file, the names alone.
     Example: pgbb init survey.csv --out survey.toml
     """
-    from pgbb.release.file import write_whole
 
     if out.suffix.lower() != ".toml":
         raise InvalidValue(f"--out = {str(out)!r} is not allowed: it must be a file name that ends in .toml.")

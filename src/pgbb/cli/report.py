@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 
 from pgbb import _validate
+from pgbb._io import write_whole
 from pgbb.cli.output import Json, written
-from pgbb.release.file import load, write_whole
+from pgbb.release.file import load
 
 
 def report_command(

@@ -13,10 +13,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from pgbb import _validate
+from pgbb._io import write_whole
 from pgbb.cli.output import Json, print_json, written
 from pgbb.cli.tables import fitting, number
 from pgbb.errors import PgbbWarning
-from pgbb.release.file import Release, load, write_whole
+from pgbb.release.file import Release, load
 
 File = Annotated[Path, typer.Argument(help="A release file, such as schooling.pgbb.")]
 ROOM = (5, 4)  # characters of a number beside its digits, such as "0.000"; one that needs more loses digits

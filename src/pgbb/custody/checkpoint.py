@@ -26,10 +26,10 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 from pgbb import _validate
+from pgbb._io import put_in_place, write_new
 from pgbb.custody.ledger import Entry, Ledger
 from pgbb.errors import PgbbError, PgbbWarning
 from pgbb.private.door import Position, Together
-from pgbb.release.file import _sync_folder
 
 __all__ = ["Checkpoint", "CheckpointError", "Saved", "position_from_first"]
 
@@ -197,7 +197,8 @@ class Checkpoint:
                 raise CheckpointError(
                     f"{self.path} has appeared meanwhile: another fit writes there. Name another file."
                 )
-            _write(self._beside, data)
+            self._beside.unlink(missing_ok=True)
+            write_new(self._beside, data, mode=0o600)
         except OSError as error:
             self._beside.unlink(missing_ok=True)
             if done in (0, total):
@@ -214,8 +215,7 @@ class Checkpoint:
             raise
         self.finished = done == total
         with contextlib.suppress(OSError):  # found beside its place when it is needed
-            os.replace(self._beside, self.path)
-            _sync_folder(self.path.parent)
+            put_in_place(self._beside, self.path)
         self._written = time.monotonic()
 
     def remove(self) -> None:
@@ -322,13 +322,3 @@ def _digest(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return ""
-
-
-def _write(path: Path, data: bytes) -> None:
-    """A new file, readable by its owner only, on disk when this returns."""
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    _sync_folder(path.parent)

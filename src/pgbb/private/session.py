@@ -18,7 +18,7 @@ import numpy as np
 from pgbb._numerics.threads import mapped
 from pgbb.accountant import Mechanism
 from pgbb.errors import PgbbError
-from pgbb.model.models import Problem
+from pgbb.model.problem import Problem
 from pgbb.private import loop
 from pgbb.private.draws import Draws
 from pgbb.private.loop import Step

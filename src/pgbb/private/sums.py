@@ -23,7 +23,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
-from pgbb._numerics.compiled import Compiled, dots, once
+from pgbb._numerics.compiled import Compiled, computed_once, dots
 from pgbb.accountant import Composition
 from pgbb.errors import PgbbError
 from pgbb.private.clipping import FULL_BATCH, clipped, limit
@@ -64,7 +64,7 @@ def _chunk_sums(statistic: Statistic, power: int, size: int, count: Any, rows: A
 
     def one(row: Any) -> Any:
         """What one record adds, in units of 2⁻²⁰; `vmap` leaves no way for other rows to take part."""
-        values = once(jnp.ravel(statistic(row[:width], row[width], *parameters)))
+        values = computed_once(jnp.ravel(statistic(row[:width], row[width], *parameters)))
         survey, most = row[width + 1], limit(values.shape[0], FULL_BATCH) * 2.0**_BITS
         scale = jnp.where(survey > 0, survey**power * most, 0.0)
         return clipped([values], lambda v: dots(v, v), scale, xp=jnp)[0]
@@ -73,7 +73,7 @@ def _chunk_sums(statistic: Statistic, power: int, size: int, count: Any, rows: A
         return block_sums(jax.vmap(one)(packed), _BLOCK)
 
     def add(i: Any, found: Any) -> Any:
-        part = once(jax.lax.dynamic_slice_in_dim(rows, i * size, size))
+        part = computed_once(jax.lax.dynamic_slice_in_dim(rows, i * size, size))
         return jax.lax.dynamic_update_index_in_dim(found, chunk(part), i, 0)
 
     form = jax.eval_shape(chunk, rows[:size])

@@ -6,13 +6,11 @@ needs no JAX. Statistics live in posterior.py, the claim in certificate.py.
 
 import base64
 import binascii
-import contextlib
 import hashlib
 import io
 import json
 import math
 import os
-import secrets
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -28,6 +26,7 @@ from safetensors import numpy as safetensors
 
 import pgbb
 from pgbb import _validate
+from pgbb._io import write_whole
 from pgbb.accountant import Mechanism, Resampling
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.schema import Schema
@@ -35,7 +34,7 @@ from pgbb.release.certificate import Certificate
 from pgbb.release.payloads import PAYLOADS, ModelSummary, Payload
 from pgbb.release.posterior import Posterior
 
-__all__ = ["FORMAT_VERSION", "Release", "ReleaseError", "Verification", "generate_key", "load", "write_whole"]
+__all__ = ["FORMAT_VERSION", "Release", "ReleaseError", "Verification", "generate_key", "load"]
 
 FORMAT = "pgbb-release"
 FORMAT_VERSION = 1
@@ -191,7 +190,7 @@ class Release(Posterior):
                     "signature": base64.b64encode(signer.sign(manifest)).decode(),
                 }
             )
-        return write_whole(path, _zip(contents))
+        return write_whole(path, _zip(contents), ReleaseError)
 
     def verify(self, signer: str | None = None) -> Verification:
         """Recompute ε, and report hashes and signature of a loaded file.
@@ -420,40 +419,6 @@ def _zip(contents: Mapping[str, bytes]) -> bytes:
             info.compress_type = _method(name)
             archive.writestr(info, data)
     return buffer.getvalue()
-
-
-def write_whole(path: str | Path, data: bytes) -> Path:
-    """Write a file whole or not at all: a temporary file beside it takes its place at the end."""
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-        _sync_folder(target.parent)
-    except OSError as error:
-        raise ReleaseError(
-            f"{target} cannot be written: {error.strerror}. Choose a folder that exists and can be written."
-        ) from None
-    finally:
-        with contextlib.suppress(OSError):  # such as a parent that is a file: the error above says so
-            temporary.unlink(missing_ok=True)
-    return target
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a new name last through a power cut, where folders can be synchronised."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError:  # not on this file system
-        pass
-    finally:
-        os.close(descriptor)
 
 
 def fingerprint(public: Ed25519PublicKey) -> str:
