@@ -11,7 +11,7 @@ pgbb_load <- function(path) {
   manifest <- json("manifest.json"); payload <- json("payload.json")
   if (!identical(manifest$format, "pgbb-release") || manifest$format_version > 1)
     stop("not a release, or of a newer format than this reader knows: use a newer pgbb.R")
-  if (payload$kind == "transcript") stop("the file holds a transcript of noisy answers and nothing to draw from")
+  if (!payload$kind %in% c("local", "generator", "draws")) stop("this reader knows no payload of kind ", payload$kind)
   tensors <- read_safetensors(file.path(folder, "payload.safetensors"))
   c(payload, list(model = json("model.json"), certificate = json("certificate.json"), tensors = tensors))
 }

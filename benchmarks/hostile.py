@@ -17,6 +17,7 @@ import sqlite3
 import struct
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -39,12 +40,9 @@ from pgbb.private.records import load as load_records
 from pgbb.private.records import load_columns
 from pgbb.release.certificate import Certificate
 from pgbb.release.file import Release, load
-from pgbb.release.payloads import Payload
 from pgbb.report import page
-from tests.release.test_certificate import certificate
-from tests.release.test_local_gaussian import local
-from tests.release.test_posterior import SCHEMA as PLAIN_SCHEMA
-from tests.release.test_posterior import generator, model, stored_draws
+from tests.release.builders import SCHEMA as PLAIN_SCHEMA
+from tests.release.builders import certificate, generator, local, model, stored_draws, transcript
 
 NUMBERS = [
     0, 1, -1, 2, 20, 21, 0.5, -0.0, 1e-9, 1e-320, 1e30, 1e308, -1e308, 2**31, 2**63, 2**64, 10**30, 10**400,
@@ -292,19 +290,18 @@ def releases() -> list[Release]:
     refits = Certificate(
         3.0, 1e-5, 1.0, Resampling(n=2_000, replicates=5, sensitivity=0.1), "exact", "operating system"
     )
-    transcript = {
-        "transcript/u": np.ones((4, 6)),
-        "transcript/query": np.ones((4, 3)),
-        "transcript/index": np.ones((4, 1)),
-        "transcript/answer": np.ones((4, 3)),
-    }
     plain = certificate(versions={"pgbb": "0.1.0"})
     return [
         Release(model("levels"), PLAIN_SCHEMA, plain, generator(True), {"reference_sd": [1.0, 2.0, 3.0]}),
         Release(model("interval"), PLAIN_SCHEMA, several, local("interval")),
         Release(model(None), PLAIN_SCHEMA, several, local(None)),
         Release(model("levels"), PLAIN_SCHEMA, refits, stored_draws()),
-        Release(model("levels"), PLAIN_SCHEMA, plain, Payload("transcript", {}, transcript)),
+        Release(
+            model("levels"),
+            PLAIN_SCHEMA,
+            plain,
+            replace(generator(True), tensors={**generator(True).tensors, **transcript()}),
+        ),
         Release(model(None), PLAIN_SCHEMA, plain, generator(False, pseudo=2)),
     ]
 
@@ -429,7 +426,7 @@ class ReleaseTarget(Target):
         case = hashlib.sha256(data).digest()[0]
         if case < 40:
             assert load(release.save(self.folder / "again.pgbb")).certificate == release.certificate
-        if case % 2 and release.payload.kind != "transcript":
+        if case % 2:
             level = None if release.model.index is None else release.grid(3)[0]
             release.sample(3, tau=level, seed=1)
             release.summary(tau=level)

@@ -28,7 +28,8 @@ from pgbb.private.records import load as load_records
 from pgbb.release.certificate import Certificate
 from pgbb.release.file import ReleaseError, load
 from pgbb.report import page
-from tests.release.test_release import edited, members, release, rewrite
+from tests.release.builders import edited, members, rewrite
+from tests.release.builders import generator_release as release
 
 SCHEMA = Schema(y=Range(0, 10), a=Range(-3, 5), b=Range(1, 2), f=Flag(), g=Levels("p", "q", "r"))
 FULL = Mechanism(n=1000, blocks=1, sampling_rate=1.0, steps=1, clip=1.0)

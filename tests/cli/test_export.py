@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from pgbb.cli import app
 from pgbb.errors import PgbbError
 from pgbb.release.file import load
-from tests.release.test_local_gaussian import release
+from tests.release.builders import local_release as release
 
 
 def export(*arguments):

@@ -18,11 +18,9 @@ from pgbb.cli import app, main
 from pgbb.cli.options import progress_bar
 from pgbb.cli.output import schema
 from pgbb.custody.ledger import Ledger
-from pgbb.release.payloads import Payload
-from tests.release.test_certificate import non_private
-from tests.release.test_local_gaussian import release
-from tests.release.test_posterior import transcript
-from tests.release.test_release import release as generator
+from tests.release.builders import generator_release as generator
+from tests.release.builders import local_release as release
+from tests.release.builders import non_private
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCHEMA = "[columns]\nx = { range = [-1, 1] }\ny = { range = [-5, 5] }\n"
@@ -51,7 +49,6 @@ def folder(tmp_path_factory):
     (path / "unnamed.csv").write_text("x,,y\n1,2,3\n")
     release().save(path / "q.pgbb")
     release(None).save(path / "p.pgbb")
-    generator(payload=Payload("transcript", {}, transcript())).save(path / "t.pgbb")
     generator(claim=non_private()).save(path / "n.pgbb")
     newer(path / "q.pgbb", path / "newer.pgbb")
     Ledger(path / "l.db").set("births in the north", n=300, epsilon=1.0, delta=1e-6)
@@ -106,7 +103,6 @@ def test_every_command_that_prints_results_has_json_with_a_schema(name):
 REAL = [
     ("show", ["q.pgbb"]),
     ("show", ["p.pgbb", "--level", ".8"]),
-    ("show", ["t.pgbb"]),
     ("show", ["n.pgbb"]),
     ("verify", ["q.pgbb"]),
     ("sample", ["q.pgbb", "-m", "3"]),
@@ -245,9 +241,6 @@ MISTAKES = [
     *[([c, "newer.pgbb", *out], "format version 2") for c, out in (
         ("show", []), ("verify", []), ("sample", []), ("export", []), ("plot", ["--out", "z.png"]), ("report", []),
     )],
-    (["report", "t.pgbb"], "nothing to draw from"),
-    (["plot", "t.pgbb", "--out", "z.png"], "re-analysis"),
-    (["export", "t.pgbb"], "re-analysis"),
     (["fit", "twice.csv", "-s", "s.toml", "-f", "y ~ x", *BUDGET, "-o", "z.pgbb"], "more than once"),
     (["init", "twice.csv", "--out", "z.toml"], "more than one column named 'x'"),
     (["init", "unnamed.csv", "--out", "z.toml"], "column 2 without a name"),

@@ -10,12 +10,10 @@ from pgbb.cli.plot import plot_command
 from pgbb.cli.show import sample_command, show_command, verify_command
 from pgbb.errors import PgbbError
 from pgbb.release.file import load
-from pgbb.release.payloads import Payload
 from pgbb.release.signing import generate_key
 from pgbb.report.plots import coefficient_intervals, quantile_process
-from tests.release.test_certificate import certificate, non_private
-from tests.release.test_posterior import stored_draws, transcript
-from tests.release.test_release import release
+from tests.release.builders import certificate, non_private, stored_draws
+from tests.release.builders import generator_release as release
 
 app = typer.Typer()
 for name, command in (
@@ -79,13 +77,9 @@ def test_show_and_verify_mark_what_is_not_private(claim, tmp_path):
     assert "NOT PRIVATE" in run("verify", path, code=1)
 
 
-def test_show_works_for_intervals_stored_draws_and_transcripts(tmp_path):
+def test_show_works_for_intervals_and_stored_draws(tmp_path):
     assert run("show", release("interval").save(tmp_path / "i.pgbb")).count("educ") == 6
     assert run("show", release(payload=stored_draws()).save(tmp_path / "d.pgbb")).count("educ") == 4
-    held = release(payload=Payload("transcript", {}, transcript())).save(tmp_path / "t.pgbb")
-    assert "re-analyse" in run("show", held)
-    assert json.loads(run("show", held, "--json"))["summary"] == []
-    assert "re-analysis" in fails("sample", held)
 
 
 def test_sample_writes_csv_parquet_or_prints(quantiles, plain, tmp_path):

@@ -7,21 +7,7 @@ import pytest
 from pgbb.accountant import ACCOUNTANTS, Mechanism, compose, epsilon
 from pgbb.errors import InvalidValue
 from pgbb.release.certificate import Certificate
-
-MECHANISM = Mechanism(n=2_000, blocks=6, gamma=0.9, sampling_rate=0.2, steps=50, clip=1.5)
-SIGMA = 0.02
-
-
-def certificate(**changes):
-    known = {"sigma": SIGMA, "mechanism": MECHANISM, "accountant": "paper", "randomness": "operating system"}
-    values = {"delta": 1e-5, **known, **changes}
-    if "epsilon" not in values:
-        values["epsilon"] = epsilon(values["mechanism"], values["sigma"], values["delta"], values["accountant"])
-    return Certificate(**values)
-
-
-def non_private(**changes):
-    return certificate(epsilon=math.inf, sigma=0.0, non_private=True, **changes)
+from tests.release.builders import MECHANISM, SIGMA, certificate, non_private
 
 
 @pytest.mark.parametrize("accountant", ACCOUNTANTS)

@@ -11,66 +11,26 @@ from typer.testing import CliRunner
 
 from pgbb.cli import app
 from pgbb.errors import InvalidValue, PgbbWarning
-from pgbb.release.file import Release, load
+from pgbb.release.file import load
 from pgbb.release.local_gaussian import Local, pack, triangle, unpack
-from pgbb.release.payloads import Payload
 from pgbb.release.posterior import Posterior
 from pgbb.report.plots import coefficient_intervals, quantile_process
-from tests.release.test_certificate import certificate, non_private
-from tests.release.test_posterior import NAMES, SCHEMA, TAUS, generator, model
-
-D = 3
-K = D * (D + 1) // 2
-
-
-def covariance(seed, size=1.0):
-    a = np.random.default_rng(seed).normal(size=(D, 2 * D))
-    return size * a @ a.T / (2 * D)
-
-
-def local(index="levels", knots=None, **changes):
-    """A payload whose parts all differ over knots and coordinates; nothing is clipped."""
-    if knots is None:
-        knots = {"levels": TAUS, "interval": [0.1, 0.3, 0.6, 0.9], None: [0.5]}[index]
-    m = len(knots)
-    rng = np.random.default_rng(m)
-    tensors = {
-        "center": rng.normal(0, 0.1, (m, D)) + np.outer(knots, [2.0, 0.0, 0.0]),
-        "gradient": rng.normal(0, 0.05, (m, D)),
-        "frame": np.diag([1.0, 0.5, 2.0]),
-        "curvature": np.stack([np.eye(D) + covariance(j, 0.3) for j in range(m)]),
-        "curvature_sd": np.zeros((m, K)),
-        "privacy": rng.normal(0, 0.03, (m, 2)),
-        "sampling": covariance(9, 0.01),
-        "sampling_sd": np.zeros(K),
-        "free": np.zeros((m, D, D)),
-        "low": np.full(D, -5.0),
-        "high": np.full(D, 5.0),
-    }
-    if index is not None:
-        tensors["knots"] = np.array(knots)
-    given = {k: np.asarray(v, dtype=float) for k, v in changes.items() if k != "settings"}
-    if "curvature_sd" in given and given["curvature_sd"].ndim == 1:  # the same for every coordinate of a knot
-        given["curvature_sd"] = np.repeat(given["curvature_sd"][:, None], K, axis=1)
-    if given.get("sampling_sd", np.zeros(K)).shape == (1,):
-        given["sampling_sd"] = np.repeat(given["sampling_sd"], K)
-    settings = {"index": index is not None, "bridge": index is not None, "floor": 0.25, **changes.get("settings", {})}
-    return Payload("local", settings, {**tensors, **given})
-
-
-def hidden(index="levels", at=1, **changes):
-    """A payload in which internal coefficient `at` is not identified, at the first knot only."""
-    payload = local(index, **changes)
-    payload.tensors["free"][0, at, at] = 1.0
-    return payload
+from tests.release.builders import (
+    NAMES,
+    SCHEMA,
+    TAUS,
+    D,
+    generator,
+    hidden,
+    local,
+    model,
+    non_private,
+)
+from tests.release.builders import local_release as release
 
 
 def posterior(index="levels", **changes):
     return Posterior(model(index), SCHEMA, local(index, **changes))
-
-
-def release(index="levels", payload=None, claim=None):
-    return Release(model(index), SCHEMA, claim or certificate(), payload or local(index))
 
 
 def exact(payload, a, b=None):

@@ -6,56 +6,21 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pgbb.errors import InvalidValue, PgbbError, PgbbWarning
-from pgbb.release.payloads import ModelSummary, Payload, forward
+from pgbb.errors import InvalidValue, PgbbWarning
+from pgbb.release.file import ReleaseError, load
+from pgbb.release.payloads import Payload, forward
 from pgbb.release.posterior import Posterior
-
-NAMES = ("Intercept", "educ", "black")
-TAUS = [0.1, 0.5, 0.9]
-SCHEMA = {"columns": {"educ": {"range": [5, 20]}, "black": "flag", "logwk": {"range": [0, 12]}}}
-
-
-def model(index="levels", kind="quantile", names=NAMES, formula="logwk ~ educ + black"):
-    kinds = {
-        "levels": {"kind": "levels", "values": TAUS},
-        "interval": {"kind": "interval", "low": 0.1, "high": 0.9},
-        None: None,
-    }
-    transform = np.eye(len(names)) * 2.0
-    transform[0, 1:] = -0.5
-    offset = np.linspace(1.0, 2.0, len(names))
-    return ModelSummary(kind, formula, names, "tau" if index else None, kinds[index], transform, offset, {}, "logwk")
-
-
-def generator(index=True, blocks=6, pseudo=0, d=3, widths=(8, 8), seed=1, **settings):
-    rng = np.random.default_rng(seed)
-    inputs = blocks + pseudo + index
-    tensors = {
-        "input_shift": np.full(inputs, 0.1, np.float32),
-        "input_scale": np.full(inputs, 0.5, np.float32),
-        "center": np.linspace(-1, 1, d).astype(np.float32),
-        "radius": np.linspace(1, 2, d).astype(np.float32),
-    }
-    for iterate in ("average", "last"):
-        rows = inputs
-        for i, width in enumerate((*widths, d)):
-            tensors[f"{iterate}/kernel{i}"] = rng.normal(0, 0.3, (rows, width)).astype(np.float32)
-            tensors[f"{iterate}/bias{i}"] = rng.normal(0, 0.3, width).astype(np.float32)
-            rows = width + inputs
-    plain = {
-        "blocks": blocks,
-        "pseudo_blocks": pseudo,
-        "concentration": 0.9 if blocks > 1 else None,
-        "alpha": 2.0 if pseudo else 0.0,
-        "index": index,
-        "default_iterate": "average",
-    }
-    return Payload("generator", {**plain, **settings}, tensors)
-
-
-def stored_draws(levels=(0.9, 0.1, 0.5), m=50, d=3):
-    draws = np.random.default_rng(3).normal(size=(len(levels), m, d)) if levels else np.ones((m, d)).cumsum(0)
-    return Payload("draws", {"index_values": list(levels) if levels else None}, {"draws": draws})
+from tests.release.builders import (
+    NAMES,
+    SCHEMA,
+    TAUS,
+    edited,
+    generator,
+    generator_release,
+    model,
+    stored_draws,
+    transcript,
+)
 
 
 def posterior(index="levels", **options):
@@ -245,16 +210,12 @@ def test_stored_draws_are_sampled_by_row_with_the_same_row_at_every_level():
         p.sample(3, iterate="last")
 
 
-def transcript(rows=4):
-    names = ("u", "query", "index", "answer")
-    return {f"transcript/{n}": np.ones((rows,) if n == "index" else (rows, 3)) for n in names}
-
-
-def test_a_transcript_asks_for_reanalysis():
-    p = Posterior(model(), SCHEMA, Payload("transcript", {}, transcript()))
-    with pytest.raises(PgbbError, match="re-analysis"):
-        p.sample(3)
-    assert "transcript" in repr(p)
+def test_a_file_of_an_unknown_kind_says_which_kinds_there_are(tmp_path):
+    path = generator_release().save(tmp_path / "t.pgbb")
+    for member, key in (("manifest.json", "payload"), ("payload.json", "kind")):
+        edited(path, member, lambda plain, key=key: plain.update({key: "transcript"}))
+    with pytest.raises(ReleaseError, match="'transcript' is not one of generator, draws, local"):
+        load(path)
 
 
 def test_a_generator_may_keep_its_transcript():
@@ -292,7 +253,7 @@ def _with(payload, **tensors):
         (stored_draws(levels=None), "index_values"),
         (_with(stored_draws(), draws=np.ones((3, 5, 2))), "draws"),
         (_with(stored_draws(), draws=np.ones((5, 3))), "draws"),
-        (Payload("transcript", {}, {"transcript/u": np.ones((2, 2))}), "transcript"),
+        (Payload("transcript", {}, transcript()), "payload kind"),
         (Payload("oracle", {}, {}), "payload kind"),
     ],
 )

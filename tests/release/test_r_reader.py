@@ -10,10 +10,8 @@ import pytest
 from scipy import stats
 
 from pgbb.release.file import Release
-from pgbb.release.payloads import Payload
-from tests.release.test_certificate import certificate
-from tests.release.test_local_gaussian import hidden, local, release
-from tests.release.test_posterior import SCHEMA, generator, model, stored_draws, transcript
+from tests.release.builders import SCHEMA, certificate, edited, generator, hidden, local, model, stored_draws
+from tests.release.builders import local_release as release
 
 READER = Path(__file__).parents[2] / "R" / "pgbb.R"
 NOISY = {"curvature_sd": [0.1, 0.1, 0.2], "sampling_sd": [0.002]}
@@ -75,7 +73,7 @@ def test_r_draws_have_the_law_of_python(released, levels, tmp_path):
 
 
 def test_r_says_what_it_cannot_draw(tmp_path):
-    path = of(Payload("transcript", {}, transcript()), "levels").save(tmp_path / "t.pgbb")
-    assert "nothing to draw from" in r(f'pgbb_load("{path}")').stderr
+    path = edited(release().save(tmp_path / "t.pgbb"), "payload.json", lambda plain: plain.update(kind="transcript"))
+    assert "transcript" in r(f'pgbb_load("{path}")').stderr
     path = release().save(tmp_path / "r.pgbb")
     assert "not among" in r(f'pgbb_sample(pgbb_load("{path}"), 5, .2)').stderr

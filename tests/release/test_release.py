@@ -1,5 +1,4 @@
 import base64
-import hashlib
 import io
 import json
 import math
@@ -18,17 +17,19 @@ from safetensors import numpy as safetensors
 
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.release.container import FORMAT_VERSION
-from pgbb.release.file import Release, ReleaseError, load
+from pgbb.release.file import ReleaseError, load
 from pgbb.release.signing import generate_key
-from tests.release.test_certificate import certificate, non_private
-from tests.release.test_posterior import SCHEMA, generator, model, stored_draws
+from tests.release.builders import (
+    certificate,
+    edited,
+    members,
+    non_private,
+    rewrite,
+    stored_draws,
+)
+from tests.release.builders import generator_release as release
 
 JSON = ("model.json", "schema.json", "certificate.json", "payload.json")
-
-
-def release(index="levels", claim=None, payload=None, **diagnostics):
-    payload = payload or generator(index is not None)
-    return Release(model(index), SCHEMA, claim or certificate(versions={"pgbb": "0.1.0"}), payload, diagnostics)
 
 
 @pytest.fixture
@@ -40,30 +41,6 @@ def saved(tmp_path):
 def signed(tmp_path):
     fingerprint = generate_key(tmp_path / "key.pem")
     return release().save(tmp_path / "s.pgbb", key=tmp_path / "key.pem"), fingerprint
-
-
-def members(path):
-    with zipfile.ZipFile(path) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
-
-
-def rewrite(path, contents, rehash=False):
-    """Write the members back as an attacker would; with `rehash`, the manifest agrees with them."""
-    if rehash:
-        manifest = json.loads(contents["manifest.json"])
-        manifest["sha256"] = {k: hashlib.sha256(contents[k]).hexdigest() for k in contents if k in manifest["sha256"]}
-        contents = {**contents, "manifest.json": json.dumps(manifest).encode()}
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, data in contents.items():
-            archive.writestr(name, data)
-    return path
-
-
-def edited(path, member, change, rehash=True):
-    contents = members(path)
-    plain = json.loads(contents[member])
-    change(plain)
-    return rewrite(path, {**contents, member: json.dumps(plain).encode()}, rehash)
 
 
 @pytest.mark.parametrize(

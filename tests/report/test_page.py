@@ -14,13 +14,21 @@ from typer.testing import CliRunner
 
 import pgbb
 from pgbb.cli import app
-from pgbb.errors import PgbbError
 from pgbb.release.file import Release, load
 from pgbb.release.payloads import Payload, forward
 from pgbb.report import LARGEST, page
-from tests.release.test_certificate import certificate, non_private
-from tests.release.test_local_gaussian import D, hidden, local
-from tests.release.test_posterior import SCHEMA, TAUS, generator, model, stored_draws, transcript
+from tests.release.builders import (
+    SCHEMA,
+    TAUS,
+    D,
+    certificate,
+    generator,
+    hidden,
+    local,
+    model,
+    non_private,
+    stored_draws,
+)
 
 NOISY = {"curvature_sd": [0.05, 0.08, 0.1], "sampling_sd": [0.002]}
 WIDE = {"curvature_sd": [0.05, 0.4, 0.3, 0.2], "sampling_sd": [0.004]}
@@ -130,9 +138,7 @@ def test_nothing_in_a_release_can_become_markup_or_script(browser, tmp_path):
     assert evil in browser.text("#coefficients") and evil in browser.text("#certificate")
 
 
-def test_a_transcript_and_a_release_too_large_have_no_page(tmp_path):
-    with pytest.raises(PgbbError, match="transcript"):
-        page(release(Payload("transcript", {}, transcript())))
+def test_a_release_too_large_has_no_page(tmp_path):
     huge = release(generator(widths=(600, 600)))
     path = huge.save(tmp_path / "huge.pgbb")
     result = CliRunner().invoke(app, ["report", str(path)])

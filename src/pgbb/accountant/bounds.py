@@ -1,4 +1,4 @@
-"""Certified intervals for ε and δ: plan, discretise, compose, and refine until the interval is narrow.
+"""Certified intervals for ε and δ: choose a tilt, discretise, compose, and refine until the interval is narrow.
 
 The upper end is a proof; the lower end shows how much the proof gives away.
 """
@@ -14,7 +14,7 @@ from scipy.special import ndtri
 from pgbb.accountant.compose import Tail, compose_laws
 from pgbb.accountant.description import Composition, Mechanism
 from pgbb.accountant.exact import GridLaw, from_above, from_below, one_loss, weight_bins
-from pgbb.accountant.tilt import Plan, plan_for_delta, plan_for_epsilon
+from pgbb.accountant.tilt import Tilt, tilt_for_delta, tilt_for_epsilon
 from pgbb.errors import NotCertifiable
 
 __all__ = ["SMALLEST_DELTA", "delta_above", "delta_bounds", "epsilon_bounds"]
@@ -34,7 +34,7 @@ Parts = list[tuple[Mechanism, float]]
 
 @dataclass(frozen=True)
 class _Resolution:
-    """Grid step in units of the plan's spread, and the relative width of a weight bin."""
+    """Grid step in units of the tilt's spread, and the relative width of a weight bin."""
 
     step: float = 0.03
     ratio: float = 0.001
@@ -72,15 +72,15 @@ def _laws(parts: Parts, step: float, ratio: float, cut: float, *, upper: bool) -
 
 
 def _tail(
-    parts: Parts, plan: Plan, resolution: _Resolution, epsilon: float, delta: float, *, upper: bool
+    parts: Parts, tilt: Tilt, resolution: _Resolution, epsilon: float, delta: float, *, upper: bool
 ) -> Tail | None:
     """The composed tail at this resolution, under the first tilt that leaves little slack; None if it is too long."""
-    laws = _laws(parts, resolution.step * plan.spread, resolution.ratio, _cut(parts, delta), upper=upper)
+    laws = _laws(parts, resolution.step * tilt.spread, resolution.ratio, _cut(parts, delta), upper=upper)
     if laws is None:
         return None
     best: Tail | None = None
     for fraction in (1.0, 0.5, 0.25, 0.125):
-        tail = compose_laws(laws, fraction * plan.theta, epsilon, delta, upper=upper)
+        tail = compose_laws(laws, fraction * tilt.theta, epsilon, delta, upper=upper)
         if tail is None:
             continue
         if best is None or tail.slack[tail.cell(epsilon)] < best.slack[best.cell(epsilon)]:
@@ -96,7 +96,7 @@ def _parts(target: Mechanism | Composition, sigma: float) -> Parts:
 
 def _refine(
     parts: Parts,
-    plan: Plan,
+    tilt: Tilt,
     epsilon: float,
     delta: float,
     read: Callable[[Tail, bool], float],
@@ -106,14 +106,14 @@ def _refine(
     low, high = 0.0, math.inf
     resolution = _Resolution()
     for _ in range(8):
-        above = _tail(parts, plan, resolution, epsilon, delta, upper=True)
+        above = _tail(parts, tilt, resolution, epsilon, delta, upper=True)
         if above is None and math.isinf(high):
             resolution = _Resolution(resolution.step * 4, 0.01)
             continue
         if above is None:
             break
         high = min(high, read(above, True))
-        below = _tail(parts, plan, resolution, epsilon, delta, upper=False)
+        below = _tail(parts, tilt, resolution, epsilon, delta, upper=False)
         if below is None:
             break
         low = max(low, read(below, False))
@@ -136,11 +136,11 @@ def _total_variation(parts: Parts) -> float:
 def rough_epsilon(target: Mechanism | Composition, sigma: float, delta: float) -> float:
     """A guess of ε at δ, quick and loose: where to start looking. Not certified."""
     parts = _parts(target, sigma)
-    plan = plan_for_delta(parts, delta, _far(parts, delta))
-    if not (plan.centre < _VACUOUS and plan.spread > 0):
+    tilt = tilt_for_delta(parts, delta, _far(parts, delta))
+    if not (tilt.centre < _VACUOUS and tilt.spread > 0):
         return math.inf
-    rough = _tail(parts, plan, _ROUGH, plan.centre, delta, upper=True)
-    return plan.centre if rough is None else min(rough.epsilon(delta, upper=True), plan.centre)
+    rough = _tail(parts, tilt, _ROUGH, tilt.centre, delta, upper=True)
+    return tilt.centre if rough is None else min(rough.epsilon(delta, upper=True), tilt.centre)
 
 
 def epsilon_bounds(target: Mechanism | Composition, sigma: float, delta: float) -> tuple[float, float]:
@@ -156,11 +156,11 @@ def epsilon_bounds(target: Mechanism | Composition, sigma: float, delta: float) 
     guess = rough_epsilon(target, sigma, delta)
     if math.isinf(guess):
         return 0.0, math.inf
-    plan = plan_for_epsilon(parts, guess, _far(parts, delta))
-    bulk = 0.5 * plan.spread * math.sqrt(sum(m.answers for m, _ in parts))
+    tilt = tilt_for_epsilon(parts, guess, _far(parts, delta))
+    bulk = 0.5 * tilt.spread * math.sqrt(sum(m.answers for m, _ in parts))
     return _refine(
         parts,
-        plan,
+        tilt,
         guess,
         delta,
         lambda tail, upper: tail.epsilon(delta, upper=upper),
@@ -176,18 +176,18 @@ def delta_bounds(target: Mechanism | Composition, sigma: float, epsilon: float) 
         return trivial
     guess = 1e-10
     for _ in range(3):  # the scale of δ decides which observations matter, and they decide δ
-        plan = plan_for_epsilon(parts, epsilon, _far(parts, guess))
-        log_guess = min(plan.log_mgf - plan.theta * epsilon - 3.0, 0.0)  # a little below the Chernoff bound
+        tilt = tilt_for_epsilon(parts, epsilon, _far(parts, guess))
+        log_guess = min(tilt.log_mgf - tilt.theta * epsilon - 3.0, 0.0)  # a little below the Chernoff bound
         guess = math.exp(max(log_guess, math.log(SMALLEST_DELTA)))
-    if not (plan.centre < _VACUOUS and plan.spread > 0):
+    if not (tilt.centre < _VACUOUS and tilt.spread > 0):
         return trivial
-    rough = _tail(parts, plan, _ROUGH, epsilon, guess, upper=True)
+    rough = _tail(parts, tilt, _ROUGH, epsilon, guess, upper=True)
     if rough is not None:
         guess = max(min(guess, rough.delta(epsilon, upper=True)), SMALLEST_DELTA)
-    tolerance = 2 * TOLERANCE * max(plan.theta * epsilon, 1.0)  # a relative change of ε moves δ by θε times as much
+    tolerance = 2 * TOLERANCE * max(tilt.theta * epsilon, 1.0)  # a relative change of ε moves δ by θε times as much
     low, high = _refine(
         parts,
-        plan,
+        tilt,
         epsilon,
         guess,
         lambda tail, upper: tail.delta(epsilon, upper=upper),
@@ -207,12 +207,12 @@ def delta_above(
     parts = _parts(target, sigma)
     best = np.full(len(points), min(_total_variation(parts), 1.0))
     for centre in np.linspace(points[0], points[-1], tilts + 1)[1:]:
-        plan = plan_for_epsilon(parts, float(centre), _far(parts, smallest))
-        if not (plan.centre < _VACUOUS and plan.spread > 0):
+        tilt = tilt_for_epsilon(parts, float(centre), _far(parts, smallest))
+        if not (tilt.centre < _VACUOUS and tilt.spread > 0):
             continue
-        guess = max(math.exp(min(plan.log_mgf - plan.theta * float(centre) - 3.0, 0.0)), smallest)
+        guess = max(math.exp(min(tilt.log_mgf - tilt.theta * float(centre) - 3.0, 0.0)), smallest)
         for resolution in (_Resolution(), _ROUGH):
-            tail = _tail(parts, plan, resolution, float(centre), guess, upper=True)
+            tail = _tail(parts, tilt, resolution, float(centre), guess, upper=True)
             if tail is not None:
                 best = np.minimum(best, [tail.delta(float(e), upper=True) for e in points])
                 break

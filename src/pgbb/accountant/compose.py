@@ -1,4 +1,4 @@
-"""The sum of many grid losses: a certified enclosure of δ(ε) after composition.
+"""The sum of many grid losses: certified bounds on δ(ε) after composition.
 
 Fast Fourier powers of exponentially tilted laws. The tilt puts the bulk of
 the tilted sum at the ε asked about, so that errors are relative to δ and no
@@ -99,7 +99,7 @@ class Tail:
 def compose_laws(
     parts: Sequence[tuple[GridLaw, int]], theta: float, epsilon: float, delta: float, *, upper: bool
 ) -> Tail | None:
-    """Enclose the tail of the sum of `count` independent losses of each law, near ε and to its right.
+    """Bound the tail of the sum of `count` independent losses of each law, near ε and to its right.
 
     All laws share one grid step. With `upper` the slack makes the curve an
     upper bound on δ(ε), otherwise a lower bound. The tilt `theta` and the rough

@@ -1,7 +1,7 @@
-"""A quick look at the composed loss that decides where to compute precisely.
+"""The exponential tilt under which the composed loss is computed, chosen by plain quadrature.
 
-Plain quadrature with no guarantee: it only proposes the tilt, the window and
-the grid step. A bad proposal costs width, never validity.
+The tilt moves the bulk of the sum to the ε or δ that is asked about; without it the FFT would lose small δ in
+rounding. Quadrature gives no guarantee and needs none: a bad tilt makes the bounds of bounds.py wider, never wrong.
 """
 
 from collections.abc import Callable
@@ -16,12 +16,12 @@ from pgbb.accountant.exact import one_loss, weight_bins
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Plan", "plan_for_delta", "plan_for_epsilon"]
+__all__ = ["Tilt", "tilt_for_delta", "tilt_for_epsilon"]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Tilt θ, log E[e^{θL}] and mean of the sum under the tilt, and the standard deviation of one tilted answer."""
+class Tilt:
+    """θ, log E[e^{θL}] and mean of the sum under the tilt, and the standard deviation of one tilted answer."""
 
     theta: float
     log_mgf: float
@@ -69,31 +69,31 @@ def _best_theta(objective: Callable[[float], float]) -> float:
     return float(np.exp(best.x))
 
 
-def _plan(parts: list[_Quadrature], theta: float) -> Plan:
+def _tilt(parts: list[_Quadrature], theta: float) -> Tilt:
     moments = [(p.count, *p.moments(theta)) for p in parts]
     centre = sum(n * mean for n, _, mean, _ in moments)
     variance = sum(n * v for n, _, _, v in moments)
     answers = sum(p.count for p in parts)
     log_mgf = sum(n * k for n, k, _, _ in moments)
-    return Plan(theta, log_mgf, centre, float(np.sqrt(variance / answers)))
+    return Tilt(theta, log_mgf, centre, float(np.sqrt(variance / answers)))
 
 
-def plan_for_delta(parts: list[tuple[Mechanism, float]], delta: float, far: float) -> Plan:
-    """Plan for finding ε at a given δ: the tilt of the best Chernoff bound on ε.
+def tilt_for_delta(parts: list[tuple[Mechanism, float]], delta: float, far: float) -> Tilt:
+    """The tilt for finding ε at a given δ: that of the best Chernoff bound on ε.
 
     Observations beyond `far` standard deviations are left out: so rare that
     they cannot matter at this δ, they would still attract the tilt.
     """
     laws = [_Quadrature(m, s, far) for m, s in parts]
     log_delta = np.log(delta)
-    return _plan(laws, _best_theta(lambda t: (sum(p.count * p.moments(t)[0] for p in laws) - log_delta) / t))
+    return _tilt(laws, _best_theta(lambda t: (sum(p.count * p.moments(t)[0] for p in laws) - log_delta) / t))
 
 
-def plan_for_epsilon(parts: list[tuple[Mechanism, float]], epsilon: float, far: float) -> Plan:
-    """Plan for finding δ at a given ε: the tilt of the best Chernoff bound on δ."""
+def tilt_for_epsilon(parts: list[tuple[Mechanism, float]], epsilon: float, far: float) -> Tilt:
+    """The tilt for finding δ at a given ε: that of the best Chernoff bound on δ."""
     laws = [_Quadrature(m, s, far) for m, s in parts]
     theta = _best_theta(lambda t: sum(p.count * p.moments(t)[0] for p in laws) - t * epsilon)
-    plain = _plan(laws, 0.0)
+    plain = _tilt(laws, 0.0)
     if plain.centre >= epsilon:  # ε lies in the bulk: a tilt of half a standard deviation is as good as none
         theta = 0.5 / (plain.spread * np.sqrt(sum(p.count for p in laws)))
-    return _plan(laws, theta)
+    return _tilt(laws, theta)

@@ -46,14 +46,8 @@ def show_release(
     levels = _parse_levels(tau)
     if levels is None and release.model.index is not None:
         levels = list(release.grid(5))
-    if release.payload.kind == "transcript":
-        rows: list[dict[str, Any]] = []
-        remarks: tuple[str, ...] = ("the file holds a transcript of noisy answers: re-analyse it to get draws.",)
-        diagnostics: dict[str, Any] = {}
-    else:
-        rows = _rows(release, levels, level)
-        found = release.diagnostics()
-        remarks, diagnostics = found.remarks, found.to_dict()
+    rows = _rows(release, levels, level)
+    diagnostics = release.diagnostics()
     if as_json:
         report = {
             "model": release.model.to_dict(),
@@ -61,19 +55,18 @@ def show_release(
             "private": release.certificate.private,
             "level": level,
             "summary": rows,
-            "diagnostics": diagnostics,
+            "diagnostics": diagnostics.to_dict(),
             **more,
         }
         print_json(report)
         return
     console = Console(highlight=False)
     _print_header(console, release)
-    if rows:
-        console.print()
-        console.print(fitting(console, _tables(rows, release.model.index_name, level)))
-        if not all(row.get("identified", True) for row in rows):
-            console.print("* not identified at this ε: the interval is as wide as the parameter box", markup=False)
-    for remark in remarks:
+    console.print()
+    console.print(fitting(console, _tables(rows, release.model.index_name, level)))
+    if not all(row.get("identified", True) for row in rows):
+        console.print("* not identified at this ε: the interval is as wide as the parameter box", markup=False)
+    for remark in diagnostics.remarks:
         console.print(f"\nnote: {remark}", markup=False)
 
 
@@ -123,7 +116,7 @@ def export_command(
     if target.suffix.lower() != f".{kind}":
         raise _validate.fail("--out", str(target), f"a file that ends in .{kind}, as --format says")
     release = load(file)
-    if tau is None and release.model.index is not None and release.payload.kind != "transcript":
+    if tau is None and release.model.index is not None:
         tau = ",".join(map(repr, release.grid(5)))
     sample_command(file, m, tau, target, seed, as_json)
 

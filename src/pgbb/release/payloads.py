@@ -19,7 +19,7 @@ from pgbb.release.local_gaussian import Local
 __all__ = ["ModelSummary", "Payload", "forward", "summary_of"]
 
 KINDS = ("quantile", "huber", "logistic", "mean", "custom")
-PAYLOADS = ("generator", "draws", "transcript", "local")
+PAYLOADS = ("generator", "draws", "local")
 ITERATES = ("average", "last")
 SHARED = ("input_shift", "input_scale", "center", "radius")
 TRANSCRIPT = ("transcript/u", "transcript/query", "transcript/index", "transcript/answer")
@@ -162,19 +162,20 @@ def _read_index(index: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Payload:
-    """What is drawn from: a generator's weights, stored draws, a transcript of noisy answers, or a local posterior.
+    """What is drawn from: a generator's weights, stored draws, or a local posterior.
 
     Generator: settings blocks, pseudo_blocks, concentration, alpha, index,
     default_iterate; tensors {average,last}/{kernel,bias}{0…L} and the shared
     input_shift, input_scale, center, radius; see `forward`. Draws: settings
     index_values; tensor draws, (m, d) or (k, m, d), in internal coordinates.
-    Transcript: tensors transcript/{u,query,index,answer}, alone or beside a generator.
+    Beside a generator or draws there may be the noisy answers they were made of, tensors
+    transcript/{u,query,index,answer}, for somebody who analyses them again.
     Local: settings index, bridge, floor; tensors center, gradient, scale, curvature,
     curvature_sd, privacy, sampling, sampling_sd, free, low, high, and knots with an
     index, all float64; see `pgbb.release.local_gaussian`.
     """
 
-    kind: Literal["generator", "draws", "transcript", "local"]
+    kind: Literal["generator", "draws", "local"]
     settings: dict[str, Any]
     tensors: dict[str, NDArray[Any]]
 
@@ -191,14 +192,12 @@ class Payload:
         if self.kind == "local":
             self.local.check(model.dim, model.index)
             return
-        if kept or self.kind == "transcript":
+        if kept:
             self._check_transcript(kept, model)
         if self.kind == "generator":
             self._check_generator(rest, model)
-        elif self.kind == "draws":
+        else:
             self._check_draws(rest, model)
-        elif rest:
-            raise InvalidValue(f"tensors {sorted(rest)} are not allowed in a transcript: it has {list(TRANSCRIPT)}.")
 
     def _check_transcript(self, names: set[str], model: ModelSummary) -> None:
         wanted = set(TRANSCRIPT)

@@ -66,17 +66,12 @@ def page(release: Release, source: str | Path | None = None) -> str:
     """The page of a release, as HTML.
 
     Args:
-      release: what to show; it must hold something to draw from.
+      release: what to show.
       source: its file, whose name and SHA-256 the page then states.
 
     Raises:
-      PgbbError: the release holds a transcript alone, or the page would exceed `LARGEST` bytes.
+      PgbbError: the page would exceed `LARGEST` bytes.
     """
-    if release.payload.kind == "transcript":
-        raise PgbbError(
-            "this release holds a transcript of noisy answers and nothing to draw from, so it has no page. Re-analyse "
-            "it, which costs no privacy, and make the page of the release which that gives."
-        )
     verification = release.verify()
     data = {
         "model": _model(release),
