@@ -14,10 +14,14 @@ the same regression by DP-SGLD at ε = 1 and 4 with the paper's accountant.
 
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
 import pgbb
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # reproduction/ lies beside benchmarks/
+
 from reproduction.printed import lookup
 from reproduction.real import census as census_frame
 from reproduction.simulate import (

@@ -31,8 +31,10 @@ import numpy as np
 
 import pgbb
 from pgbb.methods.effective_size import effective_sample_size
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # reproduction/ lies beside benchmarks/
+
 from reproduction.constants import CHOSEN, PRINTED_NAME, constants
-from reproduction.ess import CASES, COLUMN
 from reproduction.judge import TOLERANCE
 from reproduction.printed import lookup
 from reproduction.simulate import (
@@ -46,6 +48,7 @@ from reproduction.simulate import (
     family,
     linear_frame,
 )
+from reproduction.studies.ess import CASES, COLUMN
 
 METHODS = ("sgld", "noisy_gibbs", "dp_bootstrap")
 NOTES = {  # (method, regression or not): constants that the paper does not print

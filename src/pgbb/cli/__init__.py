@@ -62,6 +62,8 @@ def main(command: typer.Typer = app, name: str = "pgbb") -> None:
 
     warnings.showwarning = show
     keep_compiled_code()
+    if command is app and sys.argv[1:2] == ["study"]:
+        _stop(console, "pgbb has no command study: run `python -m reproduction` in a clone of the repository of pgbb.")
     try:
         command(prog_name=name)
     except PgbbError as error:
