@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 import pgbb
-from pgbb import generator
+from pgbb.methods.pgbb import generator
 from pgbb.accountant.description import gamma_star
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # reproduction/ lies beside benchmarks/

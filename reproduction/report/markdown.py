@@ -30,6 +30,8 @@ __all__ = [
 ]
 
 MISSES = ("worse", "not met")
+GAPS = Path(__file__).parents[2] / "benchmarks" / "results" / "gaps.txt"
+"""What a look into the reasons printed."""
 VERDICTS = ("better", "same", "worse", "met", "not met", "not comparable")
 
 
@@ -222,6 +224,8 @@ def summary(found: Sequence[Section]) -> str:
         missed = misses(section)
         if missed:
             out += ["", "What missed:", "", *missed]
+    out += ["", "## What the reasons rest on", "", "`python benchmarks/gaps.py` prints:", ""]
+    out += ["```text", GAPS.read_text(encoding="utf-8").rstrip(), "```"]
     return "\n".join(out).rstrip() + "\n"
 
 

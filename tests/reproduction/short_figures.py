@@ -14,7 +14,7 @@ import pytest
 from reproduction import provenance, registry, runner, store
 
 FILE = Path(__file__).with_suffix(".json")
-APART = ("replicate", "seconds", "tau", "mae", "coverage", "ess")
+APART = ("replicate", "seconds", "tau", "mae", "coverage", "ess", "lower", "upper")
 """No figures, or ones that the last bit of a processor can move by more than `TOLERANCE`."""
 TOLERANCE = 0.01
 ADVICE = (
@@ -27,7 +27,7 @@ def figures(outcome):
     """Mean of each column over the rows of the first replicate."""
     rows = outcome.rows[outcome.rows["replicate"] == 0]
     numbers = rows.select_dtypes(["number", "bool"]).drop(columns=list(APART), errors="ignore")
-    return {str(k): float(v) for k, v in numbers.mean().items() if v == v}
+    return {str(k): float(f"{v:.6g}") for k, v in numbers.mean().items() if v == v}
 
 
 def entry(study, outcome):
