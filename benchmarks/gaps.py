@@ -19,8 +19,8 @@ import numpy as np
 import pandas as pd
 
 import pgbb
-from pgbb.methods.pgbb import generator
 from pgbb.accountant.description import gamma_star
+from pgbb.methods.pgbb import generator
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # reproduction/ lies beside benchmarks/
 
