@@ -1,8 +1,8 @@
 """Where a result comes from: revisions of its study and method, versions of the libraries, commit and device.
 
-A study and a method each have a revision, a number that is raised by hand when a change of the code moves their
-figures. tests/reproduction/test_quick.py runs a short seeded version of every study and fails when figures move and no
-revision does; so a rename, or a faster way to the same figures, leaves results as good as they are.
+A study and a method each have a revision, a number that is raised by hand when a change of the code moves their figures
+by more than other random numbers would. tests/reproduction/test_quick.py runs a short seeded version of every study, so
+that no figure moves unnoticed. A rename, or a faster way to the same figures, leaves results as good as they are.
 """
 
 import importlib.metadata

@@ -67,7 +67,7 @@ class Study:
       tables: results, and a way to the results of another study, -> tables with verdicts.
       data: files it needs in the folder named by PGBB_DATA.
       judges: studies whose results it judges, where it has no cells of its own.
-      revision: raised by hand when a change of the study, not of a method in it, moves its figures.
+      revision: raised by hand when a change of the study moves its figures (see provenance.py).
     """
 
     name: str

@@ -1,7 +1,8 @@
 """Figures of the short version of every study, kept in short_figures.json: whether a change of the code moves them.
 
-A change that moves figures raises a revision, of the method (reproduction/provenance.py) or of the study, and writes
-the file anew: `python -m tests.reproduction.short_figures`. Results of the former revision are stale from then on.
+A change that moves them by more than other random numbers would raises a revision, of the method
+(reproduction/provenance.py) or of the study: results of the former revision are stale from then on. Then, or where only
+the random numbers are others, the file is written anew: `python -m tests.reproduction.short_figures`.
 """
 
 import json
@@ -18,8 +19,8 @@ APART = ("replicate", "seconds", "tau", "mae", "coverage", "ess", "lower", "uppe
 """No figures, or ones that the last bit of a processor can move by more than `TOLERANCE`."""
 TOLERANCE = 0.01
 ADVICE = (
-    "If the change is meant to move figures, raise the revision of the method in reproduction/provenance.py, or of the "
-    "study, and run python -m tests.reproduction.short_figures"
+    "If the random numbers are not merely others, raise the revision of the method in reproduction/provenance.py, or "
+    "of the study. Then run python -m tests.reproduction.short_figures"
 )
 
 
