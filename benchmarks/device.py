@@ -24,6 +24,7 @@ import time
 import warnings
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # processes share the memory
@@ -47,10 +48,13 @@ from pgbb.private.rows import EXTRA
 from pgbb.private.sampling import Randomness
 from pgbb.private.session import Session
 from pgbb.private.wide_integers import joined, wide_sum
-from reproduction.births import MODEL
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # reproduction/ lies beside benchmarks/
+
 from reproduction.constants import constants
 from reproduction.real import NATALITY_SCHEMA
 from reproduction.simulate import LINEAR_MODEL, LINEAR_SCHEMA, NOISES, births_frame, linear_frame
+from reproduction.studies.births import MODEL
 
 N = 1_940_000
 

@@ -12,19 +12,23 @@ draws are needed.
 import sys
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 import pgbb
-from pgbb import generator
 from pgbb.accountant.description import gamma_star
-from reproduction import blocking
+from pgbb.methods.pgbb import generator
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # reproduction/ lies beside benchmarks/
+
 from reproduction.constants import constants
 from reproduction.printed import lookup
 from reproduction.registry import get
 from reproduction.simulate import BETA, LINEAR_MODEL, LINEAR_SCHEMA, linear_frame
+from reproduction.studies import blocking
 
 N, EPSILON = 40_000, 4.0
 

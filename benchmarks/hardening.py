@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -28,6 +29,8 @@ from pgbb.private.draws import Draws
 from pgbb.private.rows import EXTRA
 from pgbb.private.sampling import buffer_size
 from pgbb.private.session import Step
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # reproduction/ lies beside benchmarks/
 
 SIZE: dict[str, int] = {}  # of the data that are fitted: a constant of the compiled code, as in the hardened one
 

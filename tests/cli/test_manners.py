@@ -88,10 +88,7 @@ def test_every_help_has_an_example_of_its_own_command(path, command):
     assert re.search(wanted, command.help or ""), f"no example in pgbb {' '.join(path)} --help"
 
 
-JSON_LESS = {"study run"}  # it prints no results
-
-
-@pytest.mark.parametrize("name", sorted(set(LEAVES) - JSON_LESS))
+@pytest.mark.parametrize("name", sorted(LEAVES))
 def test_every_command_that_prints_results_has_json_with_a_schema(name):
     assert any("--json" in option.opts for option in LEAVES[name].params)
     described = schema(name)
@@ -118,7 +115,6 @@ REAL = [
     ("compare", ["d.csv", "-s", "s.toml", *MEAN, *BUDGET, "--methods", "noisy_gibbs"]),
     ("ledger set", ["l.db", "other", "--n", "100", *BUDGET, "--change"]),
     ("ledger show", ["l.db"]),
-    ("study list", []),
 ]
 
 

@@ -17,7 +17,7 @@ from safetensors import numpy as safetensors
 
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.release.container import FORMAT_VERSION
-from pgbb.release.file import ReleaseError, load
+from pgbb.release.file import Release, ReleaseError, load
 from pgbb.release.signing import generate_key
 from tests.release.builders import (
     certificate,

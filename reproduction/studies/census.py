@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from pgbb.reference import exact_quantile, multiplier_bootstrap
-from reproduction.cellfit import fit_cells, score_cell
 from reproduction.constants import CHOSEN, accountant_of, constants
+from reproduction.fits import fit_cells, score_cell
 from reproduction.judge import Line, goal, judged, shown, summarise
 from reproduction.printed import lookup
 from reproduction.real import census
@@ -29,7 +29,7 @@ def application_cells(experiment: str, where: Mapping[str, Any]) -> Cells:
         cell_name(method="reference", **where): {"method": "reference", **where, "draws": 200, "once": True}
     }
     kinds: list[tuple[str, str, dict[str, Any]]] = [
-        ("paper", "paper", {}),
+        ("pgbb", "pgbb", {}),
         ("sgld_omega1", "sgld", {"tempering": 1.0}),
         ("sgld_omega0.1", "sgld", {"tempering": 0.1}),
         ("calibrated", "calibrated", {}),

@@ -7,16 +7,22 @@ import pandas as pd
 
 from pgbb.custody.run import fit_many
 from pgbb.methods.effective_size import effective_sample_size
+from pgbb.methods.registry import METHODS
 from pgbb.model.models import Model
 from pgbb.model.schema import Schema
 from pgbb.release.file import Release
 from reproduction.simulate import Floats, all_draws, scored
 from reproduction.study import Row
 
-__all__ = ["CHAINS", "chain_size", "fit_cells", "score_cell"]
+__all__ = ["CHAINS", "chain_size", "fit_cells", "known", "score_cell"]
 
 CHAINS = ("sgld", "noisy_gibbs")
 """Methods whose draws are correlated."""
+
+
+def known(method: str) -> str:
+    """The name by which this pgbb fits a method: Algorithms 1 and 2 are "paper" where they are not yet "pgbb"."""
+    return method if method in METHODS else "paper"
 
 
 def fit_cells(
@@ -29,7 +35,7 @@ def fit_cells(
         schema=schema,
         epsilon=settings["epsilon"],
         delta=1 / len(frames[0]),
-        method=settings["method"],
+        method=known(settings["method"]),
         accountant=settings["accountant"],
         insecure_seeds=seeds,
         **settings["constants"],
@@ -50,7 +56,7 @@ def score_cell(
     A chain without levels has its effective sample size too, mean over what is shown.
     """
     rows = []
-    for iterate in ("last", "average") if method == "paper" else (None,):
+    for iterate in ("last", "average") if method == "pgbb" else (None,):
         draws = shown(all_draws(release, seed, iterate))
         size = chain_size(draws) if method in CHAINS and levels is None else float("nan")
         rows += [{"variant": iterate or "", **row, "ess": size} for row in scored(draws, truth, names, levels)]

@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 
 from pgbb.planning.curves import PANELS
-from reproduction.census import own_name
 from reproduction.constants import PRINTED_NAME
 from reproduction.judge import summarise
-from reproduction.linear import printed_cells, variants
 from reproduction.printed import lookup
+from reproduction.studies.census import own_name
+from reproduction.studies.linear import printed_cells, variants
 from reproduction.study import Outcome, Results
 
 __all__ = ["figures"]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pgbb.methods.registry import METHODS
+from reproduction.constants import RENAMED
 from reproduction.judge import Line, goal
 from reproduction.printed import table
 from reproduction.study import Cells, Quick, Results, Row, Study, Table, each
@@ -12,7 +13,7 @@ __all__ = ["STUDY", "run"]
 
 COLUMNS = ("data_model_free", "scaling_free", "budget_free_draws", "multiple_rules")
 KIN = {
-    "paper": "PGBB",
+    "pgbb": "PGBB",
     "calibrated": "PGBB",
     "sgld": "Stochastic Gradient Langevin Dynamics",
     "noisy_gibbs": "Noisy Summary Statistics",
@@ -39,10 +40,11 @@ def tables(results: Results, _: Callable[[str], Results]) -> list[Table]:
     lines: list[Line] = []
     for outcome in results.values():
         for _, row in outcome.rows.iterrows():
-            kin = KIN[row["name"]]
+            name = RENAMED.get(row["name"], row["name"])
+            kin = KIN[name]
             for column in COLUMNS:
                 there = printed.loc[kin, column] == "yes"
-                where = {"method": row["name"], "printed as": kin}
+                where = {"method": name, "printed as": kin}
                 agrees = bool(row[column]) == there
                 rule = "declares what the paper prints"
                 lines.append(

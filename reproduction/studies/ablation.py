@@ -6,6 +6,7 @@ from typing import Any
 from pgbb.custody.run import fit
 from pgbb.methods.calibrated.ingredients import without
 from reproduction.constants import constants
+from reproduction.fits import known
 from reproduction.judge import Line, shown, summarise
 from reproduction.simulate import (
     BETA,
@@ -28,7 +29,7 @@ DATA = {"linear": {"n": 10_000, "epsilon": 1.0}, "process": {"n": 65_023, "epsil
 
 def _steps(data: str) -> dict[str, dict[str, Any]]:
     """The ladder: each rung keeps what the one before it changed."""
-    printed = constants("linear" if data == "linear" else "census", "paper")
+    printed = constants("linear" if data == "linear" else "census", "pgbb")
     average = {**printed, "iterate": "average"}
     few = {**average, "blocks": 5}
     constant = {**average, "blocks": 1}
@@ -43,7 +44,7 @@ def _steps(data: str) -> dict[str, dict[str, Any]]:
     }
     if printed["blocks"] == 5:
         del rungs["3-five-blocks"]
-    found: dict[str, dict[str, Any]] = {name: {"method": "paper", **rung} for name, rung in rungs.items()}
+    found: dict[str, dict[str, Any]] = {name: {"method": "pgbb", **rung} for name, rung in rungs.items()}
     default = {"method": "calibrated", "accountant": "exact", "constants": {}}
     found["6-few-answers"] = {**default, "without": ["whitening", "shrinkage", "redrawing"]}
     found["7-whitening"] = {**default, "without": ["shrinkage", "redrawing"]}
@@ -66,7 +67,7 @@ def quick() -> Cells:
     found = {}
     for name in ("linear-1-average", "linear-4-constant-weights", "linear-7-whitening", "linear-9-calibrated"):
         settings = cells()[name]
-        short = {"steps": 300} if settings["method"] == "paper" else {}
+        short = {"steps": 300} if settings["method"] == "pgbb" else {}
         found[name] = {**settings, "n": 4_000, "constants": {**settings["constants"], **short}}
     return found
 
@@ -80,7 +81,7 @@ def run(settings: Mapping[str, Any], seed: int) -> list[Row]:
 def _fitted(settings: Mapping[str, Any], seed: int) -> list[Row]:
     n = settings["n"]
     budget = {"epsilon": settings["epsilon"], "delta": 1 / n, "insecure_seed": seed}
-    how = {"method": settings["method"], "accountant": settings["accountant"], **settings["constants"]}
+    how = {"method": known(settings["method"]), "accountant": settings["accountant"], **settings["constants"]}
     if settings["data"] == "linear":
         release = fit(LINEAR_MODEL, linear_frame("contaminated_normal", n, seed), schema=LINEAR_SCHEMA, **budget, **how)
         return scored(all_draws(release, seed)[:, :, :3], BETA[None], ["x1", "x2", "x3"])

@@ -6,8 +6,8 @@ import io
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from reproduction.figures import figures
-from reproduction.report import MISSES, VERDICTS, Section, about, grid
+from reproduction.report.figures import figures
+from reproduction.report.markdown import MISSES, VERDICTS, Section, about, grid
 from reproduction.study import Results, Table
 
 __all__ = ["page"]

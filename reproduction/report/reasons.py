@@ -18,10 +18,10 @@ REASONS: dict[str, tuple[tuple[str, str], ...]] = {
         ),
     ),
     "linear": (
-        ("paper.* width", _LEARNING),
+        ("pgbb.* width", _LEARNING),
         ("dp_bootstrap coverage", "one of 36 entries, at 2.4 standard errors: chance."),
     ),
-    "k": (("paper.* width", _LEARNING),),
+    "k": (("pgbb.* width", _LEARNING),),
     "gamma": (
         (
             "average iterate coverage",
@@ -39,14 +39,14 @@ REASONS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "families": (
         (
-            "paper.* coverage",
+            "pgbb.* coverage",
             "intervals of the printed algorithm leave out the noise of training, which at n = 500 is larger than the "
             "spread of its draws; other learning rates do not mend it (`benchmarks/gaps.py`).",
         ),
     ),
     "census": (
         (
-            "paper.* coverage",
+            "pgbb.* coverage",
             "one of 24 entries; the intervals leave out the noise of training, as the paper's do.",
         ),
         ("sgld", _STEP),

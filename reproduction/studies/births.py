@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from pgbb.model.models import QuantileRegression
-from reproduction.cellfit import fit_cells, score_cell
 from reproduction.constants import accountant_of, constants
+from reproduction.fits import fit_cells, score_cell
 from reproduction.judge import Line, average, shown, summarise
-from reproduction.linear import variants
 from reproduction.real import COVARIATES, NATALITY_SCHEMA
 from reproduction.simulate import TAUS, births_frame
+from reproduction.studies.linear import variants
 from reproduction.study import Cells, Quick, Results, Row, Study, Table, cell_name
 
 __all__ = ["STUDY", "run"]
@@ -33,7 +33,7 @@ def cells() -> Cells:
             "accountant": accountant_of(method),
             "constants": constants("natality", method),
         }
-        for method in ("paper", "calibrated")
+        for method in ("pgbb", "calibrated")
         for n in (1_940_000,)
         for epsilon in (1.0, 4.0)
     }

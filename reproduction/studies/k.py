@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from reproduction.constants import CHOSEN, accountant_of, constants
 from reproduction.judge import Line, judged, summarise
-from reproduction.linear import grid, printed_cells, run, variants
 from reproduction.printed import lookup
+from reproduction.studies.linear import grid, printed_cells, run, variants
 from reproduction.study import Cells, Quick, Results, Study, Table, cell_name
 
 __all__ = ["STUDY"]
@@ -17,12 +17,12 @@ def cells() -> Cells:
     """K = 10 on the grid of the regression; K = 1 are cells of the study `linear`."""
     return {
         cell_name(K=draws, noise=noise, n=n, epsilon=epsilon): {
-            "method": "paper",
+            "method": "pgbb",
             "noise": noise,
             "n": n,
             "epsilon": epsilon,
-            "accountant": accountant_of("paper"),
-            "constants": {**constants("linear", "paper"), "draws_per_step": draws},
+            "accountant": accountant_of("pgbb"),
+            "constants": {**constants("linear", "pgbb"), "draws_per_step": draws},
         }
         for draws in (10,)
         for noise, n, epsilon in grid()

@@ -9,8 +9,8 @@ import numpy as np
 
 from pgbb.accountant import Mechanism, noise_scale
 from reproduction.judge import Line, shown, summarise
-from reproduction.linear import grid, variants
 from reproduction.simulate import FAMILIES, linear_errors
+from reproduction.studies.linear import grid, variants
 from reproduction.study import Cells, Outcome, Quick, Results, Row, Study, Table, cell_name, each
 
 __all__ = ["STUDY", "population", "run"]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from reproduction.constants import CHOSEN, accountant_of, constants
 from reproduction.judge import NOMINAL, Line, goal, shown, summarise
-from reproduction.linear import grid, printed_cells, run, variants
+from reproduction.studies.linear import grid, printed_cells, run, variants
 from reproduction.study import Cells, Quick, Results, Study, Table, cell_name
 
 __all__ = ["STUDY"]
@@ -14,12 +14,12 @@ def cells() -> Cells:
     """2 S × 2 γ on the grid of the regression, less S = 20 with γ*: those are cells of the study `linear`."""
     return {
         cell_name(blocks=blocks, gamma="1" if gamma else "star", noise=noise, n=n, epsilon=epsilon): {
-            "method": "paper",
+            "method": "pgbb",
             "noise": noise,
             "n": n,
             "epsilon": epsilon,
-            "accountant": accountant_of("paper"),
-            "constants": {**constants("linear", "paper"), "blocks": blocks, "gamma": gamma},
+            "accountant": accountant_of("pgbb"),
+            "constants": {**constants("linear", "pgbb"), "blocks": blocks, "gamma": gamma},
         }
         for blocks, gamma in ((5, 1.0), (5, None), (20, 1.0))
         for noise, n, epsilon in grid()

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from reproduction.cellfit import fit_cells, score_cell
 from reproduction.constants import CHOSEN, PRINTED_NAME, accountant_of, constants
+from reproduction.fits import fit_cells, score_cell
 from reproduction.judge import Line, goal, judged, summarise
 from reproduction.printed import lookup
 from reproduction.simulate import BETA, LINEAR_MODEL, LINEAR_SCHEMA, NOISES, linear_frame
@@ -12,7 +12,7 @@ from reproduction.study import Cells, Outcome, Quick, Results, Row, Study, Table
 
 __all__ = ["METHODS", "STUDY", "grid", "printed_cells", "run", "variants"]
 
-METHODS = ("paper", "sgld", "noisy_gibbs", "dp_bootstrap", "calibrated")
+METHODS = ("pgbb", "sgld", "noisy_gibbs", "dp_bootstrap", "calibrated")
 NAMES = ["x1", "x2", "x3"]
 MEASURES = ("mae", "coverage", "width")
 
@@ -40,7 +40,7 @@ def cells() -> Cells:
 
 def quick() -> Cells:
     """One cell a method, with short chains and trainings."""
-    short = {"paper": {"steps": 300}, "sgld": {"steps": 1_000}, "noisy_gibbs": {"iterations": 4_000}}
+    short = {"pgbb": {"steps": 300}, "sgld": {"steps": 1_000}, "noisy_gibbs": {"iterations": 4_000}}
     found = {}
     for name, settings in cells().items():
         if (settings["noise"], settings["n"], settings["epsilon"]) == ("contaminated_normal", 10_000, 4.0):
@@ -65,11 +65,11 @@ def run(settings: Mapping[str, Any], seeds: Sequence[int]) -> list[list[Row]]:
 
 def printed_cells(results: Results) -> Results:
     """The cells of the printed algorithm, which other studies vary."""
-    return {name: outcome for name, outcome in results.items() if outcome.settings["method"] == "paper"}
+    return {name: outcome for name, outcome in results.items() if outcome.settings["method"] == "pgbb"}
 
 
 def variants(outcome: Outcome) -> list[tuple[str, Any]]:
-    """The methods of a cell with their rows: "paper" is two, its last iterate and the average."""
+    """The methods of a cell with their rows: "pgbb" is two, its last iterate and the average."""
     method = outcome.settings["method"]
     return [
         (f"{method}, {variant} iterate" if variant else method, rows)
@@ -110,7 +110,7 @@ def _table_lines(results: Results, printed: str, coefficient: str | None) -> lis
 
 def _table_goals(lines: list[Line]) -> list[Line]:
     found = []
-    for method in ("paper, last iterate", "paper, average iterate", "calibrated"):
+    for method in ("pgbb, last iterate", "pgbb, average iterate", "calibrated"):
         mine = [line for line in lines if line.where["method"] == method and line.measure in ("mae", "coverage")]
         keys = {(line.where["noise"], line.where["n"], line.where["ε"]) for line in mine if line.printed is not None}
         bad = {(x.where["noise"], x.where["n"], x.where["ε"]) for x in mine if x.verdict in ("worse", "not comparable")}

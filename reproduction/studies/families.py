@@ -5,18 +5,18 @@ from typing import Any
 
 import numpy as np
 
-from reproduction.cellfit import fit_cells, score_cell
 from reproduction.constants import CHOSEN, accountant_of, constants
+from reproduction.fits import fit_cells, score_cell
 from reproduction.judge import NOMINAL, Line, goal, shown, summarise
-from reproduction.linear import variants
 from reproduction.simulate import FAMILIES, FAMILY_TRUTH, RATE, family
+from reproduction.studies.linear import variants
 from reproduction.study import Cells, Quick, Results, Row, Study, Table, cell_name
 
 __all__ = ["STUDY", "run"]
 
-BY_RATE = ("paper", "sgld")
+BY_RATE = ("pgbb", "sgld")
 """Score-based methods estimate the exponential by its rate, as the paper does: in the mean, C = 8 drowns the score."""
-METHODS = ("paper", "sgld", "noisy_gibbs", "dp_bootstrap", "calibrated")
+METHODS = ("pgbb", "sgld", "noisy_gibbs", "dp_bootstrap", "calibrated")
 
 
 def cells() -> Cells:
@@ -39,7 +39,7 @@ def cells() -> Cells:
 
 def quick() -> Cells:
     """One cell a method, with short chains and trainings."""
-    short: dict[str, dict[str, Any]] = {"paper": {"steps": 200}, "sgld": {"steps": 2_000}}
+    short: dict[str, dict[str, Any]] = {"pgbb": {"steps": 200}, "sgld": {"steps": 2_000}}
     return {
         name: {**s, "constants": {**s["constants"], **short.get(s["method"], {})}}
         for name, s in cells().items()
