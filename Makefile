@@ -24,6 +24,7 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/pgbb demo --out demo-output

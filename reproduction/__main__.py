@@ -1,7 +1,7 @@
 """`python -m reproduction`."""
 
-from pgbb.cli import main
+from pgbb.cli.entry import run
 from reproduction.command import app
 
 if __name__ == "__main__":
-    main(app, "python -m reproduction")
+    run(app, "python -m reproduction")

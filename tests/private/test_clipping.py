@@ -41,7 +41,7 @@ def test_a_clipped_vector_is_no_longer_than_one_exactly(d):
         squares = [exact_square(row) for row in found]
         assert max(squares) <= 1 and min(squares) > 1 - 1e-3  # and the second look lets all of them pass
     twin = [exact_square(row) for row in in_single_precision(v, 1.0)]
-    assert max(twin) > 1  # without a margin
+    assert max(twin) > 1 or d == 1  # without a margin; one number over itself is 1
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3e38])

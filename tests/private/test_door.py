@@ -1,6 +1,5 @@
-"""The door: what other rooms may import and touch, and what its handles refuse."""
+"""The door: what other rooms may touch, and what its handles refuse. Import contracts are in tests/test_house.py."""
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,40 +18,6 @@ N = 60
 SCHEMA = Schema(y=Range(-4, 4), a=Range(-1, 1))
 PROBLEM = QuantileRegression("y ~ a", taus=[0.5]).prepare(SCHEMA)
 FRAME = pd.DataFrame({"y": np.linspace(-4, 4, N), "a": np.cos(np.arange(N))})
-
-
-# What other rooms may import and touch --------------------------------------------------------------------------------
-
-
-def contracts(folder):
-    """What the import contracts say of a tree."""
-    code = (
-        "import sys; sys.path.insert(0, 'src'); from importlinter.cli import lint_imports; "
-        "sys.exit(lint_imports(config_filename='pyproject.toml', no_cache=True))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=300)
-    return done.returncode, done.stdout + done.stderr
-
-
-@pytest.mark.parametrize(
-    "offence",
-    [
-        None,
-        "from pgbb.private.records import Records",
-        "from pgbb.private import sums",
-        "def f():\n    import pgbb.private.noise",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from pgbb.private.loading import Records",
-    ],
-)
-def test_other_rooms_import_the_door_alone(offence, tmp_path):
-    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    if offence is not None:
-        (tmp_path / "src/pgbb/methods/offence.py").write_text(f'"""An offence."""\n{offence}\n')
-    code, text = contracts(tmp_path)
-    kept = "Only the door of private/ is open to other rooms KEPT" in text
-    assert kept == (offence is None), text
-    assert offence is None or code != 0
 
 
 @pytest.mark.parametrize(("code", "offends"), [("s._data", True), ("data._records", True), ("data.n", False)])

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgbb import HuberRegression, PgbbError, QuantileRegression, Range, Schema
-from pgbb._numerics.compiled import Compiled, once
+from pgbb._numerics.compiled import Compiled, computed_once
 from pgbb.accountant import Mechanism
 from pgbb.private import session as private
 from pgbb.private.gradients import weighted_rows
@@ -189,7 +189,7 @@ def test_batches_beyond_what_is_proved_are_refused(monkeypatch):
 
 def test_what_two_results_share_is_computed_once_on_a_cpu_too():
     def both(x):
-        shared = once(x[:, 0] * x[:, 1] + x[:, 2])
+        shared = computed_once(x[:, 0] * x[:, 1] + x[:, 2])
         return shared * 2, shared + 1
 
     text = Compiled(both).lower(jnp.ones((64, 3))).compile().as_text()

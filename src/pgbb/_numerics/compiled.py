@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from pgbb.errors import PgbbError
 
-__all__ = ["Compiled", "dots", "once", "power_of_two", "times"]
+__all__ = ["Compiled", "computed_once", "dots", "power_of_two", "times"]
 
 _TERMS = 32  # products that are added up in one expression
 _LANES = 16
@@ -25,7 +25,7 @@ _CPU = {
 }
 
 
-def once(values: Any) -> Any:
+def computed_once(values: Any) -> Any:
     """The same, computed once: what is measured and what is added is one number, however the compiler fuses.
 
     Inside what is `Compiled`.
@@ -70,7 +70,7 @@ def dots(a: Any, b: Any) -> Any:
     lanes = a.shape[-1] // _LANES * _LANES if a.shape[-1] > _TERMS else 0
     terms = [a[..., j] * b[..., j] for j in range(lanes, a.shape[-1])]
     if lanes:
-        wide = once(jnp.sum((a[..., :lanes] * b[..., :lanes]).reshape(*a.shape[:-1], -1, _LANES), axis=-2))
+        wide = computed_once(jnp.sum((a[..., :lanes] * b[..., :lanes]).reshape(*a.shape[:-1], -1, _LANES), axis=-2))
         terms += [wide[..., j] for j in range(_LANES)]
     return sum(terms[1:], terms[0])
 
@@ -85,7 +85,7 @@ def times(rows: Any, matrix: Any) -> Any:
         return times(rows, matrix[:, None])[..., 0]
     terms = [rows[..., j : j + 1] * matrix[j] for j in range(len(matrix))]
     parts = [sum(terms[start + 1 : start + _TERMS], terms[start]) for start in range(0, len(terms), _TERMS)]
-    return once(reduce(lambda a, b: once(a + b), parts))
+    return computed_once(reduce(lambda a, b: computed_once(a + b), parts))
 
 
 def power_of_two(size: int) -> int:

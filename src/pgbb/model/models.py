@@ -1,27 +1,24 @@
-"""What is estimated: a loss, the gradient of one record, its bound C, and public coordinates for the parameter.
+"""What the user estimates: quantile, Huber and logistic regression, and a mean.
 
-A model is a small frozen description made by the user; `prepare(schema)` turns
-it into a `Problem`, which holds everything that training, release and
-accountant need and nothing that depends on records. Gradients are written for
-numpy-like modules, so that jax.numpy enters only when a fit runs.
+A model is a small frozen description; `prepare(schema)` turns it into a `Problem`, for which it derives the gradient
+of one record and proves its bound C. A loss of the user's own is in custom.py. Nothing here sees a record.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pgbb import _validate
 from pgbb.errors import InvalidValue
+from pgbb.model.custom import Custom
+from pgbb.model.problem import Floats, Index, Problem, Values
 from pgbb.model.schema import Flag, Range, Schema
 
 if TYPE_CHECKING:
     from pgbb.model.formula import Design  # its parser is needed to prepare a model, not to train one
-
-Floats = NDArray[np.float64]
 
 __all__ = [
     "Custom",
@@ -35,89 +32,17 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class Index:
-    """The law of the index (τ for quantiles): a list of levels with weights, or an interval.
-
-    On an interval of quantile levels the density is ∝ 1/(τ(1−τ)), on any other
-    index it is uniform.
-    """
-
-    name: str
-    levels: tuple[float, ...] = ()
-    weights: tuple[float, ...] = ()
-    low: float = 0.0
-    high: float = 0.0
-    logit: bool = False
-
-    def draw(self, count: int, rng: np.random.Generator) -> Floats:
-        """`count` independent values."""
-        if self.levels:
-            return rng.choice(np.array(self.levels), size=count, p=np.array(self.weights))
-        if not self.logit:
-            return rng.uniform(self.low, self.high, count)
-        a, b = math.log(self.low / (1 - self.low)), math.log(self.high / (1 - self.high))
-        return 1 / (1 + np.exp(-rng.uniform(a, b, count)))
-
-    def moments(self) -> tuple[float, float]:
-        """Mean and standard deviation, to centre the generator's input."""
-        if self.levels:
-            mean = float(np.dot(self.levels, self.weights))
-            return mean, max(math.sqrt(float(np.dot(np.square(np.subtract(self.levels, mean)), self.weights))), 1e-3)
-        return (self.low + self.high) / 2, max((self.high - self.low) / math.sqrt(12), 1e-3)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As stored in a release."""
-        if self.levels:
-            return {"kind": "levels", "values": list(self.levels)}
-        return {"kind": "interval", "low": self.low, "high": self.high}
-
-
-@dataclass(frozen=True, eq=False)
-class Problem:
-    """A model bound to a public schema, in internal coordinates.
-
-    The gradient of record i is the vector (score_i·x_i, extra_i), where `score`
-    maps (xp, θ, xᵀθ, y, index) to the pair (score, extra) of arrays over records,
-    xp being a numpy-like module, and extra is None or one more component; or,
-    for a custom loss, `gradient` maps (θ, row, index) to the gradient of one record.
-    θ_original = transform @ θ + offset.
-    """
-
-    kind: str
-    formula: str | None
-    names: tuple[str, ...]
-    clip: float
-    center: Floats
-    radius: Floats
-    transform: Floats
-    offset: Floats
-    index: Index | None
-    response: str | None
-    shift: float  # internal response = response − shift
-    score: Callable[..., Any] | None = None
-    gradient: Callable[..., Any] | None = None
-    design: "Design | None" = None
-    columns: tuple[str, ...] = ()
-    settings: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def dim(self) -> int:
-        """Number of parameters."""
-        return len(self.names)
-
-
-def _pair(name: str, value: Any, **ends: Any) -> tuple[float, float]:
+def _pair(name: str, value: object, *, above: float, below: float | None = None) -> tuple[float, float]:
     """A pair low < high of finite numbers inside the ends."""
     if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 2:
         raise _validate.fail(name, value, "a pair (low, high)")
-    low, high = (_validate.number(name, v, **ends) for v in value)
+    low, high = (_validate.number(name, v, above=above, below=below) for v in value)
     if not low < high:
         raise _validate.fail(name, value, "a pair with low < high")
     return low, high
 
 
-def _normal_cdf(xp: Any, z: Any) -> Any:
+def _normal_cdf(xp: Any, z: Values) -> Values:
     if xp is np:
         from scipy.special import ndtr
 
@@ -222,7 +147,7 @@ class QuantileRegression:
             steepest = max(max(t, 1 - t) for t in self.taus)
         bandwidth = self.bandwidth
 
-        def score(xp: Any, theta: Any, linear: Any, y: Any, tau: Any) -> tuple[Any, None]:
+        def score(xp: Any, theta: Values, linear: Values, y: Values, tau: Values) -> tuple[Values, None]:
             return (1 - tau) - _normal_cdf(xp, (y - linear) / bandwidth), None
 
         return Problem(
@@ -280,7 +205,7 @@ class HuberRegression:
         clip = max(kappa / 2, math.sqrt(c2 * design.norm_bound**2 + (c2 - kappa) ** 2 / 4))
         c = self.c
 
-        def score(xp: Any, theta: Any, linear: Any, y: Any, _: Any) -> tuple[Any, Any]:
+        def score(xp: Any, theta: Values, linear: Values, y: Values, _: Values) -> tuple[Values, Values]:
             psi = xp.clip((y - linear) / theta[-1], -c, c)
             return -psi, (kappa - psi**2) / 2
 
@@ -328,7 +253,7 @@ class LogisticRegression:
         design, _, _ = _regression(self.formula, schema, flag=True)
         p = len(design.names)
 
-        def score(xp: Any, theta: Any, linear: Any, y: Any, _: Any) -> tuple[Any, None]:
+        def score(xp: Any, theta: Values, linear: Values, y: Values, _: Values) -> tuple[Values, None]:
             return 0.5 * (1 + xp.tanh(0.5 * linear)) - y, None
 
         return Problem(
@@ -391,7 +316,7 @@ class Mean:
             low = max(low, 1e-6 * high)
         scale, gaussian = self.scale, self.family == "gaussian"
 
-        def score(xp: Any, theta: Any, linear: Any, y: Any, _: Any) -> tuple[Any, None]:
+        def score(xp: Any, theta: Values, linear: Values, y: Values, _: Values) -> tuple[Values, None]:
             m = linear  # the design is the constant 1
             return ((m - y) / scale**2 if gaussian else (1 - y / m) / m), None  # type: ignore[operator]
 
@@ -409,91 +334,6 @@ class Mean:
             shift=0.0,
             score=score,
             settings={"family": self.family, "scale": self.scale, "low": bounds.low, "high": bounds.high},
-        )
-
-
-@dataclass(frozen=True)
-class Custom:
-    """Your own loss f(θ, record, index), differentiated by JAX and clipped at C.
-
-    `record` is a dictionary of scalars, one per declared column named in
-    `columns`. The gradient is clipped, so its size needs no bound; where the
-    clip binds, the estimate is that of the clipped score. The loss must be an
-    ordinary function of one record: code that looks at other records through
-    JAX's own machinery (custom batching rules, callbacks) breaks the promise.
-
-    Args:
-      loss: a function of (theta, record, index) written with jax.numpy; index is 0.0 if there is none.
-      dim: length of θ.
-      clip: C.
-      columns: names of the declared columns it reads.
-      box: (low, high), each a number or a list of `dim` numbers.
-      names: names of the parameters; default theta0, theta1, …
-      index: (low, high), or a list of values, of a tuning index; None for none. Only method="pgbb" serves an index:
-        the default method and the others refuse it.
-    """
-
-    loss: Callable[..., Any]
-    dim: int
-    clip: float
-    columns: Sequence[str]
-    box: tuple[Any, Any]
-    names: Sequence[str] | None = None
-    index: Sequence[float] | tuple[float, float] | None = None
-    index_is_interval: bool = False
-
-    def __post_init__(self) -> None:
-        _validate.integer("dim", self.dim, low=1)
-        _validate.number("clip", self.clip, above=0)
-        if not callable(self.loss):
-            raise _validate.fail("loss", self.loss, "a function of (theta, record, index)")
-        if self.names is not None and (len(self.names) != self.dim or len(set(self.names)) < self.dim):
-            raise _validate.fail("names", self.names, f"a list of dim = {self.dim} different names")
-        if not self.columns:
-            raise _validate.fail("columns", self.columns, "a non-empty list of declared columns")
-        if self.index is not None and (not self.index or len(set(self.index)) < len(self.index)):
-            raise _validate.fail("index", self.index, "a non-empty list of different numbers")
-
-    def prepare(self, schema: Schema) -> Problem:
-        """Bind to a schema."""
-        for name in self.columns:
-            if name not in schema:
-                raise InvalidValue(f"column {name!r} is not declared in the schema; declared: {', '.join(schema)}.")
-        try:
-            low = np.broadcast_to(np.asarray(self.box[0], float), (self.dim,)).copy()
-            high = np.broadcast_to(np.asarray(self.box[1], float), (self.dim,)).copy()
-        except (TypeError, ValueError, IndexError):
-            raise _validate.fail("box", self.box, f"a pair of bounds, each a number or {self.dim} numbers") from None
-        if not np.all(np.isfinite(low) & np.isfinite(high) & (low < high)):
-            raise _validate.fail("box", self.box, "a pair of finite bounds with low < high")
-        index = None
-        if self.index is not None:
-            values = [_validate.number("index", v) for v in self.index]
-            if self.index_is_interval:
-                index = Index("index", low=min(values), high=max(values))
-            else:
-                index = Index("index", levels=tuple(sorted(values)), weights=(1 / len(values),) * len(values))
-        loss, columns = self.loss, tuple(self.columns)
-
-        def gradient(theta: Any, row: Any, value: Any) -> Any:
-            import jax
-
-            return jax.grad(loss)(theta, {name: row[i] for i, name in enumerate(columns)}, value)
-
-        return Problem(
-            kind="custom",
-            formula=None,
-            names=tuple(self.names) if self.names is not None else tuple(f"theta{i}" for i in range(self.dim)),
-            clip=self.clip,
-            center=(low + high) / 2,
-            radius=(high - low) / 2,
-            transform=np.eye(self.dim),
-            offset=np.zeros(self.dim),
-            index=index,
-            response=None,
-            shift=0.0,
-            gradient=gradient,
-            columns=columns,
         )
 
 

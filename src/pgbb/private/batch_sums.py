@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
 from pgbb._numerics.compiled import power_of_two
-from pgbb.model.models import Problem
+from pgbb.model.problem import Problem
 from pgbb.private import batches
 from pgbb.private.gradients import clipped_score
 from pgbb.private.rows import EXTRA

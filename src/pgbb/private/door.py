@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb.accountant import Composition, Mechanism, Resampling
-from pgbb.model.models import Problem
+from pgbb.model.problem import Problem
 from pgbb.model.schema import Schema
 from pgbb.private.hosts import HostLost, Hosts, Together, connected
 from pgbb.private.moments import Moment, entries, noisy_sums

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pgbb.accountant import Mechanism
 from pgbb.errors import PgbbError
 from pgbb.model.blocks import block_sizes, draw_weights
-from pgbb.model.models import Problem
+from pgbb.model.problem import Problem
 from pgbb.private.noise import rounded_normals
 from pgbb.private.sampling import Randomness, inverse, inverse_weights, members_here
 from pgbb.private.wide_integers import LOW, SPLIT

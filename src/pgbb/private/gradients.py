@@ -5,8 +5,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from pgbb._numerics.compiled import dots, once
-from pgbb.model.models import Problem
+from pgbb._numerics.compiled import computed_once, dots
+from pgbb.model.problem import Problem
 from pgbb.private.clipping import BATCH, clipped, largest_square, limit
 from pgbb.private.rows import EXTRA
 
@@ -27,8 +27,8 @@ def weighted(problem: Problem, packed: Any, inverse: Any, theta: Any, index: Any
     x, y, survey = packed[:p], packed[p], packed[p + 1]
     if problem.gradient is not None:
         keep = limit(d, BATCH)
-        unit = once(problem.gradient(theta, x, index) * survey / (problem.clip * keep))
-        (unit,) = clipped([unit], lambda v: dots(v, v), keep, most=largest_square(d), xp=jnp, once=once)
+        unit = computed_once(problem.gradient(theta, x, index) * survey / (problem.clip * keep))
+        (unit,) = clipped([unit], lambda v: dots(v, v), keep, most=largest_square(d), xp=jnp, once=computed_once)
         return unit / inverse
     assert problem.score is not None
     linear, square_x = _products(x, theta[:p])
@@ -46,7 +46,7 @@ def weighted_rows(problem: Problem, packed: Any, inverse: Any, theta: Any, index
 
 
 def clipped_score(
-    problem: Problem, score: Any, extra: Any, square_x: Any, survey: Any, *, once: Any = once
+    problem: Problem, score: Any, extra: Any, square_x: Any, survey: Any, *, once: Any = computed_once
 ) -> tuple[Any, Any]:
     """Score and extra of the gradient (score·x, extra), times the survey weight, in units of C and clipped to 1."""
     keep = limit(problem.dim, BATCH)
@@ -68,4 +68,4 @@ def _products(x: Any, theta: Any) -> tuple[Any, Any]:
     linear, square_x = jax.lax.reduce(
         (x * theta, x * x), (zero, zero), lambda a, b: (a[0] + b[0], a[1] + b[1]), dimensions=(0,)
     )
-    return once((linear, square_x))
+    return computed_once((linear, square_x))

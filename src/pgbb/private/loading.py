@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from pgbb.errors import InvalidValue
-from pgbb.model.models import Problem
+from pgbb.model.problem import Problem
 from pgbb.model.schema import Schema
 from pgbb.private.arrays import frame_of
 from pgbb.private.hosts import Together

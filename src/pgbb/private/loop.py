@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import io_callback
 
-from pgbb._numerics.compiled import Compiled, once
+from pgbb._numerics.compiled import Compiled, computed_once
 from pgbb.accountant import Mechanism
 from pgbb.errors import PgbbError
-from pgbb.model.models import Problem
+from pgbb.model.problem import Problem
 from pgbb.private import batches
 from pgbb.private.batch_sums import add_batch_sums, noise_totals, serves
 from pgbb.private.gradients import weighted_rows
@@ -49,7 +49,7 @@ def _rows_at(rows: Any, numbers: Any) -> Any:
     """Rows by their numbers; taken in fours of columns, of which compilers for a CPU make faster code."""
     width = rows.shape[1]
     part = math.gcd(width, 4)
-    taken = once(rows.reshape(-1, width // part, part).at[numbers].get(mode="promise_in_bounds"))
+    taken = computed_once(rows.reshape(-1, width // part, part).at[numbers].get(mode="promise_in_bounds"))
     return taken.reshape(-1, width)
 
 
@@ -108,14 +108,14 @@ def _loop(
         points, memo = step.query(state, draw)
         if points.shape != (k, problem.dim):
             raise PgbbError(f"a query of shape {points.shape} is not allowed: it must be {(k, problem.dim)}.")
-        points = once(points)
+        points = computed_once(points)
         if together is not None:  # the points of process 0, for all
             points = io_callback(together.first_of, jax.eval_shape(lambda: points), points, ordered=True)
         return points, draw, memo
 
     def one(state: Any, drawn: dict[str, Any]) -> Any:
         points, draw, memo = asked(state, drawn)
-        return step.update(state, draw, memo, once(answers(points, drawn)))
+        return step.update(state, draw, memo, computed_once(answers(points, drawn)))
 
     def few(state: Any, drawn: dict[str, Any]) -> Any:
         """Steps whose candidates are listed ahead, all at once."""
@@ -127,7 +127,7 @@ def _loop(
             points, draw, memo = asked(state, drawn)
             totals = add_batch_sums(problem, sampler, data.rows, block, ahead, drawn["place"], points, totals)
             high, low = (totals[drawn["place"], :, half, : problem.dim] for half in (0, 1))
-            state, out = step.update(state, draw, memo, once(joined(high, low) * grid))
+            state, out = step.update(state, draw, memo, computed_once(joined(high, low) * grid))
             return (state, totals), out
 
         each = {name: drawn[name] for name in ("u", "index", "t")}

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from pgbb._io import parquet_file, parquet_files
 from pgbb.errors import InvalidValue, PgbbError
-from pgbb.model.models import Problem
+from pgbb.model.problem import Problem
 from pgbb.model.schema import Schema
 from pgbb.private.hosts import Together
 

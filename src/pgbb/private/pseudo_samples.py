@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from pgbb.accountant import Mechanism
 from pgbb.model.blocks import block_of_position, block_sizes
-from pgbb.model.models import Problem
+from pgbb.model.problem import Problem
 from pgbb.private.gradients import weighted_rows
 from pgbb.private.placement import Data, place
 from pgbb.private.records import Records

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from pgbb._numerics import newton as _newton
 from pgbb.accountant import Resampling
 from pgbb.errors import InvalidValue, PgbbError
-from pgbb.model.models import Problem
+from pgbb.model.problem import Problem
 from pgbb.private.noise import rounded_normals, uniform_integers
 from pgbb.private.sampling import Randomness
 

@@ -18,7 +18,7 @@ import numpy as np
 from pgbb._numerics.threads import mapped
 from pgbb.accountant import Mechanism
 from pgbb.errors import PgbbError
-from pgbb.model.models import Problem
+from pgbb.model.problem import Problem
 from pgbb.private import loop
 from pgbb.private.draws import Draws
 from pgbb.private.loop import Step
@@ -71,22 +71,7 @@ class Session:
         here = records.n
         self._share = share = Share.of(here, None) if share is None else share
         share.check(here)
-        if share.n != mechanism.n:
-            raise PgbbError(f"the mechanism is described for n = {mechanism.n} records, but {share.n} were loaded.")
-        if share.n >= 2**31:
-            raise PgbbError(f'{share.n:,} records are too many: positions have 31 bits. Take method="calibrated".')
-        if (mechanism.alpha > 0) != (pseudo_blocks > 0):
-            raise PgbbError(
-                f"alpha = {mechanism.alpha:g} with {pseudo_blocks} blocks of pseudo-samples is not what is certified: "
-                "mass and blocks go together."
-            )
-        if mechanism.clip < problem.clip:
-            raise PgbbError(f"the mechanism certifies C = {mechanism.clip:g}, but the model clips at {problem.clip:g}.")
-        if not _CLIPS[0] <= problem.clip <= _CLIPS[1]:
-            raise PgbbError(
-                f"C = {problem.clip:g} is outside [{_CLIPS[0]:g}, {_CLIPS[1]:g}], where single precision could neither "
-                "clip nor carry the noise. Change the unit of the response or the loss."
-            )
+        _check(share.n, problem, mechanism, pseudo_blocks)
         self.problem, self.mechanism, self.sigma = problem, mechanism, sigma
         self.randomness, self.pseudo_blocks, self.reshuffle = randomness, pseudo_blocks, reshuffle
         fits = mechanism.n <= _ROWS and not reshuffle
@@ -136,6 +121,26 @@ class Session:
     def run(self, state: Any, step: Step, *, chunk: int | None = None) -> Iterator[tuple[int, Any, Any]]:
         """Run the steps that are left; yields (steps done, state, stacked outputs of a chunk). A session runs once."""
         return _drive([self], state, step, chunk, many=False)
+
+
+def _check(n: int, problem: Problem, mechanism: Mechanism, pseudo_blocks: int) -> None:
+    """Refuse what is not certified for these n records and this problem, or cannot be computed as it is proved."""
+    if n != mechanism.n:
+        raise PgbbError(f"the mechanism is described for n = {mechanism.n} records, but {n} were loaded.")
+    if n >= 2**31:
+        raise PgbbError(f'{n:,} records are too many: positions have 31 bits. Take method="calibrated".')
+    if (mechanism.alpha > 0) != (pseudo_blocks > 0):
+        raise PgbbError(
+            f"alpha = {mechanism.alpha:g} with {pseudo_blocks} blocks of pseudo-samples is not what is certified: "
+            "mass and blocks go together."
+        )
+    if mechanism.clip < problem.clip:
+        raise PgbbError(f"the mechanism certifies C = {mechanism.clip:g}, but the model clips at {problem.clip:g}.")
+    if not _CLIPS[0] <= problem.clip <= _CLIPS[1]:
+        raise PgbbError(
+            f"C = {problem.clip:g} is outside [{_CLIPS[0]:g}, {_CLIPS[1]:g}], where single precision could neither "
+            "clip nor carry the noise. Change the unit of the response or the loss."
+        )
 
 
 def run_many(

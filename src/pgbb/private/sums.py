@@ -23,7 +23,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
-from pgbb._numerics.compiled import Compiled, dots, once
+from pgbb._numerics.compiled import Compiled, computed_once, dots
 from pgbb.accountant import Composition
 from pgbb.errors import PgbbError
 from pgbb.private.clipping import FULL_BATCH, clipped, limit
@@ -37,7 +37,7 @@ from pgbb.private.wide_integers import block_sums
 if TYPE_CHECKING:
     from pgbb.private.records import Records
 
-__all__ = ["Program", "Statistic", "Sums", "mean_of", "slabs_of", "sum_of"]
+__all__ = ["Program", "Statistic", "Sums", "slabs_of", "sum_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -64,7 +64,7 @@ def _chunk_sums(statistic: Statistic, power: int, size: int, count: Any, rows: A
 
     def one(row: Any) -> Any:
         """What one record adds, in units of 2⁻²⁰; `vmap` leaves no way for other rows to take part."""
-        values = once(jnp.ravel(statistic(row[:width], row[width], *parameters)))
+        values = computed_once(jnp.ravel(statistic(row[:width], row[width], *parameters)))
         survey, most = row[width + 1], limit(values.shape[0], FULL_BATCH) * 2.0**_BITS
         scale = jnp.where(survey > 0, survey**power * most, 0.0)
         return clipped([values], lambda v: dots(v, v), scale, xp=jnp)[0]
@@ -73,7 +73,7 @@ def _chunk_sums(statistic: Statistic, power: int, size: int, count: Any, rows: A
         return block_sums(jax.vmap(one)(packed), _BLOCK)
 
     def add(i: Any, found: Any) -> Any:
-        part = once(jax.lax.dynamic_slice_in_dim(rows, i * size, size))
+        part = computed_once(jax.lax.dynamic_slice_in_dim(rows, i * size, size))
         return jax.lax.dynamic_update_index_in_dim(found, chunk(part), i, 0)
 
     form = jax.eval_shape(chunk, rows[:size])
@@ -94,16 +94,8 @@ def _partial_sums(
 
     if mesh is None:
         return one(counts, rows, parameters)
-    return _shard_map(one, mesh, (_DEVICE, _DEVICE, _ALL), _DEVICE)(counts, rows, parameters)
-
-
-def _shard_map(function: Any, mesh: Any, inputs: Any, outputs: Any) -> Any:
-    """`jax.shard_map` under either of its names and options."""
-    if hasattr(jax, "shard_map"):
-        return jax.shard_map(function, mesh=mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
-    from jax.experimental.shard_map import shard_map
-
-    return shard_map(function, mesh=mesh, in_specs=inputs, out_specs=outputs, check_rep=False)  # type: ignore[no-untyped-call]
+    shared = jax.shard_map(one, mesh=mesh, in_specs=(_DEVICE, _DEVICE, _ALL), out_specs=_DEVICE, check_vma=False)
+    return shared(counts, rows, parameters)
 
 
 class Slabs(NamedTuple):
@@ -197,11 +189,6 @@ _COMPILED: WeakKeyDictionary[Statistic, set[Any]] = WeakKeyDictionary()
 def _kind(program: Program, slabs: Slabs) -> Any:
     """What a program of a statistic is compiled for."""
     return program[1:], slabs.mesh, *((part.shape, part.sharding) for part, _ in slabs.parts[:1])
-
-
-def mean_of(statistic: Statistic, rows: Any, parameters: Sequence[Any], power: int = 1) -> Floats:
-    """The mean that belongs to `sum_of`, without noise."""
-    return sum_of(statistic, rows, parameters, power).astype(np.float64) * (2.0**-_BITS / len(rows))
 
 
 class Sums:

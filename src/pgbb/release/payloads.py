@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from pgbb import _validate
 from pgbb.errors import InvalidValue
 from pgbb.model.blocks import draw_weights
-from pgbb.model.models import Problem
+from pgbb.model.problem import Problem
 from pgbb.release.local_gaussian import Local
 
 __all__ = ["ModelSummary", "Payload", "forward", "summary_of"]

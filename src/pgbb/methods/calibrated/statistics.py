@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr
 
-from pgbb._numerics.compiled import dots, once, times
+from pgbb._numerics.compiled import computed_once, dots, times
 from pgbb.model.models import Problem
 
 __all__ = [
@@ -110,7 +110,7 @@ def cells(x: Any, y: Any, theta: Any, h: Any, a: Any, frame: Any) -> Any:
     """
     above = _decreasing(ndtr((y - times(x, theta.T)) / h))
     one, zero = jnp.ones_like(above[:1]), jnp.zeros_like(above[:1])
-    cell = once(jnp.concatenate([one, above]) - jnp.concatenate([above, zero]))
+    cell = computed_once(jnp.concatenate([one, above]) - jnp.concatenate([above, zero]))
     return times(cell, a.T)[:, None] * _weighted(x, frame)[None, :]
 
 
@@ -129,7 +129,7 @@ def _decreasing(values: Any) -> Any:
 def cell_curvature(x: Any, y: Any, theta: Any, h: Any, overlap: Any, frame: Any) -> Any:
     """exp(−r_j²/2h_j²)/overlap · ωuuᵀ for every level j, side by side."""
     kernel = jnp.exp(-0.5 * ((y - times(x, theta.T)) / h) ** 2) / overlap
-    packed = once(_packed(_bounded(x, frame)[0]))
+    packed = computed_once(_packed(_bounded(x, frame)[0]))
     return jnp.concatenate([kernel[j : j + 1] * packed for j in range(len(theta))])
 
 
@@ -201,7 +201,7 @@ def _clipped(problem: Problem, x: Any, theta: Any) -> Any:
     """∇l/C of a custom loss, clipped to norm 1."""
     assert problem.gradient is not None
     slope = problem.gradient(theta, x, 0.0) / problem.clip
-    slope = once(jnp.where(jnp.all(jnp.isfinite(slope)), slope, 0.0))
+    slope = computed_once(jnp.where(jnp.all(jnp.isfinite(slope)), slope, 0.0))
     return slope / jnp.maximum(jnp.sqrt(dots(slope, slope)), 1.0)
 
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pgbb._numerics.compiled import once
+from pgbb._numerics.compiled import computed_once
 from pgbb.accountant import Mechanism
 from pgbb.model.models import Problem
 
@@ -67,7 +67,7 @@ def _times(h: Any, kernel: Any) -> Any:
     """h @ kernel; on a CPU a few rows one by one, of which the compiler makes faster code than a library has."""
     if len(h) > _FEW or jax.default_backend() != "cpu":
         return h @ kernel
-    return jnp.stack([once(row @ kernel) for row in h])
+    return jnp.stack([computed_once(row @ kernel) for row in h])
 
 
 @jax.custom_vjp
@@ -82,7 +82,7 @@ def _product_forward(h: Any, kernel: Any) -> tuple[Any, Any]:
 
 def _product_backward(kept: tuple[Any, Any], back: Any) -> tuple[Any, Any]:
     h, kernel = kept
-    back = once(back)
+    back = computed_once(back)
     few = len(h) <= _FEW
     return _times(back, kernel.T), (sum(a[:, None] * b for a, b in zip(h, back, strict=True)) if few else h.T @ back)
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from pgbb._numerics.compiled import once
+from pgbb._numerics.compiled import computed_once
 from pgbb._numerics.threads import mapped
 from pgbb.accountant import Mechanism
 from pgbb.methods.pgbb import generator, kernels
@@ -131,7 +131,7 @@ def _network(settings: Learning, optimiser: Any, box: Any, share: Callable[[Any]
         params, opt, average = state
         (gradient,) = pull(answers / answers.shape[0])
         # The gradient of the first layer comes last: parameters that wait for it are updated in place, and not copied.
-        params, gradient["kernel0"] = once((params, gradient["kernel0"]))
+        params, gradient["kernel0"] = computed_once((params, gradient["kernel0"]))
         updates, opt = optimiser.update(gradient, opt, params)
         params = optax.apply_updates(params, updates)
         if settings.operator_norm is not None:
