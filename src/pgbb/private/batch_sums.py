@@ -79,7 +79,7 @@ def _add(
             return jnp.sum(jnp.where((columns[j // part] == j)[None, :], row[j // part], 0.0), axis=1)
 
         linear = sum(jnp.sum(a * b, axis=1) for a, b in zip(x, point, strict=True))
-        square_x = sum(jnp.sum(a * a, axis=1) for a in x)
+        square_x: Any = sum(jnp.sum(a * a, axis=1) for a in x)
         score, extra = jax.vmap(partial(_score, problem, theta[k, d - 1], index[t, k]))(linear, column(p))
         score, extra = clipped_score(problem, score, extra, square_x, column(p + 1), once=lambda values: values)
         score, extra = (score * weight)[:, None], (extra * weight)[:, None]

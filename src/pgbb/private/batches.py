@@ -10,12 +10,14 @@ many that one is left out with probability below 2⁻¹²⁸ only (docs/privacy.
 """
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.experimental import pallas as pl
 from scipy.special import bdtrc
 
@@ -74,7 +76,7 @@ def sampler(n: int, rate: float) -> Sampler:
     return Sampler(n, groups, bits, -(-(enough + 1) // _PLACES) * _PLACES, math.floor(rate * 2.0 ** (bits + 32)))
 
 
-def words(key: Any, counter: Any) -> tuple[Any, Any]:
+def words(key: Array | Sequence[Array], counter: Array) -> tuple[Array, Array]:
     """Threefry-2x32 with twenty rounds of (counter, number), all uint32; the key is (first, second, number, unused).
 
     The number is that of the answer: two that had the same key by chance would still have other words.
@@ -89,7 +91,7 @@ def words(key: Any, counter: Any) -> tuple[Any, Any]:
     return a, b
 
 
-def _first_round(draw: Sampler, key: Any, group: Any) -> Any:
+def _first_round(draw: Sampler, key: Array | Sequence[Array], group: Array) -> Array:
     """For groups (int32), a word whose bit b says whether record 32·group + b is a candidate."""
     left = jnp.clip(draw.n - group * _GROUP, 0, _GROUP)  # records of the group
     on = jnp.where(left == _GROUP, jnp.uint32(0xFFFFFFFF), (jnp.uint32(1) << (left % _GROUP).astype(jnp.uint32)) - 1)
@@ -100,7 +102,7 @@ def _first_round(draw: Sampler, key: Any, group: Any) -> Any:
     return on
 
 
-def joins(draw: Sampler, key: Any, position: Any) -> Any:
+def joins(draw: Sampler, key: Array | Sequence[Array], position: Array) -> Array:
     """The second round, for candidates at these positions (int32)."""
     if draw.below == 2**32:
         return position >= 0
@@ -108,10 +110,10 @@ def joins(draw: Sampler, key: Any, position: Any) -> Any:
     return (position >= 0) & (word < jnp.uint32(draw.below))
 
 
-def mask(draw: Sampler, key: Any) -> Any:
+def mask(draw: Sampler, key: Array) -> Array:
     """Whether each of the n records joins: the reference, in plain array operations."""
 
-    def one(tile: Any) -> Any:
+    def one(tile: Array) -> Array:
         on = _first_round(draw, key, tile * draw.groups + jnp.arange(draw.groups, dtype=jnp.int32))
         bits = (on[:, None] >> jnp.arange(_GROUP, dtype=jnp.uint32)) & 1
         return (bits.reshape(-1) == 1) & (jnp.cumsum(bits.reshape(-1)) < draw.capacity)
@@ -130,7 +132,7 @@ def _kernel(draw: Sampler, key: Any, places: Any) -> None:
     count = jax.lax.population_count(on)
     end, last = jnp.cumsum(count), draw.capacity - 1
 
-    def write(_: Any, state: tuple[Any, Any]) -> tuple[Any, Any]:
+    def write(_: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         on, place = state
         bit = jax.lax.population_count((on & -on) - 1)  # the lowest one
         taken = (on != 0) & (place < last)
@@ -144,7 +146,7 @@ def _kernel(draw: Sampler, key: Any, places: Any) -> None:
 
 
 @partial(jax.jit, static_argnames=("draw", "interpret"))
-def candidates(draw: Sampler, key: Any, *, interpret: bool = False) -> Any:
+def candidates(draw: Sampler, key: Array, *, interpret: bool = False) -> Array:
     """Positions of the candidates, tile by tile, or `EMPTY`: (places,) int32, each increasing."""
     from jax.experimental.pallas import triton
 

@@ -1,9 +1,11 @@
 """What one record adds to a Poisson-batch answer: its weight times its clipped gradient. A function of one record."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from pgbb._numerics.compiled import computed_once, dots
 from pgbb.model.problem import Problem
@@ -13,7 +15,7 @@ from pgbb.private.rows import EXTRA
 __all__ = ["clipped_score", "weighted", "weighted_rows"]
 
 
-def weighted(problem: Problem, packed: Any, inverse: Any, theta: Any, index: Any) -> Any:
+def weighted(problem: Problem, packed: Array, inverse: Array, theta: Array, index: Array) -> Array:
     """Weight times gradient at θ of one packed record, the gradient in units of C: the first d numbers.
 
     The gradient is made finite, multiplied by its survey weight and clipped to
@@ -40,27 +42,33 @@ def weighted(problem: Problem, packed: Any, inverse: Any, theta: Any, index: Any
     return jnp.where(jnp.arange(p + EXTRA) == p, extra, packed * score)
 
 
-def weighted_rows(problem: Problem, packed: Any, inverse: Any, theta: Any, index: Any) -> Any:
+def weighted_rows(problem: Problem, packed: Array, inverse: Array, theta: Array, index: Array) -> Array:
     """`weighted` of every row, (rows, ·): a row of the result depends on its record alone, by construction."""
     return jax.vmap(lambda row, weight: weighted(problem, row, weight, theta, index))(packed, inverse)
 
 
 def clipped_score(
-    problem: Problem, score: Any, extra: Any, square_x: Any, survey: Any, *, once: Any = computed_once
-) -> tuple[Any, Any]:
+    problem: Problem,
+    score: Array,
+    extra: Array | None,
+    square_x: Array,
+    survey: Array,
+    *,
+    once: Callable[[Any], Any] = computed_once,
+) -> tuple[Array, Array]:
     """Score and extra of the gradient (score·x, extra), times the survey weight, in units of C and clipped to 1."""
     keep = limit(problem.dim, BATCH)
     unit, extra = problem.clip * keep, jnp.zeros_like(score) if extra is None else extra
     score, extra, square_x = once((score / unit * survey, extra / unit * survey, square_x))
 
-    def square(score: Any, extra: Any) -> Any:
+    def square(score: Array, extra: Array) -> Array:
         return score**2 * square_x + extra**2
 
     score, extra = clipped([score, extra], square, keep, most=largest_square(problem.dim), xp=jnp, once=once)
     return score, extra
 
 
-def _products(x: Any, theta: Any) -> tuple[Any, Any]:
+def _products(x: Array, theta: Array) -> tuple[Array, Array]:
     """x·θ and ‖x‖²; on a CPU in one pass, and once: every result is a loop of its own there."""
     if jax.default_backend() != "cpu":
         return dots(x, theta), dots(x, x)

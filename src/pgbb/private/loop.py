@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.experimental import io_callback
 
 from pgbb._numerics.compiled import Compiled, computed_once
@@ -45,7 +46,7 @@ class Step(NamedTuple):
     update: Callable[[Any, dict[str, Any], Any, Any], tuple[Any, Any]]
 
 
-def _rows_at(rows: Any, numbers: Any) -> Any:
+def _rows_at(rows: Array, numbers: Array) -> Array:
     """Rows by their numbers; taken in fours of columns, of which compilers for a CPU make faster code."""
     width = rows.shape[1]
     part = math.gcd(width, 4)
@@ -53,12 +54,12 @@ def _rows_at(rows: Any, numbers: Any) -> Any:
     return taken.reshape(-1, width)
 
 
-def _sum(problem: Problem, packed: Any, inverse: Any, theta: Any, index: Any) -> Any:
+def _sum(problem: Problem, packed: Array, inverse: Array, theta: Array, index: Array) -> Array:
     """One answer without noise in units of the grid, (2, d): high and low parts."""
     return jnp.stack(wide_sum(weighted_rows(problem, packed, inverse, theta, index)))[:, : problem.dim]
 
 
-def _gathered(problem: Problem, rows: Any, batch: Any, points: Any, index: Any) -> Any:
+def _gathered(problem: Problem, rows: Array, batch: dict[str, Array], points: Array, index: Array) -> Array:
     """K answers as `_sum` has one, (K, 2, d), from the rows that each batch numbers.
 
     Large batches are cut into 64 parts, which are the first axis: that one cores share, and five answers are not halved
@@ -66,7 +67,7 @@ def _gathered(problem: Problem, rows: Any, batch: Any, points: Any, index: Any) 
     """
     cut = MULTIPLE if batch["rows"].shape[1] >= _LARGE else 1
 
-    def part(batch: Any, theta: Any, index: Any) -> Any:
+    def part(batch: dict[str, Array], theta: Array, index: Array) -> Array:
         return weighted_rows(problem, _rows_at(rows, batch["rows"]), batch["inverse"], theta, index)
 
     parts = jax.tree.map(lambda v: v.reshape(len(points), cut, -1), batch)
@@ -77,7 +78,7 @@ def _gathered(problem: Problem, rows: Any, batch: Any, points: Any, index: Any) 
 def _loop(
     state: Any,
     data: Data,
-    grid: Any,
+    grid: Array,
     inputs: dict[str, Any],
     problem: Problem,
     mechanism: Mechanism,
@@ -90,12 +91,12 @@ def _loop(
     position, block = positions_and_blocks(data, mechanism.blocks)
     sparse = data.position is None and mechanism.sampling_rate <= batches.SPARSE and jax.default_backend() == "gpu"
 
-    def masked(batch: Any, point: Any, index: Any) -> Any:
+    def masked(batch: dict[str, Array], point: Array, index: Array) -> Array:
         joins = batches.mask(sampler, batch["key"])  # every process draws for all, and keeps what is about its rows
         joins = joins[jnp.minimum(position, n - 1)] & (position < n)
         return _sum(problem, data.rows, jnp.where(joins, batch["inverse"][block], jnp.inf), point, index)
 
-    def answers(points: Any, drawn: Any) -> Any:
+    def answers(points: Array, drawn: dict[str, Any]) -> Array:
         sums = jax.vmap(masked) if on_device else partial(_gathered, problem, data.rows)
         found = sums(drawn["batch"], points, drawn["index"])
         found += drawn["noise"]  # whole numbers, added before any rounding
@@ -103,7 +104,7 @@ def _loop(
             found = io_callback(together.total_of, jax.eval_shape(lambda: found), found, ordered=True)
         return joined(found[:, 0], found[:, 1]) * grid
 
-    def asked(state: Any, drawn: dict[str, Any]) -> tuple[Any, dict[str, Any], Any]:
+    def asked(state: Any, drawn: dict[str, Any]) -> tuple[Array, dict[str, Array], Any]:
         draw = {name: drawn[name] for name in ("u", "index", "t")}
         points, memo = step.query(state, draw)
         if points.shape != (k, problem.dim):

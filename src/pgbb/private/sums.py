@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
@@ -41,7 +42,7 @@ __all__ = ["Program", "Statistic", "Sums", "slabs_of", "sum_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Statistic = Callable[..., Any]
+Statistic = Callable[..., Array]
 """(x, y, *parameters) → numbers: a pure function of one record, of norm at most 1 or clipped to it."""
 Program = tuple[Statistic, tuple[tuple[int, ...], ...], int]
 """A statistic, the shapes of its parameters, and the power of the survey weights."""
@@ -52,7 +53,9 @@ _SLAB = 2**16  # rows that a program is compiled for
 _BLOCK, _BITS = 2**10, 20  # whole numbers of at most 20 bits, 2¹⁰ of them, add up in 32 bits without rounding
 
 
-def _chunk_sums(statistic: Statistic, power: int, size: int, count: Any, rows: Any, parameters: Any) -> Any:
+def _chunk_sums(
+    statistic: Statistic, power: int, size: int, count: Array, rows: Array, parameters: Sequence[Array]
+) -> Array:
     """Sums over blocks of the clipped rows in whole units of 2⁻²⁰, rounded toward zero: (chunks, blocks, m).
 
     Sums of floating-point numbers are rounded differently when one record is
@@ -62,17 +65,17 @@ def _chunk_sums(statistic: Statistic, power: int, size: int, count: Any, rows: A
     """
     width = rows.shape[1] - EXTRA
 
-    def one(row: Any) -> Any:
+    def one(row: Array) -> Array:
         """What one record adds, in units of 2⁻²⁰; `vmap` leaves no way for other rows to take part."""
         values = computed_once(jnp.ravel(statistic(row[:width], row[width], *parameters)))
         survey, most = row[width + 1], limit(values.shape[0], FULL_BATCH) * 2.0**_BITS
         scale = jnp.where(survey > 0, survey**power * most, 0.0)
         return clipped([values], lambda v: dots(v, v), scale, xp=jnp)[0]
 
-    def chunk(packed: Any) -> Any:
+    def chunk(packed: Array) -> Array:
         return block_sums(jax.vmap(one)(packed), _BLOCK)
 
-    def add(i: Any, found: Any) -> Any:
+    def add(i: Array, found: Array) -> Array:
         part = computed_once(jax.lax.dynamic_slice_in_dim(rows, i * size, size))
         return jax.lax.dynamic_update_index_in_dim(found, chunk(part), i, 0)
 
@@ -85,11 +88,17 @@ _DEVICE, _ALL = PartitionSpec("device"), PartitionSpec()  # type: ignore[no-unty
 
 @partial(Compiled, static_argnames=("statistic", "power", "size", "mesh"))
 def _partial_sums(
-    statistic: Statistic, power: int, size: int, mesh: Any, counts: Any, rows: Any, parameters: Any
-) -> Any:
+    statistic: Statistic,
+    power: int,
+    size: int,
+    mesh: Mesh | None,
+    counts: Array,
+    rows: Array,
+    parameters: Sequence[Array],
+) -> Array:
     """The sums of every device over its rows, (devices, chunks, blocks, m); nothing is sent between devices."""
 
-    def one(count: Any, rows: Any, parameters: Any) -> Any:
+    def one(count: Array, rows: Array, parameters: Sequence[Array]) -> Array:
         return _chunk_sums(statistic, power, size, count[0], rows[0], parameters)[None]
 
     if mesh is None:
@@ -105,8 +114,8 @@ class Slabs(NamedTuple):
     by the same code at the same place of a chunk, however many processes and devices share the records.
     """
 
-    parts: list[tuple[Any, NDArray[np.int64]]]
-    mesh: Any
+    parts: list[tuple[Array, NDArray[np.int64]]]
+    mesh: Mesh | None
     n: int
 
 

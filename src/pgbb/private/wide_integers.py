@@ -4,10 +4,9 @@ A number beyond 32 bits is high·2¹² + low, modulo 2⁴⁴. Sums of whole numb
 threads nor devices nor processes change an answer.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from pgbb.private.sampling import MULTIPLE
 
@@ -17,24 +16,24 @@ SPLIT = 12  # bits of the low part
 LOW = 2**SPLIT - 1
 
 
-def carried(high: Any, low: Any) -> tuple[Any, Any]:
+def carried(high: Array, low: Array) -> tuple[Array, Array]:
     """The same number with 0 ≤ low < 2¹²."""
     return high + (low >> SPLIT), low & LOW
 
 
-def joined(high: Any, low: Any) -> Any:
+def joined(high: Array, low: Array) -> Array:
     """Whole numbers from their parts in single precision, rounded once noise has been added."""
     high, low = carried(high, low)
     return high.astype(jnp.float32) * 2.0**SPLIT + low.astype(jnp.float32)
 
 
-def block_sums(values: jax.Array, block: int) -> jax.Array:
+def block_sums(values: Array, block: int) -> Array:
     """Sums over blocks of rows of values truncated to whole numbers: of 20 bits, 2¹⁰ add up in 32."""
     whole = values.astype(jnp.int32)  # toward zero
     return jnp.sum(whole.reshape(-1, block, whole.shape[1]), axis=1)
 
 
-def wide_sum(values: jax.Array) -> tuple[Any, Any]:
+def wide_sum(values: Array) -> tuple[Array, Array]:
     """The sum over rows of values truncated to whole numbers, as high and low with 0 ≤ low < 2¹².
 
     Values are at most 2²⁴, so that 64 of them add up in 32 bits, and the low
@@ -48,7 +47,7 @@ def wide_sum(values: jax.Array) -> tuple[Any, Any]:
     return carried(high, low)
 
 
-def _folded(whole: jax.Array) -> jax.Array:
+def _folded(whole: Array) -> Array:
     """The sum over the first axis; on a CPU by adding halves of it: compilers are slow at narrow columns there."""
     if jax.default_backend() != "cpu":
         return jnp.sum(whole, axis=0)

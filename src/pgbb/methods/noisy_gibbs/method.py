@@ -14,7 +14,7 @@ from pgbb.accountant import Resampling
 from pgbb.errors import InvalidValue, PgbbWarning
 from pgbb.methods.effective_size import SMALLEST_ESS, effective_sample_size
 from pgbb.methods.noisy_gibbs import sampler
-from pgbb.methods.noisysampler.settings import Settings, calibrated
+from pgbb.methods.noisy_gibbs.settings import Settings, calibrated
 from pgbb.methods.request import Planned, Request, prepared
 from pgbb.model.models import HuberRegression, Mean, Problem
 from pgbb.model.schema import Range
