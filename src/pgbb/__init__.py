@@ -6,7 +6,7 @@ needs neither JAX nor pandas.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pgbb.errors import InvalidValue, NotCertifiable, PgbbError, PgbbWarning
 
@@ -65,7 +65,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'pgbb' has no attribute {name!r}")
     value = getattr(import_module(f"pgbb.{_HOME[name]}"), name)

@@ -12,7 +12,7 @@ import numpy as np
 from pgbb import _validate
 from pgbb._numerics.newton import Floats
 from pgbb.errors import InvalidValue
-from pgbb.model.models import Problem
+from pgbb.model.problem import Problem
 from pgbb.private.records import NonPrivateRecords
 from pgbb.reference.solvers import as_index, check_records, to_original
 
