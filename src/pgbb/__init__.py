@@ -13,7 +13,8 @@ from pgbb.errors import InvalidValue, NotCertifiable, PgbbError, PgbbWarning
 if TYPE_CHECKING:
     from pgbb.custody.ledger import Ledger
     from pgbb.custody.run import fit
-    from pgbb.model.models import Custom, HuberRegression, LogisticRegression, Mean, QuantileRegression
+    from pgbb.model.custom import Custom
+    from pgbb.model.models import HuberRegression, LogisticRegression, Mean, QuantileRegression
     from pgbb.model.schema import Flag, Levels, Range, Schema
     from pgbb.private.hosts import Hosts
     from pgbb.reference.comparison import compare
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "Custom": "model.models",
+    "Custom": "model.custom",
     "Flag": "model.schema",
     "Hosts": "private.hosts",
     "HuberRegression": "model.models",
