@@ -6,14 +6,15 @@ needs neither JAX nor pandas.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pgbb.errors import InvalidValue, NotCertifiable, PgbbError, PgbbWarning
 
 if TYPE_CHECKING:
     from pgbb.custody.ledger import Ledger
     from pgbb.custody.run import fit
-    from pgbb.model.models import Custom, HuberRegression, LogisticRegression, Mean, QuantileRegression
+    from pgbb.model.custom import Custom
+    from pgbb.model.models import HuberRegression, LogisticRegression, Mean, QuantileRegression
     from pgbb.model.schema import Flag, Levels, Range, Schema
     from pgbb.private.door import Hosts
     from pgbb.reference.comparison import compare
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "Custom": "model.models",
+    "Custom": "model.custom",
     "Flag": "model.schema",
     "Hosts": "private.door",
     "HuberRegression": "model.models",
@@ -66,7 +67,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'pgbb' has no attribute {name!r}")
     value = getattr(import_module(f"pgbb.{_HOME[name]}"), name)

@@ -7,7 +7,7 @@ validate and convert in one line.
 import math
 import operator
 import unicodedata
-from typing import Any, SupportsFloat, cast
+from typing import SupportsFloat, SupportsIndex, cast
 
 from pgbb.errors import InvalidValue
 
@@ -29,13 +29,13 @@ def _shown(value: object) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def integer(name: str, value: Any, *, low: int, high: int | None = None, remedy: str = "") -> int:
+def integer(name: str, value: object, *, low: int, high: int | None = None, remedy: str = "") -> int:
     """`value` as an int in [low, high]; 1e4 and True are refused, 10_000 is meant."""
     allowed = f"an integer ≥ {low}" if high is None else f"an integer in [{low}, {high}]"
     if isinstance(value, bool):
         raise fail(name, value, allowed, remedy)
     try:
-        number = operator.index(value)
+        number = operator.index(cast(SupportsIndex, value))
     except TypeError:
         hint = remedy
         if isinstance(value, float) and math.isfinite(value) and value == int(value):
@@ -50,7 +50,7 @@ def integer(name: str, value: Any, *, low: int, high: int | None = None, remedy:
 
 def number(
     name: str,
-    value: Any,
+    value: object,
     *,
     above: float | None = None,
     low: float | None = None,
@@ -80,11 +80,11 @@ def number(
     return result
 
 
-def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
+def one_of(name: str, value: object, choices: tuple[str, ...]) -> str:
     """`value` if it is one of `choices`."""
     if value not in choices:
         raise fail(name, value, "one of " + ", ".join(repr(c) for c in choices))
-    return cast(str, value)
+    return value
 
 
 def visible(text: str) -> bool:
@@ -96,16 +96,16 @@ def visible(text: str) -> bool:
     )
 
 
-def sigma(value: Any) -> float:
+def sigma(value: object) -> float:
     """A noise scale: finite and positive."""
     return number("sigma", value, above=0, remedy="It is the standard deviation of the Gaussian noise.")
 
 
-def epsilon(value: Any) -> float:
+def epsilon(value: object) -> float:
     """A privacy level to aim for: finite and positive."""
     return number("epsilon", value, above=0, remedy="Usual choices lie between 0.1 and 10.")
 
 
-def delta(value: Any) -> float:
+def delta(value: object) -> float:
     """A failure probability: strictly between 0 and 1."""
     return number("delta", value, above=0, below=1, remedy="Choose it well below 1/n.")

@@ -16,7 +16,7 @@ from pgbb.accountant import (
     noise_floor,
     noise_scale,
 )
-from tests.accountant.test_paper import mechanism
+from tests.accountant.builders import mechanism
 
 BASE = {"n": 1000, "blocks": 10, "gamma": 0.8, "sampling_rate": 0.1, "steps": 200, "draws_per_step": 2, "clip": 1.0}
 

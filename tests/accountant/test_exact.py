@@ -9,7 +9,7 @@ from pgbb.accountant import Mechanism, compose, delta, epsilon, epsilon_bounds, 
 from pgbb.accountant.bounds import delta_bounds
 from pgbb.accountant.exact import from_above, from_below, weight_bins
 from tests.accountant import oracle
-from tests.accountant.test_paper import DESIGN, mechanism
+from tests.accountant.builders import DESIGN, mechanism
 
 TRUE = [0.8848, 1.8026, 2.8991]  # by a characteristic-function oracle, at the paper's σ
 

@@ -1,13 +1,14 @@
-"""How sums over records are compiled: each number once, and products of rows written out, not left to a library.
+"""How sums over records are compiled: every number is computed once, and products of rows are written out.
 
-Libraries divide rows among threads and choose code by their place; YNNPACK, which JAX 0.10.2 calls on a
-CPU, gives wrong sums for some sizes (jax-ml/jax#39103) and is switched off. What is written out is a plain loop.
+A library's product of matrices divides rows among threads and chooses code by the place of a row, so that a record
+could change the rounding of another; the privacy proof needs each record's term to depend on that record alone.
+YNNPACK, which JAX 0.10.2 calls on a CPU, also gives wrong sums for some sizes (jax-ml/jax#39103) and is switched off.
 """
 
 from collections.abc import Callable
 from functools import cached_property, reduce
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from pgbb.errors import PgbbError
 
 __all__ = ["Compiled", "computed_once", "dots", "power_of_two", "times"]
 
+_Tree = TypeVar("_Tree")
 _TERMS = 32  # products that are added up in one expression
 _LANES = 16
 
@@ -25,10 +27,11 @@ _CPU = {
 }
 
 
-def computed_once(values: Any) -> Any:
-    """The same, computed once: what is measured and what is added is one number, however the compiler fuses.
+def computed_once(values: _Tree) -> _Tree:
+    """The same arrays, which the compiler computes once for all their uses.
 
-    Inside what is `Compiled`.
+    Otherwise it may compute a value again where it is used again, in another order of operations: the clip would then
+    measure one number, and the sum add another. It holds inside what is `Compiled`.
     """
     return jax.lax.optimization_barrier(values)  # type: ignore[no-untyped-call]
 
@@ -45,7 +48,7 @@ class Compiled:
         return jax.jit(self._function, compiler_options=_CPU if cpu else None, **self._options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """As the function does."""
+        """What the function gives; its program is compiled at the first call."""
         try:
             return self._jit(*args, **kwargs)
         except jax.errors.JaxRuntimeError as error:
@@ -57,12 +60,12 @@ class Compiled:
             ) from None
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
-        """As `jax.jit` has it, to compile ahead."""
+        """The program for these arguments, lowered but not yet compiled, as `jax.jit` gives it."""
         return self._jit.lower(*args, **kwargs)
 
 
-def dots(a: Any, b: Any) -> Any:
-    """Inner products along the last axis, in a fixed order; long ones in lanes, which a processor adds up at a time.
+def dots(a: jax.Array, b: jax.Array) -> jax.Array:
+    """Inner products along the last axis, in a fixed order; long ones in 16 partial sums, which a processor adds up side by side.
 
     >>> Compiled(dots)(jnp.ones((2, 100)), jnp.arange(100.0)[None] * jnp.ones((2, 1))).tolist()
     [4950.0, 4950.0]
@@ -75,7 +78,7 @@ def dots(a: Any, b: Any) -> Any:
     return sum(terms[1:], terms[0])
 
 
-def times(rows: Any, matrix: Any) -> Any:
+def times(rows: jax.Array, matrix: jax.Array) -> jax.Array:
     """Products of a row (k,), or of rows (n, k), with a matrix (k, m) or a vector (k,), in a fixed order.
 
     >>> Compiled(times)(jnp.ones((2, 3)), jnp.arange(3.0)).tolist()

@@ -2,21 +2,21 @@
 
 from pathlib import Path
 
+import psutil
+
 __all__ = ["free_memory"]
 
+_GROUP = Path("/sys/fs/cgroup")
 
-def free_memory() -> int | None:
-    """Bytes that this process may still take, by the system and its control group; None where that is not told."""
-    found = []
+
+def free_memory() -> int:
+    """Bytes that this process may still take, by the system and by the limit of its control group.
+
+    psutil tells the first. It does not read control groups, whose limit is the smaller one in a container.
+    """
+    free = psutil.virtual_memory().available
     try:
-        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
-        found.append(int(lines["MemAvailable"].split()[0]) * 1024)
-    except (OSError, KeyError, ValueError, IndexError):
-        pass
-    try:
-        group = Path("/sys/fs/cgroup")
-        limit, used = ((group / name).read_text(encoding="ascii") for name in ("memory.max", "memory.current"))
-        found.append(max(int(limit) - int(used), 0))
-    except (OSError, ValueError):  # no limit is the word max
-        pass
-    return min(found, default=None)
+        limit, used = (int((_GROUP / name).read_text(encoding="ascii")) for name in ("memory.max", "memory.current"))
+    except (OSError, ValueError):  # no control group; where there is no limit the file holds the word max
+        return free
+    return min(free, max(limit - used, 0))

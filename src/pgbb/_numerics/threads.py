@@ -1,4 +1,4 @@
-"""Threads: one for many small factorisations, some for work on many data sets."""
+"""Threads: a few for work on several data sets at once, and a single one for many small factorisations."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +18,7 @@ _Result = TypeVar("_Result")
 
 
 def mapped(function: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
-    """What a function makes of every item, in their order, in some threads; the first error is raised.
+    """The results of a function for every item, in their order, computed in up to 8 threads; the first error is raised.
 
     >>> mapped(abs, [1, -2])
     [1, 2]

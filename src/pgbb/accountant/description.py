@@ -9,7 +9,6 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pgbb import _validate
 from pgbb.errors import InvalidValue, PgbbWarning
@@ -65,7 +64,7 @@ class Mechanism:
     draws_per_step: int = 1
 
     def __post_init__(self) -> None:
-        def store(name: str, value: Any) -> None:
+        def store(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
 
         store("n", _validate.integer("n", self.n, low=1))

@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,7 +71,7 @@ class Resampling:
     sensitivity: float
 
     def __post_init__(self) -> None:
-        def store(name: str, value: Any) -> None:
+        def store(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
 
         store("n", _validate.integer("n", self.n, low=1))

@@ -3,7 +3,7 @@
 import json
 import math
 import secrets
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -68,7 +68,7 @@ def _show(findings: list[Finding], console: Console) -> None:
         table.add_column(head, justify="left" if i in (0, 1, 8) else "right", overflow="fold")
     for f in findings:
         for i, (accountant, claim) in enumerate(f.claims.items()):
-            known: list[Any] = [f"{f.delta:g}", f"{f.rate:g}", str(f.answers), f"{f.trials:,}"]
+            known = [f"{f.delta:g}", f"{f.rate:g}", str(f.answers), f"{f.trials:,}"]
             table.add_row(
                 f.setting if i == 0 else "", accountant, *(known if i == 0 else [""] * 4),
                 f"{claim:.3f}" if math.isfinite(claim) else "—", f"{f.lower:.3f}",

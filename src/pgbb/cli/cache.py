@@ -1,7 +1,7 @@
 """Compiled code kept between runs of the command line, so that the second fit of a shape need not compile.
 
 What is kept is code, never records: those are arguments of the compiled functions, not constants in them
-(tests/test_cli_cache.py: other records of the same shape add nothing). Names and sizes of what is kept follow
+(tests/cli/test_cache.py: other records of the same shape add nothing). Names and sizes of what is kept follow
 from public settings: n, the number of terms, the declared bounds.
 """
 

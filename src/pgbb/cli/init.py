@@ -4,13 +4,16 @@ import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pgbb._io import parquet_files, write_whole
 from pgbb.cli.output import Json, written
 from pgbb.errors import InvalidValue, PgbbError
+
+if TYPE_CHECKING:
+    from pyarrow import DataType
 
 Types = dict[str, str]  # column -> "number", "flag", "text" or "", which is unknown
 
@@ -76,7 +79,11 @@ def header(path: Path) -> Types:
     """The columns of a data file with their stored types; an error where names are missing, repeated or not names."""
     if path.is_dir():
         path = next(iter(parquet_files(path)), path)
-    readers: dict[str, Callable[[Path], list[tuple[Any, str]]]] = {".csv": _csv, ".parquet": _parquet, ".dta": _stata}
+    readers: dict[str, Callable[[Path], list[tuple[object, str]]]] = {
+        ".csv": _csv,
+        ".parquet": _parquet,
+        ".dta": _stata,
+    }
     if path.suffix.lower() not in readers:
         raise InvalidValue(f"data file {str(path)!r} has an unknown ending; it must be .csv, .parquet or .dta.")
     if not path.is_file():
@@ -91,7 +98,7 @@ def header(path: Path) -> Types:
     return _checked(path, columns)
 
 
-def _checked(path: Path, columns: list[tuple[Any, str]]) -> Types:
+def _checked(path: Path, columns: list[tuple[object, str]]) -> Types:
     """The columns, if every one has a name of its own. Messages give places, not texts that may be values."""
     names = [name if isinstance(name, str) else "" for name, _ in columns]
     if not names:
@@ -150,15 +157,15 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _csv(path: Path) -> list[tuple[Any, str]]:
+def _csv(path: Path) -> list[tuple[object, str]]:
     with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
         return [(name, "") for name in next(csv.reader(file))]
 
 
-def _parquet(path: Path) -> list[tuple[Any, str]]:
+def _parquet(path: Path) -> list[tuple[object, str]]:
     from pyarrow import parquet, types
 
-    def kind(stored: Any) -> str:
+    def kind(stored: "DataType") -> str:
         if types.is_boolean(stored):
             return "flag"
         if types.is_integer(stored) or types.is_floating(stored) or types.is_decimal(stored):
@@ -170,7 +177,7 @@ def _parquet(path: Path) -> list[tuple[Any, str]]:
     return [(field.name, kind(field.type)) for field in schema if field.name not in index]
 
 
-def _stata(path: Path) -> list[tuple[Any, str]]:
+def _stata(path: Path) -> list[tuple[object, str]]:
     import pandas as pd
 
     with pd.read_stata(path, iterator=True) as reader:

@@ -5,7 +5,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -18,6 +18,9 @@ from pgbb.cli.output import Json, print_json, written
 from pgbb.cli.tables import fitting, number
 from pgbb.errors import PgbbWarning
 from pgbb.release.file import Release, load
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 File = Annotated[Path, typer.Argument(help="A release file, such as schooling.pgbb.")]
 ROOM = (5, 4)  # characters of a number beside its digits, such as "0.000"; one that needs more loses digits
@@ -121,25 +124,25 @@ def export_command(
     sample_command(file, m, tau, target, seed, as_json)
 
 
-def _flat(frame: Any) -> Any:
+def _flat(frame: "pd.DataFrame") -> "pd.DataFrame":
     """Joint draws with columns such as educ[0.9]."""
     if frame.columns.nlevels > 1:
         frame.columns = [f"{name}[{level:g}]" for level, name in frame.columns]
     return frame
 
 
-def _as_csv(frame: Any, release: Release, levels: list[float] | None) -> bytes:
+def _as_csv(frame: "pd.DataFrame", release: Release, levels: list[float] | None) -> bytes:
     text: str = frame.to_csv(index=False)
     return text.encode("utf-8")
 
 
-def _as_parquet(frame: Any, release: Release, levels: list[float] | None) -> bytes:
+def _as_parquet(frame: "pd.DataFrame", release: Release, levels: list[float] | None) -> bytes:
     buffer = io.BytesIO()
     frame.to_parquet(buffer, index=False)
     return buffer.getvalue()
 
 
-def _plain(frame: Any, release: Release, levels: list[float] | None) -> dict[str, Any]:
+def _plain(frame: "pd.DataFrame", release: Release, levels: list[float] | None) -> dict[str, Any]:
     if levels is None and release.model.index is not None:
         levels = list(release.grid())
     return {
@@ -153,11 +156,11 @@ def _plain(frame: Any, release: Release, levels: list[float] | None) -> dict[str
     }
 
 
-def _as_json(frame: Any, release: Release, levels: list[float] | None) -> bytes:
+def _as_json(frame: "pd.DataFrame", release: Release, levels: list[float] | None) -> bytes:
     return json.dumps(_plain(frame, release, levels), ensure_ascii=False, allow_nan=False).encode("utf-8")
 
 
-FORMATS: dict[str, Callable[[Any, Release, list[float] | None], bytes]] = {
+FORMATS: dict[str, Callable[["pd.DataFrame", Release, list[float] | None], bytes]] = {
     ".csv": _as_csv,
     ".parquet": _as_parquet,
     ".json": _as_json,
@@ -220,7 +223,7 @@ def _print_header(console: Console, release: Release) -> None:
 
 
 def _tables(rows: list[dict[str, Any]], index: str | None, level: float) -> Iterator[Table]:
-    """The table with both parts of sd, with that of privacy, and with neither; each with numbers as short as need be.
+    """Versions of the table, the fullest first: with both parts of sd, with that of privacy, with neither.
 
     Which of them fits depends on names and levels, not on numbers: those of the next fit come in the same columns.
     """
@@ -241,7 +244,7 @@ def _table(rows: list[dict[str, Any]], index: str | None, level: float, parts: d
     widths = {key: max(len(head), _digits(key) + room) for head, key in numbers.items()}
     for head, key in numbers.items():
         table.add_column(head, justify="right", overflow="fold", no_wrap=True, min_width=widths[key])
-    previous: Any = None
+    previous: float | None = None
     for row in rows:
         known = row.get("identified", True)
         mark = ("  " if known else " *") if "identified" in row else ""

@@ -15,7 +15,7 @@ from pgbb._numerics.newton import CELLS, Floats, Sample
 from pgbb.accountant.description import gamma_star
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.blocks import block_of_position
-from pgbb.model.models import Problem
+from pgbb.model.problem import Problem
 from pgbb.private.door import NonPrivateRecords
 from pgbb.reference.solvers import Solver, as_sample, check_weights, to_original
 

@@ -6,8 +6,6 @@ return must not be published. Parameters are in internal coordinates;
 model binds here: the minimiser is that of its loss.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -15,7 +13,7 @@ from pgbb import _validate
 from pgbb._numerics import newton as _newton
 from pgbb._numerics.newton import CELLS, TOLERANCE, Bools, Floats, Sample
 from pgbb.errors import InvalidValue, PgbbError
-from pgbb.model.models import Problem
+from pgbb.model.problem import Problem
 from pgbb.private.door import NonPrivateRecords
 
 __all__ = ["Solver", "gradient", "solve", "to_original"]
@@ -188,7 +186,7 @@ class Solver:
         return theta
 
 
-def check_records(records: Any) -> None:
+def check_records(records: object) -> None:
     if not isinstance(records, NonPrivateRecords):
         raise InvalidValue(
             f"records of type {type(records).__name__} are not allowed here: a reference protects nothing and takes "

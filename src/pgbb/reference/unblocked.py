@@ -10,7 +10,7 @@ import numpy as np
 from pgbb import _validate
 from pgbb._numerics.newton import Floats
 from pgbb.errors import InvalidValue
-from pgbb.model.models import Problem
+from pgbb.model.problem import Problem
 from pgbb.private.door import NonPrivateRecords, Randomness, session_without_noise
 from pgbb.reference.solvers import as_index, check_records, to_original
 

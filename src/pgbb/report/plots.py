@@ -1,22 +1,37 @@
-"""Figures. Matplotlib is imported when a figure is asked for, not before."""
+"""Figures of releases, comparisons and budgets. Matplotlib is imported when a figure is asked for, not before."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pgbb.accountant import Mechanism, delta
 from pgbb.errors import InvalidValue
 from pgbb.planning.curves import PANELS, curves
 
-__all__ = ["budget_panels", "save"]
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
+    from pgbb.reference.comparison import Comparison
+    from pgbb.release.file import Release
+
+__all__ = [
+    "budget_panels",
+    "check_target",
+    "coefficient_intervals",
+    "method_intervals",
+    "quantile_process",
+    "save",
+]
 
 GREY = "0.55"
 
 
-def _figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, Any]:
+def _figure(rows: int, columns: int, size: tuple[float, float]) -> tuple["Figure", NDArray[Any]]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -41,14 +56,14 @@ def check_target(path: str | Path) -> Path:
     return target
 
 
-def save(figure: Any, path: str | Path) -> Path:
+def save(figure: "Figure", path: str | Path) -> Path:
     """Write a figure to a file whose suffix names the format."""
     target = check_target(path)
     figure.savefig(target, dpi=150)
     return target
 
 
-def budget_panels(base: Mechanism, sigma: float, epsilon: float) -> Any:
+def budget_panels(base: Mechanism, sigma: float, epsilon: float) -> "Figure":
     """Figure `fig:budget`: δ⋆(ε) of Proposition `prop:formal-dp`, varying n, S, σ and J around a base mechanism."""
     figure, axes = _figure(1, 4, (14.0, 3.6))
     grid = epsilon * np.linspace(0.2, 2.5, 24)
@@ -66,7 +81,7 @@ def budget_panels(base: Mechanism, sigma: float, epsilon: float) -> Any:
     return figure
 
 
-def quantile_process(release: Any, level: float = 0.95, coefficients: Sequence[str] | None = None) -> Any:
+def quantile_process(release: "Release", level: float = 0.95, coefficients: Sequence[str] | None = None) -> "Figure":
     """Each coefficient over the index: posterior mean with its pointwise band, one panel a coefficient.
 
     Levels at which a coefficient is not identified are grey and hollow.
@@ -98,7 +113,9 @@ def quantile_process(release: Any, level: float = 0.95, coefficients: Sequence[s
     return figure
 
 
-def coefficient_intervals(release: Any, level: float = 0.95, coefficients: Sequence[str] | None = None) -> Any:
+def coefficient_intervals(
+    release: "Release", level: float = 0.95, coefficients: Sequence[str] | None = None
+) -> "Figure":
     """Mean and interval of each coefficient, for a model without an index; each on its own scale.
 
     A coefficient that is not identified is grey and hollow.
@@ -124,7 +141,7 @@ def coefficient_intervals(release: Any, level: float = 0.95, coefficients: Seque
     return figure
 
 
-def _hollow(axis: Any, levels: Sequence[float], part: Any) -> None:
+def _hollow(axis: "Axes", levels: Sequence[float], part: "pd.DataFrame") -> None:
     """Mark the levels at which a coefficient is not identified: `part` is its table over all levels."""
     hidden = part[~part["identified"].astype(bool)]
     axis.vlines(levels, hidden["lower"], hidden["upper"], color=GREY, linewidth=1.0, linestyle=":")
@@ -132,7 +149,7 @@ def _hollow(axis: Any, levels: Sequence[float], part: Any) -> None:
     axis.set_title(f"{axis.get_title()} (hollow: not identified)", fontsize=9, color=GREY)
 
 
-def method_intervals(comparison: Any, coefficients: Sequence[str] | None = None) -> Any:
+def method_intervals(comparison: "Comparison", coefficients: Sequence[str] | None = None) -> "Figure":
     """Estimates and intervals of a `pgbb.reference.comparison.Comparison`: a panel a coefficient, a colour a method.
 
     A model with an index has its levels on the horizontal axis, the methods side by side at each.
@@ -170,7 +187,7 @@ def method_intervals(comparison: Any, coefficients: Sequence[str] | None = None)
     return figure
 
 
-def _claim(comparison: Any) -> str:
+def _claim(comparison: "Comparison") -> str:
     cost = comparison.cost
     line = f"all together ε = {cost.epsilon:g}, δ = {cost.delta:g}"
     if not cost.private:
@@ -186,9 +203,6 @@ def _chosen(names: Sequence[str], coefficients: Sequence[str] | None) -> list[st
     return chosen
 
 
-def _headline(figure: Any, release: Any, lead: str = "") -> None:
+def _headline(figure: "Figure", release: "Release", lead: str = "") -> None:
     """The privacy claim, or its absence, on every picture that may travel alone."""
     figure.suptitle(lead + release.certificate.headline(), fontsize=8)
-
-
-__all__ += ["check_target", "coefficient_intervals", "method_intervals", "quantile_process"]
