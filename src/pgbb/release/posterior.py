@@ -474,7 +474,7 @@ class Posterior:
         if hidden:
             remarks.append(f"{hidden} {ADVICE}")
         signal = local.signal()
-        knots = ["all"] if levels is None else local.tensors["knots"].tolist()
+        knots = ["all"] if local.knots is None else local.knots.tolist()
         noisy = np.isfinite(signal)
         if (signal < FAINT).any():
             remarks.append(
