@@ -18,7 +18,6 @@ from pgbb.cli.plan import plan_command
 from pgbb.cli.plot import plot_command
 from pgbb.cli.report import report_command
 from pgbb.cli.show import export_command, sample_command, show_command, verify_command
-from pgbb.errors import InvalidValue
 
 app = typer.Typer(
     name="pgbb",
@@ -44,11 +43,6 @@ app.command("report")(report_command)
 app.command("verify")(verify_command)
 app.command("audit")(audit_command)
 app.add_typer(ledger_app)
-
-
-@app.command("study", hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
-def _study() -> None:
-    raise InvalidValue("pgbb has no command study: run `python -m reproduction` in a clone of the repository of pgbb.")
 
 
 def main() -> None:

@@ -24,6 +24,8 @@ def run(command: typer.Typer, name: str) -> None:
 
     warnings.showwarning = show
     keep_compiled_code()
+    if name == "pgbb" and sys.argv[1:2] == ["study"]:
+        _stop(console, "pgbb has no command study: run `python -m reproduction` in a clone of the repository of pgbb.")
     try:
         command(prog_name=name)
     except PgbbError as error:
