@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # reproduction/ lies beside benchmarks/
 
 import training
 from training import Clock
@@ -88,9 +89,9 @@ def dimension_point(d: int, steps: int = 300) -> Row:
     import pgbb
     from pgbb.accountant import Mechanism
     from pgbb.methods.pgbb.training import train
-    from pgbb.private.mechanism import Session
     from pgbb.private.records import Records
     from pgbb.private.sampling import Randomness
+    from pgbb.private.session import Session
 
     n, q = 100_000, 0.01
     rng = np.random.default_rng(0)
@@ -174,7 +175,7 @@ def memory_points(sizes: tuple[int, ...], p: int = 14) -> list[Row]:
 def load_seconds(path: Path, p: int) -> float:
     import pgbb
     from pgbb.model.formula import Design
-    from pgbb.private import load
+    from pgbb.private.records import load
 
     names = [f"x{j}" for j in range(1, p)]
     schema = pgbb.Schema(y=pgbb.Range(-6, 6), **{name: pgbb.Range(-1, 1) for name in names})
@@ -214,7 +215,7 @@ def census_comparison(share: float) -> Row | None:
     frame, model = census(1980), process_model()
     printed = constants("census", "paper")
     found = {}
-    for method, settings in (("calibrated", {}), ("paper", printed | {"steps": round(printed["steps"] * share)})):
+    for method, settings in (("calibrated", {}), ("pgbb", printed | {"steps": round(printed["steps"] * share)})):
         times = []
         for seed in range(3):
             clock = Clock()
@@ -230,9 +231,9 @@ def census_comparison(share: float) -> Row | None:
             )
             times.append(clock.read())
         found[method] = min(times[1:])
-    found["paper"] /= share
-    return {"n": len(frame), "default": found["calibrated"], "paper": found["paper"], "share": share,
-            "ratio": found["calibrated"] / found["paper"]}  # fmt: skip
+    found["pgbb"] /= share
+    return {"n": len(frame), "default": found["calibrated"], "paper": found["pgbb"], "share": share,
+            "ratio": found["calibrated"] / found["pgbb"]}  # fmt: skip
 
 
 # Measuring, and the model --------------------------------------------------------------------------------------------
@@ -296,14 +297,14 @@ def held_out(quick: bool) -> list[Row]:
     """Settings that the model is not fitted to."""
     rows = [
         {"method": "calibrated"} | default_point(n=50_000, p=6, levels=3),
-        {"method": "paper"} | paper_point(n=40_000, p=10, q=0.05, k=2, steps=100),
+        {"method": "pgbb"} | paper_point(n=40_000, p=10, q=0.05, k=2, steps=100),
     ]
     if not quick:
         rows += [
             {"method": "calibrated"} | default_point(n=500_000, p=10, kind="huber"),
             {"method": "calibrated"} | default_point(n=300_000, p=14),
-            {"method": "paper"} | paper_point(n=500_000, p=5, q=0.01, k=5, steps=100),
-            {"method": "paper"} | paper_point(n=10_000, p=4, q=0.1, k=1, steps=1000),
+            {"method": "pgbb"} | paper_point(n=500_000, p=5, q=0.01, k=5, steps=100),
+            {"method": "pgbb"} | paper_point(n=10_000, p=4, q=0.1, k=1, steps=1000),
         ]
     return rows
 
@@ -358,7 +359,7 @@ def predicted(c: Row, r: Row) -> float:
     """Seconds of a fit of the default method, or of a step of the printed one."""
     from pgbb.planning import costs
 
-    if r["method"] == "paper":
+    if r["method"] == "pgbb":
         return costs.paper_seconds(r["n"], r["q"], 1, r["K"], r["p"], c["paper"])
     stages = _stages(r["kind"], r["p"])
     return costs.calibrated_seconds(r["kind"], stages, r["n"], r["p"], r["levels"], c["calibrated"])
@@ -412,11 +413,11 @@ def panels(m: Row) -> list[tuple[str, str, str, list[Row], list[tuple[str, list[
             ("bandwidth", [r["K"] * r["q"] * r["n"] * (r["p"] + costs.EXTRA) * width for r in rows]),
             ("empty step", [m["latency"]["scan"]] * len(rows)),
         ]
-        found.append((f'method="paper": a step against {labels[x]}', x, "seconds", rows, limits))
+        found.append((f'method="pgbb": a step against {labels[x]}', x, "seconds", rows, limits))
     rows = c["paper d"]
     found.append(
         (
-            f'method="paper": a step against {labels["d"]}',
+            f'method="pgbb": a step against {labels["d"]}',
             "d",
             "seconds",
             rows,
@@ -518,7 +519,7 @@ def text(m: Row, c: Row) -> str:
     if m["census"]:
         e = m["census"]
         lines.append(
-            f'| census 1980, n = {e["n"]:,}, the default method | {e["default"]:.2f} s | {e["paper"]:.2f} s, `method="paper"` as printed '
+            f'| census 1980, n = {e["n"]:,}, the default method | {e["default"]:.2f} s | {e["paper"]:.2f} s, `method="pgbb"` as printed '
             f"| {e['ratio']:.3f} of its time |"
         )
     lines += [
@@ -555,7 +556,7 @@ def text(m: Row, c: Row) -> str:
         "",
         f"- default method: answers·{c['calibrated']['answer']:.2g} s + n·(answers·(p + 2)·{c['calibrated']['read']:.2g} s + "
         f"numbers·{c['calibrated']['number']:.2g} s), where numbers is how many numbers all answers have;",
-        f'- `method="paper"`: T·({c["paper"]["step"]:.2g} s + K·({c["paper"]["draw"]:.2g} s + q·n·({c["paper"]["record"]:.2g} s + '
+        f'- `method="pgbb"`: T·({c["paper"]["step"]:.2g} s + K·({c["paper"]["draw"]:.2g} s + q·n·({c["paper"]["record"]:.2g} s + '
         f"(p + 2)·{c['paper']['cell']:.2g} s)));",
         f"- reading Parquet: n·(p + 2)·{c['load']:.2g} s; memory: n·((p + 2)·4 + 1) bytes + {c['fixed_memory'] / 2**20:.0f} MiB.",
         "",
@@ -564,7 +565,7 @@ def text(m: Row, c: Row) -> str:
         "| method | n | p | measured | predicted | ratio |",
         "|---|---|---|---|---|---|",
         *(
-            f"| {r['method']}{', a step' if r['method'] == 'paper' else ''} | {r['n']:,} | {r['p']} | {r['seconds']:.4g} s | "
+            f"| {r['method']}{', a step' if r['method'] == 'pgbb' else ''} | {r['n']:,} | {r['p']} | {r['seconds']:.4g} s | "
             f"{predicted(c, r):.4g} s | {predicted(c, r) / r['seconds']:.2f} |"
             for r in m["check"]
         ),
@@ -583,7 +584,7 @@ def text(m: Row, c: Row) -> str:
         f"| network | {far['network']:.3f} |",
         f"| together | {far['read'] + far['compute'] + far['network']:.0f} |",
         "",
-        f'Memory of a host: {far["memory"] / 2**30:.1f} GiB. A step of `method="paper"` at q = .01, K = 5 would take '
+        f'Memory of a host: {far["memory"] / 2**30:.1f} GiB. A step of `method="pgbb"` at q = .01, K = 5 would take '
         f"{far['paper_step']:.3f} s.",
     ]
     return "\n".join(lines) + "\n"

@@ -18,6 +18,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,9 @@ import pandas as pd
 from scipy import stats
 
 import pgbb
-from reproduction import floor as floors
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # reproduction/ lies beside benchmarks/
+
 from reproduction.printed import lookup
 from reproduction.real import census as census_frame
 from reproduction.real import data_file
@@ -41,6 +44,7 @@ from reproduction.simulate import (
     linear_frame,
     process_frame,
 )
+from reproduction.studies import floor as floors
 from reproduction.study import cell_name
 
 Z = float(stats.norm.ppf(0.975))
@@ -89,11 +93,11 @@ def linear(replicates: int = 400, *only: str | int) -> None:
 
 
 def _exact(frame: pd.DataFrame) -> np.ndarray:
-    from pgbb.private.loading import records_for
+    from pgbb.private.door import non_private
     from pgbb.reference import solve
 
     problem = LINEAR_MODEL.prepare(LINEAR_SCHEMA)
-    return solve(problem, records_for(frame, problem, LINEAR_SCHEMA).as_non_private())[:3]
+    return solve(problem, non_private(frame, problem, LINEAR_SCHEMA))[:3]
 
 
 def families(replicates: int = 400) -> None:

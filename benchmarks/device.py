@@ -2,9 +2,10 @@
 
     python benchmarks/device.py check            lists of members and sums over them, against plain array operations
     python benchmarks/device.py natality         the printed algorithm at the paper's natality setting, simulated births
-    python benchmarks/device.py linear [JOBS]    12 cells × 100 fits of the linear study by method="paper", in one
+    python benchmarks/device.py linear [JOBS]    12 cells × 100 fits of the linear study by method="pgbb", in one
                                                  process, or in so many that share the device (by MPS, if it is there)
     python benchmarks/device.py profile          the kernels of a step of both
+    python benchmarks/device.py kernels          a step of the generator with and without kernels of its own
 
 The default method at n = 10⁸ is in `benchmarks/scale.py`.
 """
@@ -23,6 +24,7 @@ import time
 import warnings
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # processes share the memory
@@ -32,18 +34,27 @@ import jax.numpy as jnp
 import numpy as np
 
 import pgbb
+from pgbb.accountant import Mechanism
 from pgbb.custody.run import fit_many
+from pgbb.methods.pgbb import kernels as network
+from pgbb.methods.pgbb import training
 from pgbb.methods.request import prepared
 from pgbb.model.blocks import block_of_position
 from pgbb.private import batches
-from pgbb.private.batch_sums import start, tally
-from pgbb.private.mechanism import weighted, whole_sum
+from pgbb.private.batch_sums import add_batch_sums, noise_totals
+from pgbb.private.gradients import weighted_rows
+from pgbb.private.records import Records
 from pgbb.private.rows import EXTRA
-from pgbb.private.wide_integers import joined
-from reproduction.births import MODEL
+from pgbb.private.sampling import Randomness
+from pgbb.private.session import Session
+from pgbb.private.wide_integers import joined, wide_sum
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # reproduction/ lies beside benchmarks/
+
 from reproduction.constants import constants
 from reproduction.real import NATALITY_SCHEMA
 from reproduction.simulate import LINEAR_MODEL, LINEAR_SCHEMA, NOISES, births_frame, linear_frame
+from reproduction.studies.births import MODEL
 
 N = 1_940_000
 
@@ -61,7 +72,7 @@ def check() -> None:
 
 def _compared(model: Any, schema: Any, n: int, rate: float, k: int, blocks: int) -> bool:
     """Whether the kernels list whom the mask has, and add up as plain operations do, in the last of four steps."""
-    problem, plan, rng = prepared(model, schema), batches.lot_plan(n, rate), np.random.default_rng(0)
+    problem, plan, rng = prepared(model, schema), batches.sampler(n, rate), np.random.default_rng(0)
     p, steps = problem.dim - (problem.kind == "huber"), 4
     key = jnp.asarray(rng.integers(0, 2**32, (steps, k, 4), dtype=np.uint32))
     rows = rng.uniform(-1, 1, (n, p + EXTRA)).astype(np.float32)
@@ -71,12 +82,12 @@ def _compared(model: Any, schema: Any, n: int, rate: float, k: int, blocks: int)
     drawn = {
         "key": key,
         "whole": jnp.asarray(np.floor(rng.random((steps, k, blocks)) * 2**24), jnp.float32),
-        "listed": jax.vmap(jax.vmap(partial(batches.listed, plan)))(key),
+        "listed": jax.vmap(jax.vmap(partial(batches.candidates, plan)))(key),
         "index": jnp.asarray(rng.random((steps, k)), jnp.float32),
     }
     noise = jnp.asarray(rng.integers(-(2**10), 2**10, (steps, k, 2, problem.dim)), jnp.int32)
     theta = jnp.asarray(rng.uniform(0.2, 1, (k, problem.dim)), jnp.float32)
-    totals = tally(problem, plan, rows, block, drawn, 3, theta, start(noise, rows.shape[1]))
+    totals = add_batch_sums(problem, plan, rows, block, drawn, 3, theta, noise_totals(noise, rows.shape[1]))
     totals = totals[..., : problem.dim]
     same, apart = bool((totals[:3] == noise[:3]).all()), 0.0
 
@@ -84,8 +95,8 @@ def _compared(model: Any, schema: Any, n: int, rate: float, k: int, blocks: int)
     def plainly(key: Any, whole: Any, point: Any, index: Any, noise: Any) -> tuple[Any, Any]:
         joins, spare = batches.mask(plan, key), -n % 64
         inverse = jnp.pad(jnp.where(joins, 1 / whole[block], jnp.inf), (0, spare), constant_values=jnp.inf)
-        values = weighted(problem, jnp.pad(rows, ((0, spare), (0, 0))), inverse, point, index)
-        high, low = (half[: problem.dim] + part for half, part in zip(whole_sum(values), noise, strict=True))
+        values = weighted_rows(problem, jnp.pad(rows, ((0, spare), (0, 0))), inverse, point, index)
+        high, low = (half[: problem.dim] + part for half, part in zip(wide_sum(values), noise, strict=True))
         return joins, joined(high, low)
 
     for i in range(k):
@@ -105,7 +116,7 @@ def births(frame: Any, steps: int, seed: int) -> list[tuple[float, int]]:
     seen: list[tuple[float, int]] = []
     settings = constants("natality", "paper") | {"steps": steps}
     pgbb.fit(
-        MODEL, frame, schema=NATALITY_SCHEMA, epsilon=1.0, delta=1 / N, method="paper", accountant="paper",
+        MODEL, frame, schema=NATALITY_SCHEMA, epsilon=1.0, delta=1 / N, method="pgbb", accountant="paper",
         insecure_seed=seed, progress=lambda done, _: seen.append((time.perf_counter(), done)), **settings,
     )  # fmt: skip
     return seen
@@ -126,7 +137,7 @@ def natality() -> None:
 def _cell(frames: list[Any], epsilon: float, seeds: Any, **settings: Any) -> None:
     n = len(frames[0])
     fit_many(
-        LINEAR_MODEL, frames, schema=LINEAR_SCHEMA, epsilon=epsilon, delta=1 / n, method="paper", accountant="paper",
+        LINEAR_MODEL, frames, schema=LINEAR_SCHEMA, epsilon=epsilon, delta=1 / n, method="pgbb", accountant="paper",
         insecure_seeds=seeds, **constants("linear", "paper") | settings,
     )  # fmt: skip
 
@@ -198,8 +209,35 @@ def profile() -> None:
         _kernels(partial(_cell, frames, 1.0, range(100), steps=500), 500)
 
 
+def kernels() -> None:
+    """Two fits each, in turn; the same answers, and a network that is written out or left to the compiler."""
+    found = network.find_layout
+    for n, d, q, draws, blocks in ((N, 14, 0.01, 5, 5), (10_000, 4, 0.1, 1, 20)):
+        model = pgbb.Custom(
+            lambda t, r, i, d=d: 0.5 * jnp.sum((t - r["a"] * jnp.linspace(-1, 1, d) - r["b"]) ** 2),
+            dim=d, clip=1.0, columns=["a", "b"], box=(-2, 2),
+        )  # fmt: skip
+        problem = model.prepare(pgbb.Schema(a=pgbb.Range(-1, 1), b=pgbb.Range(-1, 1)))
+        x = np.random.default_rng(0).uniform(-1, 1, (n, 2)).astype(np.float32)
+        records = Records(x, np.zeros(n, np.float32), np.ones(n, np.float32), np.ones(n, bool))
+        mechanism = Mechanism(n=n, blocks=blocks, sampling_rate=q, steps=10_000, draws_per_step=draws, clip=1.0)
+        for name in ("kernels", "plain") * 2:
+            network.find_layout = found if name == "kernels" else lambda *_, **__: None
+            training._make_step.cache_clear()
+            seen: list[tuple[float, int]] = []
+            training.train(
+                Session(records, problem, mechanism, 0.02, Randomness.create(1)),
+                progress=lambda done, _, seen=seen: seen.append((time.perf_counter(), done)),
+            )
+            (start, first), (end, last) = seen[0], seen[-1]
+            print(
+                f"n = {n:,}, d = {d}, K = {draws}, S = {blocks}, {name}: {(end - start) / (last - first) * 1e6:.1f} µs"
+            )
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore", pgbb.PgbbWarning)
     word, *rest = sys.argv[1:] or sys.exit(__doc__)
-    {"check": check, "natality": natality, "linear": linear, "profile": profile}[word](*map(int, rest))
+    words = {"check": check, "natality": natality, "linear": linear, "profile": profile, "kernels": kernels}
+    words[word](*map(int, rest))
     print(jax.devices()[0].device_kind)

@@ -1,4 +1,4 @@
-"""What the figures of `method="paper"` depend on that the paper does not print: what the studies' reasons rest on.
+"""What the figures of `method="pgbb"` depend on that the paper does not print: what the studies' reasons rest on.
 
     python benchmarks/gaps.py [RUNS]
 
@@ -12,19 +12,23 @@ draws are needed.
 import sys
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 import pgbb
-from pgbb import generator
 from pgbb.accountant.description import gamma_star
-from reproduction import blocking
+from pgbb.methods.pgbb import generator
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # reproduction/ lies beside benchmarks/
+
 from reproduction.constants import constants
 from reproduction.printed import lookup
 from reproduction.registry import get
 from reproduction.simulate import BETA, LINEAR_MODEL, LINEAR_SCHEMA, linear_frame
+from reproduction.studies import blocking
 
 N, EPSILON = 40_000, 4.0
 
@@ -46,7 +50,7 @@ def figures(runs: int, *, noise: bool = True, model: Any = LINEAR_MODEL, **chang
     for r in range(runs):
         release = pgbb.fit(
             model, linear_frame("student_t", N, r), schema=LINEAR_SCHEMA, epsilon=EPSILON, delta=1 / N,
-            method="paper", accountant="paper", insecure_seed=r, non_private=not noise,
+            method="pgbb", accountant="paper", insecure_seed=r, non_private=not noise,
             **constants("linear", "paper") | changes,
         )  # fmt: skip
         for iterate in ("last", "average"):

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -23,10 +24,13 @@ import numpy as np
 
 from pgbb._numerics.compiled import Compiled, dots
 from pgbb.model.blocks import block_sizes, draw_weights
-from pgbb.private import mechanism as private
-from pgbb.private import sums
+from pgbb.private import loop, sums
+from pgbb.private.draws import Draws
 from pgbb.private.rows import EXTRA
 from pgbb.private.sampling import buffer_size
+from pgbb.private.session import Step
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # reproduction/ lies beside benchmarks/
 
 SIZE: dict[str, int] = {}  # of the data that are fitted: a constant of the compiled code, as in the hardened one
 
@@ -52,7 +56,7 @@ def plain_batches(n: int, rate: float, count: int, rng: np.random.Generator) -> 
 
 
 def plain_draw(self: Any, count: int, start: int) -> dict[str, np.ndarray]:
-    m, rng, self.grid = self.mechanism, self.randomness, 1.0
+    m, rng = self.mechanism, self.randomness
     SIZE["n"] = m.n
     k, d, total = m.draws_per_step, self.problem.dim, count * m.draws_per_step
     u = draw_weights(m.blocks, m.concentration, self.pseudo_blocks, m.alpha, total, rng.public)
@@ -73,7 +77,7 @@ def plain_draw(self: Any, count: int, start: int) -> dict[str, np.ndarray]:
 
 def plain_sum(problem: Any, rows: Any, batch: Any, theta: Any, index: Any) -> Any:
     """The sum, in the place of its high half."""
-    packed, given = private._rows_at(rows, batch["rows"]), batch["inverse"]
+    packed, given = loop._rows_at(rows, batch["rows"]), batch["inverse"]
     block = given["rows"] * given["weight"].shape[0] // SIZE["n"]
     weight = jnp.where(jnp.arange(packed.shape[0]) < given["count"], given["weight"][block], 0.0)
     p, limit = packed.shape[1] - EXTRA, problem.clip * (1 - 1e-6)
@@ -99,7 +103,7 @@ def plain_sums(problem: Any, rows: Any, batch: Any, points: Any, index: Any) -> 
 def plain_run(
     state: Any, data: Any, grid: Any, inputs: Any, problem: Any, mechanism: Any, step: Any, together: Any
 ) -> Any:
-    return private._loop(state, data, grid, inputs, problem, mechanism, step)
+    return loop._loop(state, data, grid, inputs, problem, mechanism, step)
 
 
 @partial(jax.jit, static_argnames=("statistic", "power", "size", "mesh"))
@@ -110,8 +114,7 @@ def plain_partial_sums(
     width = rows.shape[-1] - EXTRA
 
     def chunk(packed: Any) -> Any:
-        values = statistic(packed[:, :width], packed[:, width], *parameters)
-        values = values.reshape(values.shape[0], -1)
+        values = jax.vmap(lambda x, y: jnp.ravel(statistic(x, y, *parameters)))(packed[:, :width], packed[:, width])
         norm = jnp.sqrt(jnp.sum(values**2, axis=1))
         survey = packed[:, width + 1]
         weight = jnp.where(jnp.isfinite(norm) & (survey > 0), survey**power / jnp.maximum(norm, 1.0), 0.0)
@@ -133,10 +136,10 @@ def unhardened() -> Iterator[None]:
 
     rng = np.random.default_rng(0)
     with (
-        mock.patch.object(private.Session, "_draw", plain_draw),
-        mock.patch.object(private, "_gathered", plain_sums),
-        mock.patch.object(private, "joined", lambda high, _: high),
-        mock.patch.object(private, "_run_one", plain_run),
+        mock.patch.multiple(Draws, draw=plain_draw, grid=1.0),
+        mock.patch.object(loop, "_gathered", plain_sums),
+        mock.patch.object(loop, "joined", lambda high, _: high),
+        mock.patch.object(loop, "run_one", plain_run),
         mock.patch.object(sums, "_partial_sums", plain_partial_sums),
         mock.patch.object(sums, "rounded_normals", plain_normals),
     ):
@@ -144,14 +147,14 @@ def unhardened() -> Iterator[None]:
 
 
 def linear() -> Callable[[int], Any]:
-    """method="paper" at n = 10,000, T = 10⁴, with the settings of the linear study."""
+    """method="pgbb" at n = 10,000, T = 10⁴, with the settings of the linear study."""
     import pgbb
     from reproduction.constants import constants
     from reproduction.simulate import LINEAR_MODEL, LINEAR_SCHEMA, linear_frame
 
     frame, settings = linear_frame("contaminated_normal", 10_000, 0), constants("linear", "paper")
     return lambda seed: pgbb.fit(
-        LINEAR_MODEL, frame, schema=LINEAR_SCHEMA, epsilon=1.0, delta=1e-4, method="paper", accountant="paper",
+        LINEAR_MODEL, frame, schema=LINEAR_SCHEMA, epsilon=1.0, delta=1e-4, method="pgbb", accountant="paper",
         insecure_seed=seed, **settings,
     )  # fmt: skip
 
@@ -172,7 +175,7 @@ def step() -> Callable[[int], Any]:
     make = _session(1_940_000, 14, 40, 5, 0.01, 5)
     session = make(0)
     point = jnp.tile(jnp.asarray(session.problem.center, jnp.float32), (5, 1))
-    asking = private.Step(
+    asking = Step(
         lambda state, draw: (point + state, None),
         lambda state, draw, memo, answers: (state + 1e-6 * answers.sum(), None),
     )

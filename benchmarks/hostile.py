@@ -30,7 +30,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from pgbb.accountant import Mechanism, compose
 from pgbb.accountant.resampling import Resampling
 from pgbb.cli import app
-from pgbb.custody.ledger import _GUARDS, _TABLE, APPLICATION, VERSION, Ledger, LedgerError
+from pgbb.custody.entries import LedgerError
+from pgbb.custody.ledger import Ledger
+from pgbb.custody.ledger_file import APPLICATION, GUARDS, TABLE, VERSION
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.formula import Design
 from pgbb.model.schema import Flag, Levels, Range, Schema
@@ -539,8 +541,8 @@ def ledger_file(events: list[Any]) -> bytes:
     """A ledger whose chain of digests is right, whatever the events say."""
     book = sqlite3.connect(":memory:")
     for statement in (
-        _TABLE,
-        *_GUARDS.values(),
+        TABLE,
+        *GUARDS.values(),
         f"PRAGMA application_id = {APPLICATION}",
         f"PRAGMA user_version = {VERSION}",
     ):

@@ -9,7 +9,7 @@ reservation may be open, the total must be within the budget, and every release 
 through fits with their saves, ledger writes alone, saves alone, and (every 20th) the command line with the
 default method. Exits with 1 if anything is found.
 
-With `resumes`, each fit by method "paper" must end as one settled release that loads and verifies, charged once
+With `resumes`, each fit by method "pgbb" must end as one settled release that loads and verifies, charged once
 however often it was killed; one that is killed before its first answer is refunded, and begins anew.
 """
 
@@ -30,7 +30,8 @@ import pandas as pd
 import pgbb
 from pgbb.accountant import Mechanism
 from pgbb.custody import checkpoint
-from pgbb.custody.ledger import BudgetExceeded, Entry, Ledger, LedgerError
+from pgbb.custody.entries import BudgetExceeded, Entry, LedgerError
+from pgbb.custody.ledger import Ledger
 
 SCHEMA = pgbb.Schema(y=pgbb.Range(-5, 5))
 N, DELTA = 500, 1e-6
@@ -83,7 +84,7 @@ def work(kind: str, folder: Path, log: int, tag: int) -> None:
         try:
             if kind == "fit":
                 name = folder / f"{tag}-{i}.pgbb"
-                fit(model, data, ledger=ledger, dataset="d", keep=lambda made, name=name: made.save(name))
+                fit(model, data, ledger=ledger, dataset="d", out=name)
             elif kind == "ledger":
                 entry = ledger.reserve("d", mechanism, 0.1, method="none", epsilon=0.5, delta=DELTA)
                 ledger.begin(entry)
@@ -174,12 +175,12 @@ def warm(folder: Path) -> None:
 
     from pgbb.accountant.filters import Filter
     from pgbb.methods import request
-    from pgbb.methods.pgbb import method as paper
+    from pgbb.methods.pgbb import method as printed
     from pgbb.methods.pgbb import training  # noqa: F401
 
-    planned = paper.plan(request.Request(MEAN, None, **BUDGET), paper.Settings(**SETTINGS), N)
+    planned = printed.plan(request.Request(MEAN, None, **BUDGET), printed.Settings(**SETTINGS), N)
     charge = Ledger(folder / "ledger.db").dataset("d").budget.charge(planned.mechanism, planned.sigma)
-    paper.noise_scale = lambda *_: planned.sigma
+    printed.noise_scale = lambda *_: planned.sigma
     Filter.charge = lambda *_: charge  # type: ignore[method-assign]
     jax.config.update("jax_compilation_cache_dir", str(folder / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -187,13 +188,13 @@ def warm(folder: Path) -> None:
 
 def resumable(folder: Path) -> None:
     """A fit that writes a checkpoint after every fifty steps; the same call begins it and goes on with it."""
-    from pgbb.private import mechanism
+    from pgbb.private import session
 
-    checkpoint.SECONDS, mechanism._chunk = 0.0, lambda sessions: 50
+    checkpoint.SECONDS, session._chunk = 0.0, lambda sessions: 50
     try:
         pgbb.fit(
-            MEAN, frame(), method="paper", ledger=folder / "ledger.db", dataset="d", checkpoint=folder / "c.part",
-            keep=lambda made: made.save(folder / "r.pgbb"), **BUDGET, **SETTINGS,
+            MEAN, frame(), method="pgbb", ledger=folder / "ledger.db", dataset="d", checkpoint=folder / "c.part",
+            out=folder / "r.pgbb", **BUDGET, **SETTINGS,
         )  # fmt: skip
     except LedgerError as error:
         if "it is settled" not in str(error):  # killed after that, but before the file was removed

@@ -63,7 +63,7 @@ def measure(path: str, small: str, method: str, p: int, repeats: int) -> None:
     names = [f"x{j}" for j in range(1, p)]
     schema = pgbb.Schema(y=pgbb.Range(-6, 6), **{name: pgbb.Range(-1, 1) for name in names})
     model = pgbb.QuantileRegression("y ~ " + " + ".join(names), taus=[0.1, 0.3, 0.5, 0.7, 0.9])
-    paper = {"blocks": 5, "draws_per_step": 5, "sampling_rate": 0.01, "steps": 40} if method == "paper" else {}
+    paper = {"blocks": 5, "draws_per_step": 5, "sampling_rate": 0.01, "steps": 40} if method == "pgbb" else {}
     n = pq.read_metadata(path).num_rows
 
     def fit(file: str) -> None:
@@ -105,7 +105,7 @@ def main(n: int = N, p: int = TERMS) -> None:
         print(
             f"n = {n:,}, p = {p}: design matrix {n * p * 4 / 2**20:.0f} MiB, file {path.stat().st_size / 2**20:.0f} MiB"
         )
-        for method in ("calibrated", "paper"):
+        for method in ("calibrated", "pgbb"):
             r, w = child(path, None, method, p), child(path, small, method, p)
             print(f"{method:12} peak {r['peak']:.0f} MiB, idle {r['idle']:.0f} MiB, {r['seconds']:.0f} s")
             for label, part in (("idle", (r, "over_idle")), ("idle after a small fit", (w, "over_ready"))):

@@ -50,7 +50,7 @@ def main() -> None:
             print(
                 f"{kind:10} n = {n:9,} p = {p:2}      {found:10.2f}{calibrated_seconds(kind, n, p):10.2f}", flush=True
             )
-    print(f"{'paper':34}{'measured':>10}{'predicted':>10}")
+    print(f"{'pgbb':34}{'measured':>10}{'predicted':>10}")
     for n, q, steps, k in (
         (10_000, 0.1, 10_000, 1),
         (10_000, 1.0, 1_000, 1),
@@ -59,7 +59,7 @@ def main() -> None:
     ):
         data, schema, formula = frame(n, 4)
         model = pgbb.HuberRegression(formula)
-        found = seconds(model, data, schema, method="paper", blocks=5, sampling_rate=q, steps=steps, draws_per_step=k)
+        found = seconds(model, data, schema, method="pgbb", blocks=5, sampling_rate=q, steps=steps, draws_per_step=k)
         print(
             f"n = {n:9,} q = {q:g} T·K = {steps:6,}·{k}  {found:8.2f}{paper_seconds(n, q, steps, k, 4):10.2f}",
             flush=True,

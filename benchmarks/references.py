@@ -20,7 +20,7 @@ from scipy.optimize import minimize
 
 import pgbb
 from pgbb._numerics import newton as _newton
-from pgbb.private.loading import records_for
+from pgbb.private.door import non_private
 from pgbb.reference import bayesian_bootstrap, blocked_bootstrap, solve
 from reproduction.references.ridge import ridge, ridge_bootstrap
 
@@ -87,7 +87,7 @@ def main(draws: int = 20_000, n: int = 2_000) -> None:
     _line("ridge", seconds, blocked, loop * draws / FEW, gap)
     for name, model in MODELS.items():
         problem = model.prepare(SCHEMA)
-        records = records_for(data, problem, SCHEMA).as_non_private()
+        records = non_private(data, problem, SCHEMA)
         seconds, _ = _timed(lambda: bayesian_bootstrap(problem, records, draws, seed=1))  # noqa: B023
         blocked, _ = _timed(lambda: blocked_bootstrap(problem, records, 20, draws=draws, seed=1))  # noqa: B023
         loop, slow = _timed(lambda: _scipy_loop(name, problem, records, weights))  # noqa: B023

@@ -27,9 +27,9 @@ def _data(n: int, p: int) -> tuple[np.ndarray, np.ndarray]:
 def _session(n: int, p: int, steps: int, draws: int, rate: float, blocks: int):
     from pgbb import HuberRegression, Range, Schema
     from pgbb.accountant import Mechanism
-    from pgbb.private.mechanism import Session
     from pgbb.private.records import Records
     from pgbb.private.sampling import Randomness
+    from pgbb.private.session import Session
 
     names = [f"x{i}" for i in range(p)]
     schema = Schema(y=Range(-20, 20), **{name: Range(-1, 1) for name in names})
@@ -169,7 +169,7 @@ def memory() -> None:
     names = [f"x{i}" for i in range(p)]
     schema = pgbb.Schema(y=pgbb.Range(-20, 20), **{name: pgbb.Range(-1, 1) for name in names})
     model = pgbb.HuberRegression("y ~ " + " + ".join(names) + " - 1")
-    settings = {"schema": schema, "epsilon": 1.0, "delta": 1e-7, "method": "paper", "blocks": 5, "draws_per_step": 5}
+    settings = {"schema": schema, "epsilon": 1.0, "delta": 1e-7, "method": "pgbb", "blocks": 5, "draws_per_step": 5}
 
     def frame(size: int) -> pd.DataFrame:
         x, y = _data(size, p)
@@ -195,7 +195,7 @@ def draws() -> None:
     schema = pgbb.Schema(x0=pgbb.Range(-1, 1), x1=pgbb.Range(-1, 1), y=pgbb.Range(-20, 20))
     release = pgbb.fit(
         pgbb.QuantileRegression("y ~ x0 + x1", taus=[0.1, 0.5, 0.9]), frame, schema=schema, epsilon=1.0, delta=1e-6,
-        method="paper", blocks=20, steps=50,
+        method="pgbb", blocks=20, steps=50,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         loaded = pgbb.load(release.save(Path(folder) / "r.pgbb"))

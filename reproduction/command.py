@@ -18,7 +18,7 @@ from pgbb.cli.output import Json, print_json
 from pgbb.errors import InvalidValue
 
 if TYPE_CHECKING:
-    from reproduction.report import Section
+    from reproduction.report.markdown import Section
     from reproduction.study import Study
 
 app = typer.Typer(
@@ -65,7 +65,7 @@ def run_command(
     jobs: Annotated[int, typer.Option("--jobs", "-j", help="Processes; they share a GPU.")] = 1,
     device: Annotated[str | None, typer.Option(help="cpu or gpu; default what JAX finds.")] = None,
     out: Out = RESULTS,
-    fresh: Annotated[bool, typer.Option(help="Replace results of other code or settings.")] = False,
+    fresh: Annotated[bool, typer.Option(help="Replace results of other settings, revisions or versions.")] = False,
 ) -> None:
     """Run what is missing of a study; an interrupted run continues where it stopped.
 
@@ -108,7 +108,7 @@ def report_command(
     Example: python -m reproduction report --summary docs/reproduction.md
     """
     from reproduction import store
-    from reproduction.report import markdown, sections, summary
+    from reproduction.report.markdown import markdown, sections, summary
     from reproduction.runner import folder
 
     root = folder(out, quick)
@@ -124,7 +124,7 @@ def report_command(
     if short is not None:
         written[short] = summary(found)
     if page:
-        from reproduction.page import page as make_page
+        from reproduction.report.page import page as make_page
 
         written[root / "report.html"] = make_page(found, lambda name: store.load_all(root, name))
     for target, content in written.items():

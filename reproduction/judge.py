@@ -21,7 +21,7 @@ class Line:
     """One figure beside the printed one.
 
     Args:
-      where: what it is a figure of, such as {"noise": "student_t", "n": 10000, "method": "paper"}.
+      where: what it is a figure of, such as {"noise": "student_t", "n": 10000, "method": "pgbb"}.
       measure: "mae", "coverage", "width", "ess" or any other word.
       ours, error: the figure and its Monte Carlo standard error (nan: none).
       printed, printed_error: the same in the paper; None where it prints none.

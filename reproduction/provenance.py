@@ -1,106 +1,38 @@
-"""Where a result comes from: versions, commit, device, and a fingerprint of the code that could have changed it.
+"""Where a result comes from: revisions of its study and method, versions of the libraries, commit and device.
 
-The fingerprint covers the modules of pgbb that a study and its method import, directly or not, without comments and
-docstrings, and without the functions `tables` and `_table…` of a study, which only judge: results are stale when
-their code has changed, and only then.
+A study and a method each have a revision, a number that is raised by hand when a change of the code moves their figures
+by more than other random numbers would. tests/reproduction/test_quick.py runs a short seeded version of every study, so
+that no figure moves unnoticed. A rename, or a faster way to the same figures, leaves results as good as they are.
 """
 
-import ast
-import hashlib
 import importlib.metadata
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pgbb
+from reproduction.study import Settings, Study
 
-__all__ = ["commit", "device", "fingerprint", "imported", "versions"]
+__all__ = ["METHODS", "commit", "device", "revision", "versions"]
 
-ROOT = Path(pgbb.__file__).resolve().parent
-APART = ("reproduction.judge", "reproduction.printed", "reproduction.study", "pgbb.custody.ledger", "pgbb.release.bars")
-"""They describe, judge, pay for or show results, and cannot change them."""
-
-
-def _path(module: str) -> Path | None:
-    package, *inside = module.split(".")
-    root = {"pgbb": ROOT, "reproduction": Path(__file__).resolve().parent}.get(package)
-    if root is None:
-        return None
-    where = root.joinpath(*inside)
-    return next((path for path in (where.with_suffix(".py"), where / "__init__.py") if path.is_file()), None)
+ROOT = Path(__file__).resolve().parents[1]
+METHODS = {"calibrated": 1, "pgbb": 1, "sgld": 1, "noisy_gibbs": 1, "dp_bootstrap": 1, "reference": 1}
+"""Revision of each method; that of a study is `Study.revision`."""
 
 
-def _direct(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+def revision(study: Study, settings: Settings) -> dict[str, int]:
+    """The revisions that the figures of a cell depend on.
 
-
-@lru_cache(maxsize=1024)
-def _read(path: Path, _: int) -> tuple[frozenset[str], bytes]:
-    """What a file imports, and a digest of its code; read again when the file has changed."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    digest = hashlib.sha256(b"\0".join(word.encode() for word in _skeleton(tree)))
-    return frozenset(_direct(tree)), digest.digest()
-
-
-def _file(path: Path) -> tuple[frozenset[str], bytes]:
-    return _read(path, path.stat().st_mtime_ns)
-
-
-def imported(modules: Iterable[str]) -> dict[str, Path]:
-    """The modules of pgbb that these import, directly or not, and themselves; lazy imports count.
-
-    >>> found = imported(["pgbb.accountant.convert"])
-    >>> "pgbb.errors" in found, "pgbb.methods.pgbb.training" in found
-    (True, False)
+    >>> from reproduction.registry import get
+    >>> revision(get("linear"), {"method": "sgld"})
+    {'linear': 1, 'sgld': 1}
     """
-    found: dict[str, Path] = {}
-    waiting = list(modules)
-    while waiting:
-        module = waiting.pop()
-        path = None if module in found or module in APART or module == "pgbb" else _path(module)
-        if path is None:
-            continue
-        found[module] = path
-        waiting += _file(path)[0]
-        if module.count(".") > 1:
-            waiting.append(module.rpartition(".")[0])
-    return found
-
-
-def _skeleton(node: ast.AST) -> Iterator[str]:
-    """The syntax tree in words, without docstrings and positions; the same in every version of Python."""
-    yield type(node).__name__
-    for name, value in ast.iter_fields(node):
-        items = value if isinstance(value, list) else [value]
-        if name == "body" and items and isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-            first = items[0]
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                items = items[1:]
-        for item in items:
-            if isinstance(item, ast.FunctionDef) and (item.name == "tables" or item.name.startswith("_table")):
-                continue
-            if isinstance(item, ast.AST):
-                yield name
-                yield from _skeleton(item)
-            elif item is not None and not isinstance(item, type(...)):
-                yield f"{name}={item!r}"
-
-
-def fingerprint(modules: Iterable[str]) -> str:
-    """Sixteen hexadecimal digits that change with the code of these modules or of anything in pgbb they import."""
-    digest = hashlib.sha256()
-    for module, path in sorted(imported(modules).items()):
-        digest.update(f"\n{module}\n".encode() + _file(path)[1])
-    return digest.hexdigest()[:16]
+    found = {study.name: study.revision}
+    method = settings.get("method")
+    return found if method is None else found | {method: METHODS[method]}
 
 
 def versions() -> dict[str, str]:
@@ -113,7 +45,7 @@ def versions() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def commit() -> str | None:
-    """The commit of the checkout that pgbb runs from, with "+" where files have changed since; None outside of git.
+    """The commit of this checkout, with "+" where files have changed since; None outside of git.
 
     A machine that has a copy of the files without their history can be told by PGBB_COMMIT.
     """
@@ -128,10 +60,11 @@ def commit() -> str | None:
             return None
         return done.stdout.strip() if done.returncode == 0 else None
 
-    if ask("ls-files", "--error-unmatch", str(ROOT / "__init__.py")) is None:
+    if ask("ls-files", "--error-unmatch", str(Path(__file__))) is None:
         return None
     head = ask("rev-parse", "HEAD")
-    return None if head is None else head + ("+" if ask("status", "--porcelain", "--", str(ROOT)) else "")
+    changed = ask("status", "--porcelain", "--", "src", "reproduction/*.py")
+    return None if head is None else head + ("+" if changed else "")
 
 
 def device() -> str:

@@ -30,7 +30,7 @@ def get(name: str) -> Study:
     >>> get("comparison").labels
     ('tab:method-comparison',)
     """
-    module = importlib.import_module(f"reproduction.{_validate.one_of('study', name, NAMES)}")
+    module = importlib.import_module(f"reproduction.studies.{_validate.one_of('study', name, NAMES)}")
     study: Study = module.STUDY
     return study
 

@@ -15,12 +15,11 @@ import pandas as pd
 
 from pgbb import _validate
 from pgbb.errors import InvalidValue, PgbbWarning
-from pgbb.methods.registry import METHODS
 from reproduction import provenance, store
 from reproduction.registry import get
 from reproduction.study import Cells, Row, Settings, Study
 
-__all__ = ["Progress", "folder", "modules_of", "run", "stale"]
+__all__ = ["Progress", "folder", "run", "stale"]
 
 BATCH_SECONDS = 20.0
 """A cell in progress is written at least this often."""
@@ -46,15 +45,6 @@ class _Task:
 def folder(out: Path, quick: bool) -> Path:
     """Where results lie; those of the short version in a folder of their own."""
     return out / "quick" if quick else out
-
-
-def modules_of(study: Study, settings: Settings) -> list[str]:
-    """The modules from which the code of a cell is found: the study, and the method that it names."""
-    found = [f"reproduction.{study.name}"]
-    method = settings.get("method")
-    if method in METHODS:
-        found.append(METHODS[method].module)
-    return found
 
 
 def _chosen(study: Study, pattern: str | None, quick: bool) -> Cells:
@@ -84,8 +74,7 @@ def stale(study: Study, cells: Cells, root: Path) -> dict[str, str]:
     for name, settings in cells.items():
         path = store.path_of(root, study.name, name)
         if path.exists():
-            mark = provenance.fingerprint(modules_of(study, settings))
-            wanted = store.identity(study.name, settings, mark, installed)
+            wanted = store.identity(study.name, settings, provenance.revision(study, settings), installed)
             why = store.mismatch(store.load(path).provenance, wanted)
             if why is not None:
                 found[name] = why
@@ -105,9 +94,9 @@ def run(
 ) -> list[Path]:
     """Run a study, or what is missing of it.
 
-    Replicates that are in the folder and were computed by the same code, settings and versions are kept; a file of
-    other code or settings is refused before anything runs, or replaced with `fresh`. A run that is stopped continues
-    where it was.
+    Replicates that are in the folder and have the same settings, revisions and versions are kept; a file that differs
+    in one of these is refused before anything runs, or replaced with `fresh`. A run that is stopped continues where it
+    was.
 
     Args:
       name: of the study.
@@ -116,7 +105,7 @@ def run(
       quick: the short version, in the folder "quick".
       jobs: processes.
       out: folder of results.
-      fresh: replace files of other code or settings instead of refusing.
+      fresh: replace files of other settings, revisions or versions instead of refusing.
       progress: see `Progress`.
 
     Returns:
@@ -148,8 +137,7 @@ def run(
         seeds = range(1 if settings.get("once") else count)
         missing = tuple(seed for seed in seeds if seed not in done)
         if missing:
-            mark = provenance.fingerprint(modules_of(study, settings))
-            about = store.identity(name, settings, mark, installed)
+            about = store.identity(name, settings, provenance.revision(study, settings), installed)
             about |= {"cell": cell, "labels": list(study.labels), "quick": quick, "runs": []}
             if known is not None:
                 about["runs"] = known.provenance["runs"]
@@ -184,6 +172,7 @@ class _Open:
         self.about["runs"].append(
             {
                 "commit": self.about["commit"],
+                "version": self.about["versions"]["pgbb"],
                 "device": part[0]["device"],
                 "seeds": sorted(seconds),
                 "seconds": round(sum(seconds.values()), 3),

@@ -11,15 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pgbb.errors import PgbbError
+from reproduction.constants import RENAMED
 from reproduction.study import Outcome, Row, Settings
 
-__all__ = ["identity", "load", "load_all", "mismatch", "path_of", "save"]
+__all__ = ["identity", "load", "load_all", "mismatch", "path_of", "save", "stale"]
 
 KEY = b"pgbb-study"
-FIXED = ("study", "settings", "fingerprint", "versions")
-"""What must agree before rows may be added to a file."""
 COMPUTE = ("numpy", "scipy", "jax")
-"""Libraries whose versions must agree; the code of pgbb has its fingerprint."""
+"""Libraries whose versions must agree before rows may be added to a file."""
 
 
 def path_of(out: Path, study: str, cell: str) -> Path:
@@ -27,10 +26,10 @@ def path_of(out: Path, study: str, cell: str) -> Path:
     return out / study / f"{cell}.parquet"
 
 
-def identity(study: str, settings: Settings, fingerprint: str, versions: dict[str, str]) -> dict[str, Any]:
+def identity(study: str, settings: Settings, revision: dict[str, int], versions: dict[str, str]) -> dict[str, Any]:
     """What a result depends on, besides its seed."""
     plain: Settings = json.loads(json.dumps(settings))
-    return {"study": study, "settings": plain, "fingerprint": fingerprint, "versions": versions}
+    return {"study": study, "settings": plain, "revision": revision, "versions": versions}
 
 
 def save(path: Path, rows: Sequence[Row] | pd.DataFrame, provenance: dict[str, Any]) -> None:
@@ -52,7 +51,10 @@ def load(path: Path) -> Outcome:
     try:
         table = pq.read_table(path)
         provenance = json.loads(table.schema.metadata[KEY])
-        return Outcome(provenance["settings"], table.to_pandas(), provenance)
+        settings = provenance["settings"]
+        if settings.get("method") in RENAMED:
+            settings["method"] = RENAMED[settings["method"]]
+        return Outcome(settings, table.to_pandas(), provenance)
     except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError):
         raise PgbbError(f"{path} holds no results of a study: it was not written by pgbb. Move it away.") from None
 
@@ -62,19 +64,25 @@ def load_all(out: Path, study: str) -> dict[str, Outcome]:
     return {path.stem: load(path) for path in sorted((out / study).glob("*.parquet"))}
 
 
+def stale(found: dict[str, Any], wanted: dict[str, Any]) -> str | None:
+    """Why a result is not what a run would give: its settings differ, or a revision does; None where neither does.
+
+    A file that names no revision is of the first.
+    """
+    first = dict.fromkeys(wanted["revision"], 1)
+    return _differ("settings", found.get("settings") or {}, wanted["settings"]) or _differ(
+        "revision", found.get("revision", first), wanted["revision"]
+    )
+
+
 def mismatch(found: dict[str, Any], wanted: dict[str, Any]) -> str | None:
-    """Why rows of `found` and `wanted` must not be mixed; None where they may."""
-    for name in FIXED:
-        here, there = found.get(name), wanted.get(name)
-        if name == "versions":
-            here, there = ({k: (v or {}).get(k) for k in COMPUTE} for v in (here, there))
-        if here == there:
-            continue
-        if name == "fingerprint":
-            return f"other code (commit {str(found.get('commit'))[:12]})"
-        assert isinstance(here, dict | None) and isinstance(there, dict)
-        changed = [k for k in {**there, **(here or {})} if (here or {}).get(k) != there.get(k)]
-        return f"other {name}: " + ", ".join(
-            f"{k} = {(here or {}).get(k)!r}, now {there.get(k)!r}" for k in sorted(changed)
-        )
-    return None
+    """Why rows of `found` and `wanted` must not be in one file: `stale`, or other libraries; None where they may."""
+    here, there = ({k: (about.get("versions") or {}).get(k) for k in COMPUTE} for about in (found, wanted))
+    return stale(found, wanted) or _differ("versions", here, there)
+
+
+def _differ(what: str, here: dict[str, Any], there: dict[str, Any]) -> str | None:
+    changed = sorted(k for k in {**there, **here} if here.get(k) != there.get(k))
+    if not changed:
+        return None
+    return f"other {what}: " + ", ".join(f"{k} = {here.get(k)!r}, now {there.get(k)!r}" for k in changed)

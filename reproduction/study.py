@@ -23,7 +23,7 @@ class Outcome:
     Args:
       settings: of the cell.
       rows: one or more a replicate, with columns `replicate`, `seconds`, `device` and those of the study.
-      provenance: versions, commit, fingerprint, seeds and durations, as they are in the file.
+      provenance: settings, revisions, versions, commit, seeds and durations, as they are in the file.
     """
 
     settings: Settings
@@ -67,6 +67,7 @@ class Study:
       tables: results, and a way to the results of another study, -> tables with verdicts.
       data: files it needs in the folder named by PGBB_DATA.
       judges: studies whose results it judges, where it has no cells of its own.
+      revision: raised by hand when a change of the study moves its figures (see provenance.py).
     """
 
     name: str
@@ -79,6 +80,7 @@ class Study:
     tables: Callable[[Results, Callable[[str], Results]], list[Table]]
     data: tuple[str, ...] = ()
     judges: tuple[str, ...] = ()
+    revision: int = 1
 
 
 def each(one: Callable[[Mapping[str, Any], int], list[Row]]) -> Run:

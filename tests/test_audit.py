@@ -112,15 +112,6 @@ def test_a_broken_twin_exceeds_the_exact_claim(twin, name):
     assert "exact" in audit.audit(name, 1.0, trials=TRIALS, seed=4, twin=twin).broken
 
 
-def test_the_substitution_ends_with_the_audit():
-    from pgbb.private import mechanism, sums
-
-    before = vars(mechanism)["draw_batches"], vars(sums)["sum_of"]
-    audit.audit("crowd", 1.0, trials=1000, seed=0, twin="fixed-size")
-    audit.audit("sums", 1.0, trials=1000, seed=0)
-    assert (vars(mechanism)["draw_batches"], vars(sums)["sum_of"]) == before
-
-
 def test_the_adversary_is_told_the_block_of_the_canary():
     m = SETTINGS["batches"].parts[0]
     full = Mechanism(n=m.n, blocks=m.blocks, sampling_rate=1.0, steps=1, draws_per_step=50, clip=1.0)

@@ -4,6 +4,7 @@ import importlib.util
 import itertools
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -202,6 +203,40 @@ def test_following_a_page_runs_it_and_fails_where_it_differs(tmp_path, capsys):
         page.write_text(block.format(marked, "one 1", prints), encoding="utf-8")
         assert follow.main(str(page)) == code
         assert f"1 blocks followed, {code} differ" in capsys.readouterr().out
+
+
+MODULE = re.compile(r"`((?:[\w.-]+/)*\w+\.py)`")
+PLACES = (ROOT, ROOT / "src" / "pgbb", ROOT / "reproduction")
+
+
+def missing_modules(text):
+    return [name for name in MODULE.findall(text) if not any((place / name).is_file() for place in PLACES)]
+
+
+@pytest.mark.parametrize(
+    "page",
+    sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "reproduction" / "README.md", *DOCS.glob("*.md")]),
+    ids=lambda p: str(p.relative_to(ROOT)),
+)
+def test_every_module_that_a_page_names_is_in_the_tree(page):
+    assert missing_modules(page.read_text(encoding="utf-8")) == []
+    assert missing_modules("`private/nowhere.py`, `cli/fit.py`") == ["private/nowhere.py"]
+
+
+def test_every_table_that_a_page_includes_is_in_the_tree():
+    included = [
+        name for page in PAGES for name in re.findall(r'^--8<-- "(.*)"$', page.read_text("utf-8"), re.MULTILINE)
+    ]
+    assert included and all((ROOT / name).is_file() for name in included)
+
+
+def test_the_ten_lines_of_the_readme_run(tmp_path):
+    (code,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code + "print(pgbb.load('schooling.pgbb').verify().ok)"],
+        capture_output=True, text=True, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.stdout == "True\n", done.stderr
 
 
 def test_screenshots_are_small_images():

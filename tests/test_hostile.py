@@ -19,7 +19,8 @@ from pgbb.accountant import Mechanism
 from pgbb.accountant.filters import gaussian_square
 from pgbb.accountant.gaussian import gdp_mu
 from pgbb.cli import app
-from pgbb.custody.ledger import Ledger, LedgerError
+from pgbb.custody.entries import LedgerError
+from pgbb.custody.ledger import Ledger
 from pgbb.errors import InvalidValue, NotCertifiable, PgbbError
 from pgbb.model.formula import Design
 from pgbb.model.schema import Flag, Levels, Range, Schema

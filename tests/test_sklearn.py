@@ -19,7 +19,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import pgbb
-from pgbb.custody.ledger import BudgetExceeded
+from pgbb.custody.entries import BudgetExceeded
 from pgbb.errors import InvalidValue, PgbbWarning
 from pgbb.methods.calibrated import method as calibrated
 from pgbb.sklearn import PrivateHuberRegressor, PrivateLogisticClassifier, PrivateQuantileRegressor
@@ -211,7 +211,7 @@ def test_names_that_would_collide_are_replaced(name, quiet, hasty):
 
 
 def test_budget_and_ledger_reach_the_fit(monkeypatch):
-    given = {"ledger": "l.db", "dataset": "d", "accountant": "paper", "group_size": 3, "method": "paper"}
+    given = {"ledger": "l.db", "dataset": "d", "accountant": "paper", "group_size": 3, "method": "pgbb"}
 
     def spy(model, frame, **options):
         assert options.items() >= given.items() and options["steps"] == 7 and options["weights"] == "sample_weight"

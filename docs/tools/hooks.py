@@ -1,4 +1,4 @@
-"""Events of the documentation build: run the pages, write the command reference, leave out pages that do not exist.
+"""Events of the documentation build: run the pages, and write the command reference.
 
 Pages that are run: the tutorial, the how-to pages, and those listed in `ALSO`. Each starts in an empty folder of its
 own; two run at a time. A page that fails ends the build.
@@ -29,12 +29,6 @@ WORKERS = 2
 _done: dict[str, tuple[str, run.Page]] = run.__dict__.setdefault("cache", {})  # so that `mkdocs serve` runs a page once
 
 
-def on_config(config: Any) -> Any:
-    """Drop from the navigation what is not in the tree (pages that are written elsewhere, or later)."""
-    config.nav = _existing(config.nav, Path(config.docs_dir))
-    return config
-
-
 def on_files(files: Files, config: Any) -> Files:
     """Run the pages, and add what they made."""
     files.append(File.generated(config, "reference/cli.md", content=commands.page()))
@@ -54,10 +48,8 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """The page with outputs, where it was run; a link to what may not exist, where it does."""
+    """The page with outputs, where it was run."""
     uri = page.file.src_uri
-    if uri == "reference/format.md" and (Path(config.docs_dir) / "json.md").exists():
-        return markdown + "\nWhat the commands print with `--json` is described in [JSON outputs](../json.md).\n"
     return _done[uri][1].rendered() if uri in _done else markdown
 
 
@@ -74,13 +66,3 @@ def _run(file: File) -> str:
             return str(error)
     log.info("ran %s in %.0f s", uri, time.monotonic() - start)
     return ""
-
-
-def _existing(nav: Any, folder: Path) -> Any:
-    if isinstance(nav, list):
-        return [kept for kept in (_existing(item, folder) for item in nav) if kept]
-    if isinstance(nav, dict):
-        ((title, inside),) = nav.items()
-        inside = _existing(inside, folder)
-        return {title: inside} if inside else None
-    return nav if nav == "reference/cli.md" or (folder / nav).exists() else None

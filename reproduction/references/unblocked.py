@@ -5,15 +5,13 @@ what a release loses to blocks and noise can be told from what a generator
 loses by itself.
 """
 
-from typing import Any, cast
-
 import numpy as np
 
 from pgbb import _validate
 from pgbb._numerics.newton import Floats
 from pgbb.errors import InvalidValue
 from pgbb.model.problem import Problem
-from pgbb.private.records import NonPrivateRecords
+from pgbb.private.door import NonPrivateRecords, Randomness, session_without_noise
 from pgbb.reference.solvers import as_index, check_records, to_original
 
 __all__ = ["unblocked_generator"]
@@ -40,7 +38,7 @@ def unblocked_generator(
 
     Args:
       problem: a prepared model.
-      records: handed over with `as_non_private()`; at most 2,000.
+      records: handed over by `pgbb.private.door.non_private`; at most 2,000.
       draws: number of draws.
       seed: the same seed gives the same generator and draws.
       steps, draws_per_step, learning_rate: of the training; constants that follow the map at n = 100 to 2,000.
@@ -56,16 +54,14 @@ def unblocked_generator(
     draws, seed = _validate.integer("draws", draws, low=1), _validate.integer("seed", seed, low=0)
     from pgbb.accountant import Mechanism
     from pgbb.methods.pgbb import training  # JAX is needed from here on
-    from pgbb.private.mechanism import Session
-    from pgbb.private.sampling import Randomness
     from pgbb.release.payloads import Payload, forward
 
     mechanism = Mechanism(
         n=n, blocks=n, gamma=1.0, sampling_rate=1.0, steps=steps, draws_per_step=draws_per_step, clip=problem.clip
     )
     randomness = Randomness.create(seed)
-    session = Session(cast(Any, records), problem, mechanism, 0.0, randomness)  # the fields are those of Records
-    settings = training.Settings(
+    session = session_without_noise(records, problem, mechanism, randomness)
+    settings = training.Learning(
         learning_rate=_validate.number("learning_rate", learning_rate, above=0), unit_weights=True
     )
     trained = training.train(session, settings)

@@ -16,16 +16,17 @@ if TYPE_CHECKING:
     from pgbb.model.custom import Custom
     from pgbb.model.models import HuberRegression, LogisticRegression, Mean, QuantileRegression
     from pgbb.model.schema import Flag, Levels, Range, Schema
-    from pgbb.private.hosts import Hosts
+    from pgbb.private.door import Hosts
     from pgbb.reference.comparison import compare
-    from pgbb.release.file import Release, generate_key, load
+    from pgbb.release.file import Release, load
+    from pgbb.release.signing import generate_key
 
 __version__ = "0.1.0"
 
 _HOME = {
     "Custom": "model.custom",
     "Flag": "model.schema",
-    "Hosts": "private.hosts",
+    "Hosts": "private.door",
     "HuberRegression": "model.models",
     "Ledger": "custody.ledger",
     "Levels": "model.schema",
@@ -37,7 +38,7 @@ _HOME = {
     "Schema": "model.schema",
     "compare": "reference.comparison",
     "fit": "custody.run",
-    "generate_key": "release.file",
+    "generate_key": "release.signing",
     "load": "release.file",
 }
 

@@ -58,7 +58,7 @@ def write_new(path: Path, data: bytes, mode: int = 0o666) -> None:
 
 
 def put_in_place(temporary: Path, path: Path) -> None:
-    """Give a file that lies in the same folder its name, in one step that lasts through a power cut, or `OSError`."""
+    """Give a file of the same folder this name, in one step that lasts through a power cut; raises `OSError`."""
     os.replace(temporary, path)
     _sync_folder(path.parent)
 

@@ -3,13 +3,12 @@
 Each world (the canary record at +4C, or at −4C) is run many times by the code of `private/`; the likelihood-ratio
 attack that knows the block weights then bounds ε from below at 99.9 % confidence. A bound above a claim proves a
 fault; a bound below one proves nothing, but shows how much of the claim is real. Thresholds come from the law of the
-loss, never from the trials. Broken twins, which must fail, substitute one part here and none in the code itself.
+loss, never from the trials. Broken twins, which must fail, ask with other noise, bounds, records or batches than they
+claim; the code that answers is the same.
 """
 
 import math
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,6 +23,7 @@ from pgbb.accountant import ACCOUNTANTS, Composition, Mechanism, compose, epsilo
 from pgbb.errors import PgbbError
 from pgbb.model.models import Mean, Problem
 from pgbb.model.schema import Range, Schema
+from pgbb.private.door import Randomness, open_dataset
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -151,7 +151,7 @@ SETTINGS: dict[str, Setting] = {
         ),
     )
 }
-"""`batches`: block-weighted sums of Poisson batches, as methods paper and sgld ask for, others at zero. `crowd`: the
+"""`batches`: block-weighted sums of Poisson batches, as methods pgbb and sgld ask for, others at zero. `crowd`: the
 same with others at −C and weights that hardly vary. `sums`: sums over all records, as the default method asks for."""
 
 
@@ -239,51 +239,39 @@ def thresholds(setting: Setting, sigma: float, trials: int) -> tuple[tuple[tuple
 # The real code on synthetic records ----------------------------------------------------------------------------------
 
 
+@dataclass
+class _FixedSize(Randomness):
+    """Batches of exactly qn records, all such sets being equally likely."""
+
+    def poisson_batches(self, n: int, rate: float, count: int) -> tuple[Any, Any]:
+        """Not Poisson at all."""
+        positions, sizes = (np.array(a) for a in super().poisson_batches(n, rate, count))
+        size = round(rate * n)
+        keys = self.secret.random((count, n))
+        positions[:, :size] = np.sort(np.argsort(keys, axis=1)[:, :size], axis=1)
+        positions[:, size:], sizes[:] = n - 1, size
+        return positions, sizes
+
+
 @dataclass(frozen=True)
 class Twin:
-    """One part of the mechanism replaced by a faulty one, while the claim stays: the audit must notice."""
+    """One part of what is run is faulty, while the claim stays: the audit must notice."""
 
     what: str
     settings: tuple[str, ...] = ("batches",)
     noise: float = 1.0  # factors on what is run, not on what is claimed
     clip: float = 1.0
     records: float = 1.0
-    batches: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None  # from the real sampler to another
-
-
-def _of_fixed_size(real: Callable[..., Any]) -> Callable[..., Any]:
-    """The sampler that draws exactly qn records, all such sets being equally likely."""
-    rng = np.random.default_rng(0)  # a twin answers about synthetic records alone: its batches need not be secret
-
-    def draw(n: int, rate: float, count: int, *rest: Any) -> tuple[Any, Any]:
-        positions, sizes = (np.array(a) for a in real(n, rate, count, *rest))
-        size = round(rate * n)
-        keys = rng.random((count, n))
-        positions[:, :size] = np.sort(np.argsort(keys, axis=1)[:, :size], axis=1)
-        positions[:, size:], sizes[:] = n - 1, size
-        return positions, sizes
-
-    return draw
+    randomness: type[Randomness] = Randomness
 
 
 TWINS: dict[str, Twin] = {
     "noise-halved": Twin("noise σ/2 is added instead of σ", ("batches", "sums"), noise=0.5),
     "no-clip": Twin("gradients up to 8C pass unclipped", clip=8.0),
-    "fixed-size": Twin("batches of exactly qn records", ("crowd",), batches=_of_fixed_size),
+    "fixed-size": Twin("batches of exactly qn records", ("crowd",), randomness=_FixedSize),
     "half-block": Twin("blocks are half as large as accounted", records=0.5),
 }
 HONEST = Twin("as it is", tuple(SETTINGS))
-
-
-@contextmanager
-def _replaced(module: Any, name: str, by: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
-    """A function of a module replaced by what `by` makes of it, for a while."""
-    real = getattr(module, name)
-    setattr(module, name, by(real))
-    try:
-        yield
-    finally:
-        setattr(module, name, real)
 
 
 _SCHEMA = Schema(y=Range(-_CANARY, _CANARY))
@@ -307,7 +295,7 @@ def _asking() -> Any:
     """The step that asks about 0 for ever and keeps answers and weights."""
     import jax.numpy as jnp
 
-    from pgbb.private.mechanism import Step
+    from pgbb.private.door import Step
 
     def query(state: Any, draw: dict[str, Any]) -> tuple[Any, None]:
         return jnp.zeros((draw["u"].shape[0], 1)), None
@@ -318,16 +306,14 @@ def _asking() -> Any:
     return Step(query, update)
 
 
-def _run(frame: "pd.DataFrame", mechanism: Mechanism, sigma: float, seed: int) -> tuple[Floats, Floats]:
+def _run(
+    frame: "pd.DataFrame", mechanism: Mechanism, sigma: float, seed: int, kind: type[Randomness] = Randomness
+) -> tuple[Floats, Floats]:
     """All answers of one session, in order, and the block weights that go with them."""
     import jax.numpy as jnp
 
-    from pgbb.private.loading import records_for
-    from pgbb.private.mechanism import Session
-    from pgbb.private.sampling import Randomness
-
-    problem = _problem(mechanism.clip)
-    session = Session(records_for(frame, problem, _SCHEMA), problem, mechanism, sigma, Randomness.create(seed))
+    data = open_dataset(frame, _problem(mechanism.clip), _SCHEMA)
+    session = data.session(mechanism, sigma, kind.create(seed))
     parts = [out for _, _, out in session.run(jnp.zeros(()), _asking(), chunk=min(10, mechanism.steps))]
     answers, weights = (np.concatenate([np.asarray(p[i], float) for p in parts]) for i in range(2))
     return answers.ravel(), weights.reshape(answers.size, -1)
@@ -351,8 +337,6 @@ def _batch_trials(
     The query point does not move, so that answers of a session are independent
     and any T·K in a row are a trial.
     """
-    from pgbb.private import mechanism
-
     m = setting.parts[0]
     steps = -(-trials // _WIDE)
     run = replace(
@@ -360,8 +344,7 @@ def _batch_trials(
         draws_per_step=_WIDE * m.answers,
     )  # fmt: skip
     block = _block_of_canary(run, seed)
-    with _replaced(mechanism, "draw_batches", twin.batches or (lambda real: real)):
-        answers, weights = _run(_frame(run.n, canary, setting.others), run, sigma * twin.noise, seed)
+    answers, weights = _run(_frame(run.n, canary, setting.others), run, sigma * twin.noise, seed, twin.randomness)
     shape = (steps * _WIDE, m.answers)
     return (answers / sigma).reshape(shape)[:trials], (weights[:, block] * m.signal(sigma)).reshape(shape)[:trials]
 
@@ -373,37 +356,18 @@ def _response(x: Any, y: Any) -> Any:
 def _sum_trials(
     setting: Setting, sigma: float, canary: float, trials: int, seed: int, twin: Twin
 ) -> tuple[Floats, Floats]:
-    """The same of sums over all records.
-
-    Every question is the same, so its sum before noise is computed once: the real one, kept.
-    """
-    from pgbb.private import sums
-    from pgbb.private.loading import records_for
-    from pgbb.private.sampling import Randomness
-
+    """The same of sums over all records: every question is the same, asked so many times."""
     assert isinstance(setting.target, Composition)
     n = setting.parts[0].n
     plan = compose([replace(m, steps=m.steps * trials) for m in setting.parts], setting.target.scales)
     names = [f"stage {i}" for i in range(len(setting.parts))]
-    records = records_for(_frame(n, canary, setting.others), _problem(1.0), _SCHEMA)
-    asked = sums.Sums(records, 0.0, plan, names, sigma * twin.noise, Randomness.create(seed))
-
-    def once(real: Callable[..., Any]) -> Callable[..., Any]:
-        kept: list[Any] = []
-
-        def remember(*arguments: Any) -> Any:
-            if not kept:
-                kept.append(real(*arguments))
-            return kept[0]
-
-        return remember
-
-    with _replaced(sums, "sum_of", once):
-        columns = [
-            [asked.ask(name, _response)[0][0] for _ in range(trials)]
-            for name, m in zip(names, setting.parts, strict=True)
-            for _ in range(m.answers)
-        ]
+    data = open_dataset(_frame(n, canary, setting.others), _problem(1.0), _SCHEMA)
+    asked = data.sums(plan, names, sigma * twin.noise, Randomness.create(seed))
+    columns = [
+        asked.ask_often(name, trials, _response)[0][:, 0]
+        for name, m in zip(names, setting.parts, strict=True)
+        for _ in range(m.answers)
+    ]
     scales = setting.scales(sigma)
     return np.array(columns).T / scales, np.broadcast_to(1 / (n * scales), (trials, len(scales)))
 

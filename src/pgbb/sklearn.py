@@ -25,7 +25,7 @@ from pgbb.custody.run import fit
 from pgbb.errors import InvalidValue
 from pgbb.model.models import HuberRegression, LogisticRegression, Model, QuantileRegression
 from pgbb.model.schema import Column, Flag, Range, Schema
-from pgbb.private.arrays import frame_of
+from pgbb.private.door import frame_of
 
 __all__ = ["PrivateHuberRegressor", "PrivateLogisticClassifier", "PrivateQuantileRegressor"]
 

@@ -53,7 +53,7 @@ def test_a_folder_that_cannot_be_made_does_no_harm(home):
     assert chosen() is None
 
 
-@pytest.mark.parametrize("method", ["calibrated", "paper"])
+@pytest.mark.parametrize("method", ["calibrated", "pgbb"])
 def test_other_records_of_the_same_shape_add_nothing_to_what_is_kept(home, method):
     """The name of a kept program is a hash of all that it holds: a record inside it would make another."""
     kept = []
@@ -63,7 +63,7 @@ def test_other_records_of_the_same_shape_add_nothing_to_what_is_kept(home, metho
         pd.DataFrame({"x": rng.uniform(-1, 1, 300), "y": rng.normal(size=300)}).to_csv(home / "d.csv", index=False)
         given = ["fit", "d.csv", "-s", "s.toml", "-f", "y ~ x", "--family", "huber", "-e", "1", "-d", "1e-6"]
         given += ["-o", "r.pgbb", "--force", "--quiet", "--method", method]
-        given += ["--steps", "20", "--sampling-rate", ".1"] if method == "paper" else []
+        given += ["--steps", "20", "--sampling-rate", ".1"] if method == "pgbb" else []
         done = subprocess.run([sys.executable, "-m", "pgbb", *given], cwd=home, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         kept.append({path.name for path in (home / "pgbb").rglob("*-cache")})

@@ -18,11 +18,11 @@ y = { range = [-5, 5] }
 BASE = ["d.csv", "-s", "s.toml", "-f", "y ~ x", "--taus", ".2,.8", "--epsilon", "1", "--delta", "1e-6"]
 QUICK = [
     "--methods",
-    "paper,sgld",
+    "pgbb,sgld",
     "--set",
-    "paper.steps=20",
+    "pgbb.steps=20",
     "--set",
-    "paper.sampling_rate=.2",
+    "pgbb.sampling_rate=.2",
     "--set",
     "sgld.steps=20",
 ]
@@ -57,15 +57,15 @@ def test_a_table_the_joint_cost_files_and_a_figure(folder, run):
     command = [sys.executable, "-m", "pgbb", "compare", *BASE, *QUICK, "--save", "out", "--plot", "c.png"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
-    for word in ("paper", "sgld", "width", "assumes:", "Intercept", "0.8"):
+    for word in ("pgbb", "sgld", "width", "assumes:", "Intercept", "0.8"):
         assert word in done.stdout
     assert "All 2 together cost ε = 2, δ = 2e-06 by basic composition; ε = 1." in done.stdout
     assert "at the same δ by exact composition" in done.stdout and "NOT PRIVATE" not in done.stdout
-    assert sorted(p.name for p in (folder / "out").iterdir()) == ["paper.pgbb", "sgld.pgbb"]
+    assert sorted(p.name for p in (folder / "out").iterdir()) == ["pgbb.pgbb", "sgld.pgbb"]
     assert all(pgbb.load(p).verify().ok for p in (folder / "out").iterdir())
     assert (folder / "c.png").stat().st_size > 10_000
     code, _, error = run("compare", *BASE, *QUICK, "--save", "out")
-    assert code == 2 and "paper.pgbb, sgld.pgbb" in error and "--force" in error
+    assert code == 2 and "pgbb.pgbb, sgld.pgbb" in error and "--force" in error
 
 
 def test_json_with_a_reference_that_is_marked(run):
@@ -85,7 +85,7 @@ def test_json_with_a_reference_that_is_marked(run):
 @pytest.mark.parametrize(
     "change, word",
     [
-        (["--methods", "paper,noisy_gibbs"], "noisy_gibbs' does not serve quantile"),
+        (["--methods", "pgbb,noisy_gibbs"], "noisy_gibbs' does not serve quantile"),
         (["--methods", "magic"], "magic"),
         (["--set", "sgld=5"], "METHOD.SETTING=VALUE"),
         (["--set", "sgld.temperature=5"], "temperature"),

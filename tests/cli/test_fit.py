@@ -14,7 +14,7 @@ y = { range = [-5, 5] }
 g = { levels = ["north", "south"] }
 """
 BASE = ["--epsilon", "1", "--delta", "1e-6"]
-PAPER = ["--method", "paper", "--steps", "40", "--blocks", "5", "-q", "0.2"]
+PGBB = ["--method", "pgbb", "--steps", "40", "--blocks", "5", "-q", "0.2"]
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def run(*arguments, cwd):
     return subprocess.run([sys.executable, "-m", "pgbb", *arguments], capture_output=True, text=True, cwd=cwd)
 
 
-@pytest.mark.parametrize("method", [[], PAPER], ids=["default", "paper"])
+@pytest.mark.parametrize("method", [[], PGBB], ids=["default", "pgbb"])
 def test_fit_show_sample_plot_verify_go_round(folder, method):
     model = ["-f", "y ~ x + g", "--taus", ".2,.8", *BASE, *method]
     done = run("fit", "d.csv", "-s", "s.toml", *model, "-o", "r.pgbb", "--force", cwd=folder)
@@ -76,7 +76,7 @@ def test_other_families_fit_from_the_command_line(folder, extra, tmp_path):
         (["-f", "y ~ x", "--taus", "0,.5"], "taus"),
         (["-f", "y ~ x", "--taus", "a"], "taus"),
         (["-f", "y ~ x", "--epsilon", "0"], "epsilon"),
-        (["-f", "y ~ x", *PAPER, "--blocks", "501"], "blocks"),
+        (["-f", "y ~ x", *PGBB, "--blocks", "501"], "blocks"),
         (["-f", "y ~ x", "--blocks", "5"], "blocks"),
         (["-f", "y ~ x", "--family", "cox"], "family"),
         (["-f", "y ~ x", "--insecure-seed", "1"], "not private"),
@@ -125,3 +125,12 @@ def test_a_bad_key_is_noticed_before_spending(folder, tmp_path):
             "fit", "d.csv", "-s", "s.toml", "-f", "y ~ x", *BASE, "-o", str(tmp_path / "r.pgbb"), *bad, cwd=folder
         )
         assert done.returncode == 2 and "key" in done.stderr  # before the bad epsilon is even seen
+
+
+def test_the_older_name_of_a_method_is_understood_with_a_note(folder, tmp_path):
+    out = tmp_path / "r.pgbb"
+    quick = ["--method", "paper", "--steps", "10", "--blocks", "1", "-q", "1", "--quiet"]
+    mean = ["--family", "mean", "--column", "y", "--scale", "0.5"]
+    done = run("fit", "d.csv", "-s", "s.toml", *mean, *BASE, *quick, "-o", str(out), cwd=folder)
+    assert done.returncode == 0 and "note: method = 'paper' is called 'pgbb'" in done.stderr
+    assert pgbb.load(out).verify().ok

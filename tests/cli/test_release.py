@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 from pgbb.cli.plot import plot_command
 from pgbb.cli.show import sample_command, show_command, verify_command
 from pgbb.errors import PgbbError
-from pgbb.release.file import generate_key, load
+from pgbb.release.file import load
+from pgbb.release.signing import generate_key
 from pgbb.report.plots import coefficient_intervals, quantile_process
 from tests.release.builders import certificate, non_private, stored_draws
 from tests.release.builders import generator_release as release

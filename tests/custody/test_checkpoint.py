@@ -18,14 +18,16 @@ from pgbb.cli import main
 from pgbb.cli.ledger import ledger_app
 from pgbb.custody import checkpoint as module
 from pgbb.custody.checkpoint import CheckpointError
-from pgbb.custody.ledger import GONE, STOPPED, Ledger, LedgerError, Owner
-from pgbb.private import mechanism, noise, sampling
+from pgbb.custody.entries import GONE, STOPPED, LedgerError
+from pgbb.custody.ledger import Ledger
+from pgbb.custody.owner import Owner
+from pgbb.private import draws, noise, sampling, session
 
 N, CHUNK = 200, 10
 CHARGE = lru_cache(Filter.charge)  # the slow part of a short fit
 SCHEMA = pgbb.Schema(y=pgbb.Range(-5, 5))
 MODEL = pgbb.Mean("y", scale=0.5)
-PAPER = {"method": "paper", "steps": 40, "draws_per_step": 1, "sampling_rate": 0.3, "keep_transcript": True}
+PGBB = {"method": "pgbb", "steps": 40, "draws_per_step": 1, "sampling_rate": 0.3, "keep_transcript": True}
 SGLD = {"method": "sgld", "steps": 40, "sampling_rate": 0.3}
 
 pytestmark = pytest.mark.filterwarnings("ignore::pgbb.PgbbWarning")
@@ -48,13 +50,13 @@ def ledger(tmp_path):
 def quick(monkeypatch):
     """A checkpoint after every chunk of ten steps."""
     monkeypatch.setattr(module, "SECONDS", 0.0)
-    monkeypatch.setattr(mechanism, "_chunk", lambda sessions: CHUNK)
+    monkeypatch.setattr(session, "_chunk", lambda sessions: CHUNK)
     monkeypatch.setattr(Filter, "charge", lambda *given: CHARGE(*given))
 
 
 def fit(data, ledger, **changes):
     arguments = {"schema": SCHEMA, "epsilon": 0.5, "delta": 1e-6, "ledger": ledger, "dataset": "d",
-                 "checkpoint": ledger.path.with_name("c.pgbb-part"), **PAPER}  # fmt: skip
+                 "checkpoint": ledger.path.with_name("c.pgbb-part"), **PGBB}  # fmt: skip
     arguments = {**arguments, **changes}
     if arguments["method"] == "sgld":
         arguments = {k: v for k, v in arguments.items() if k not in ("draws_per_step", "keep_transcript")}
@@ -104,7 +106,7 @@ def test_a_killed_fit_goes_on_is_charged_once_and_verifies(ledger, data, tmp_pat
     assert (entry.state, entry.reason, entry.steps, entry.total) == ("spent", GONE, at, 40) and entry.resumable
     share, out = ledger.dataset("d").share, tmp_path / "r.pgbb"
     with pytest.warns(pgbb.errors.PgbbNote, match=f"continuing at step {at} of 40; nothing more is spent"):
-        release = fit(data, ledger, keep=lambda made: made.save(out))
+        release = fit(data, ledger, out=out)
     (entry,) = entries(ledger)
     assert entry.state == "settled" and entry.certificate == release.certificate_hash and entry.resumes == 1
     assert ledger.dataset("d").share == share and pgbb.load(out).verify().ok
@@ -135,20 +137,20 @@ def test_the_public_weights_are_those_of_the_uninterrupted_run_and_the_noise_is_
 def spy(monkeypatch):
     """What is drawn: keys of the streams, noise, and the order of the records."""
     seen = {"keys": [], "noise": [], "rows": []}
-    make, draw, put = noise.Stream.__init__, mechanism.rounded_normals, mechanism.place
+    make, draw, put = noise.Stream.__init__, draws.rounded_normals, session.place
     monkeypatch.setattr(noise.Stream, "__init__", lambda self, key: (seen["keys"].append(key), make(self, key))[1])
-    monkeypatch.setattr(mechanism, "rounded_normals", lambda *a: (seen["noise"].append(draw(*a)), seen["noise"][-1])[1])
+    monkeypatch.setattr(draws, "rounded_normals", lambda *a: (seen["noise"].append(draw(*a)), seen["noise"][-1])[1])
 
     def placed(*a, **k):
         found = put(*a, **k)
         seen["rows"].append(np.array(found.rows))
         return found
 
-    monkeypatch.setattr(mechanism, "place", placed)
+    monkeypatch.setattr(session, "place", placed)
     return seen
 
 
-@pytest.mark.parametrize("settings", [PAPER, SGLD])
+@pytest.mark.parametrize("settings", [PGBB, SGLD])
 def test_a_resumed_fit_draws_fresh_noise_and_batches_for_the_same_partition(ledger, data, monkeypatch, settings):
     seen = spy(monkeypatch)
     kill(data, ledger, monkeypatch, 20, **settings)
@@ -159,7 +161,7 @@ def test_a_resumed_fit_draws_fresh_noise_and_batches_for_the_same_partition(ledg
     assert len(again) == 2  # 20 of 40 steps were left: two chunks of ten
     drawn = {tuple(map(tuple, part)) for part in seen["noise"]}
     assert len(drawn) == len(seen["noise"])
-    if settings is PAPER:  # a chain has constant weights, whatever the order
+    if settings is PGBB:  # a chain has constant weights, whatever the order
         assert np.array_equal(*seen["rows"])
 
 
@@ -191,12 +193,13 @@ def test_several_chains_go_on_in_the_chain_that_was_killed(ledger, monkeypatch):
 def test_a_release_that_could_not_be_kept_is_made_again_as_it_was(ledger, data, monkeypatch):
     first = []
 
-    def keep(release):
+    def save(release, *_, **__):
         first.append(release)
         raise OSError
 
-    with pytest.raises(OSError):
-        fit(data, ledger, keep=keep)
+    with monkeypatch.context() as patch, pytest.raises(OSError):
+        patch.setattr(pgbb.Release, "save", save)
+        fit(data, ledger, out=ledger.path.with_name("r.pgbb"))
     assert entries(ledger)[0].state == "spent"
     again = fit(data, ledger)
     assert all(np.array_equal(v, first[0].payload.tensors[k]) for k, v in again.payload.tensors.items())
@@ -323,7 +326,7 @@ def test_a_fit_that_is_running_is_not_resumed(ledger, data):
 
 def test_who_has_lost_an_entry_can_neither_record_nor_release(ledger, data, monkeypatch):
     """A process that seems dead, but is not: what it knows stays with it."""
-    released = []
+    out = ledger.path.with_name("r.pgbb")
 
     def progress(done, total):
         if done == 20:
@@ -331,8 +334,8 @@ def test_who_has_lost_an_entry_can_neither_record_nor_release(ledger, data, monk
             fit(data, ledger, checkpoint=path_of(ledger))
 
     with pytest.raises(LedgerError, match="this one has lost it"):
-        fit(data, ledger, progress=progress, keep=released.append)
-    assert released == [] and [e.state for e in entries(ledger)] == ["settled"]
+        fit(data, ledger, progress=progress, out=out)
+    assert not out.exists() and [e.state for e in entries(ledger)] == ["settled"]
 
 
 # What a checkpoint may not be ----------------------------------------------------------------------------------------
@@ -371,14 +374,14 @@ def test_another_data_set_or_ledger_does_not_go_on_from_it(ledger, data, monkeyp
     "changes, word",
     [
         ({"ledger": None, "dataset": None}, "needs a ledger"),
-        ({"method": "calibrated", "steps": None, "sampling_rate": None}, "only paper and sgld"),
+        ({"method": "calibrated", "steps": None, "sampling_rate": None}, "only pgbb and sgld"),
         ({"checkpoint": 3}, "path of a file"),
         ({"checkpoint": "no/such/folder/c"}, "folder does not exist"),
     ],
 )
 def test_where_a_checkpoint_cannot_be_is_said_before_anything_is_reserved(ledger, data, changes, word):
     arguments = {"schema": SCHEMA, "epsilon": 0.5, "delta": 1e-6, "ledger": ledger, "dataset": "d", "checkpoint": "c",
-                 "method": "paper", "steps": 40, "sampling_rate": 0.3}  # fmt: skip
+                 "method": "pgbb", "steps": 40, "sampling_rate": 0.3}  # fmt: skip
     with pytest.raises(pgbb.PgbbError, match=word):
         pgbb.fit(MODEL, data, **{**arguments, **changes})
     assert entries(ledger) == ()
@@ -480,7 +483,7 @@ def test_an_old_ledger_still_opens_and_its_releases_cannot_be_resumed(ledger):
     from pgbb.accountant import Mechanism
 
     plain = Mechanism(n=N, blocks=1, sampling_rate=1.0, steps=1, clip=1.0)
-    entry = ledger.reserve("d", plain, 0.1, method="paper", epsilon=0.5, delta=1e-6)
+    entry = ledger.reserve("d", plain, 0.1, method="pgbb", epsilon=0.5, delta=1e-6)
     ledger.begin(entry)
     ledger.close(entry, GONE)
     assert not entries(ledger)[0].resumable and ledger.checkpointed("") is None
@@ -491,7 +494,7 @@ def test_an_old_ledger_still_opens_and_its_releases_cannot_be_resumed(ledger):
 # The command line ----------------------------------------------------------------------------------------------------
 
 COMMAND = ["fit", "d.csv", "-s", "s.toml", "--family", "mean", "--column", "y", "--scale", ".5", "-e", ".5", "-d",
-           "1e-6", "--method", "paper", "--steps", "40", "-q", ".3", "-K", "1", "--quiet", "-o", "r.pgbb", "--ledger",
+           "1e-6", "--method", "pgbb", "--steps", "40", "-q", ".3", "-K", "1", "--quiet", "-o", "r.pgbb", "--ledger",
            "ledger.db", "--dataset", "d", "--checkpoint", "c.part"]  # fmt: skip
 
 

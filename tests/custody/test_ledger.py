@@ -17,8 +17,11 @@ import pytest
 
 import pgbb
 from pgbb.accountant import Mechanism
-from pgbb.custody import ledger as module
-from pgbb.custody.ledger import BudgetExceeded, Ledger, LedgerError, Owner
+from pgbb.custody import history, ledger_file
+from pgbb.custody import owner as owner_module
+from pgbb.custody.entries import BudgetExceeded, LedgerError
+from pgbb.custody.ledger import Ledger
+from pgbb.custody.owner import Owner
 
 N = 400
 SCHEMA = pgbb.Schema(y=pgbb.Range(-5, 5))
@@ -61,7 +64,8 @@ def child(code, *arguments):
 RESERVE = """
 import os, sys
 from pgbb.accountant import Mechanism
-from pgbb.custody.ledger import Ledger, BudgetExceeded
+from pgbb.custody.entries import BudgetExceeded
+from pgbb.custody.ledger import Ledger
 m = Mechanism(n=400, blocks=1, sampling_rate=1.0, steps=1, clip=1.0)
 ledger = Ledger(sys.argv[1])
 try:
@@ -80,7 +84,7 @@ os._exit(0)
 
 
 def test_a_release_is_settled_with_its_mechanism_and_the_hash_of_its_certificate(ledger, data, tmp_path):
-    release = fit(data, ledger, keep=lambda made: made.save(tmp_path / "r.pgbb"))
+    release = fit(data, ledger, out=tmp_path / "r.pgbb")
     (entry,) = ledger.dataset("d").entries
     assert entry.state == "settled" and entry.certificate == release.certificate_hash
     assert entry.mechanism == release.certificate.to_dict()["mechanism"] and entry.sigma == release.certificate.sigma
@@ -92,7 +96,7 @@ def test_a_release_is_settled_with_its_mechanism_and_the_hash_of_its_certificate
     "method, settings",
     [
         ("calibrated", {}),
-        ("paper", {"steps": 5, "draws_per_step": 2, "sampling_rate": 0.2}),
+        ("pgbb", {"steps": 5, "draws_per_step": 2, "sampling_rate": 0.2}),
         ("sgld", {"steps": 10, "sampling_rate": 0.2}),
         ("noisy_gibbs", {"iterations": 400}),
         ("dp_bootstrap", {"replicates": 5}),
@@ -183,9 +187,9 @@ def test_impossible_declarations_are_refused_and_make_no_file(tmp_path, argument
 def test_the_reservation_is_on_disk_before_a_record_is_read_and_the_mark_before_the_first_answer(
     ledger, data, monkeypatch
 ):
-    from pgbb.private import loading, moments
+    from pgbb.private import door, loading
 
-    seen, load, ask = [], loading.records_for, moments.noisy_sums
+    seen, load, ask = [], loading.records_for, door.noisy_sums
 
     def on_disk():
         with closing(sqlite3.connect(ledger.path)) as connection:
@@ -193,7 +197,7 @@ def test_the_reservation_is_on_disk_before_a_record_is_read_and_the_mark_before_
         return json.loads(events[-1][0])["kind"]
 
     monkeypatch.setattr(loading, "records_for", lambda *a, **k: (seen.append(on_disk()), load(*a, **k))[1])
-    monkeypatch.setattr(moments, "noisy_sums", lambda *a, **k: (seen.append(on_disk()), ask(*a, **k))[1])
+    monkeypatch.setattr(door, "noisy_sums", lambda *a, **k: (seen.append(on_disk()), ask(*a, **k))[1])
     fit(data, ledger)
     assert seen == ["reserve", "answer"] and on_disk() == "settle"
 
@@ -212,26 +216,37 @@ def test_another_number_of_records_than_declared_is_named(ledger):
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, MemoryError])
 def test_an_error_after_the_first_answer_is_spent(ledger, data, error, monkeypatch):
-    from pgbb.private import moments
+    from pgbb.private import door
 
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr(moments, "noisy_sums", fail)
+    monkeypatch.setattr(door, "noisy_sums", fail)
     with pytest.raises(error):
         fit(data, ledger)
     (entry,) = ledger.dataset("d").entries
     assert entry.state == "spent" and error.__name__ in entry.reason and ledger.dataset("d").share > 0.2
 
 
-def test_a_release_that_cannot_be_kept_is_spent(ledger, data, tmp_path):
-    with pytest.raises(pgbb.PgbbError):
-        fit(data, ledger, keep=lambda made: made.save(tmp_path / "none" / "r.pgbb"))
+def test_a_release_that_cannot_be_saved_is_spent(ledger, data, tmp_path):
+    (tmp_path / "r.pgbb").mkdir()
+    with pytest.raises(pgbb.PgbbError, match="cannot be written"):
+        fit(data, ledger, out=tmp_path / "r.pgbb")
     assert states(ledger) == ["spent"]
 
 
+@pytest.mark.parametrize(
+    "changes, word",
+    [({"out": "none/r.pgbb"}, "folder"), ({"out": "r.pgbb", "key": "none.pem"}, "key"), ({"key": "k.pem"}, "out")],
+)
+def test_a_file_or_key_that_cannot_be_is_said_before_anything_is_reserved(ledger, data, tmp_path, changes, word):
+    with pytest.raises(pgbb.PgbbError, match=word):
+        fit(data, ledger, **{name: tmp_path / value for name, value in changes.items()})
+    assert states(ledger) == []
+
+
 def test_answers_other_than_those_reserved_are_refused_before_they_are_asked(ledger, data, monkeypatch):
-    from pgbb.methods.noisy_gibbs import method as noisy_gibbs
+    from pgbb.methods import noisy_gibbs
 
     plan = noisy_gibbs.plan
     monkeypatch.setattr(noisy_gibbs, "plan", lambda *a: replace(plan(*a), sigma=plan(*a).sigma * 2))
@@ -258,11 +273,24 @@ def test_a_process_is_known_by_its_number_and_its_start():
     assert replace(me, boot="before").alive() is False
     assert replace(me, host="elsewhere").alive() is None
     assert replace(me, space="pid:[1]").alive() is None
+    for pid in (2**30, 2**31, 10**30):  # no process has such a number
+        assert replace(me, pid=pid).alive() is False and replace(me, pid=pid, started="").alive() is False
+
+
+def test_a_process_that_has_ended_is_gone_even_before_its_parent_has_heard_of_it():
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    owner = replace(Owner.current(), pid=process.pid, started=owner_module._started(process.pid))
+    assert owner.started and owner.alive() is True
+    process.stdin.close()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # ended, and not yet waited for
+    assert owner.alive() is False
+    process.wait()
+    assert owner.alive() is False
 
 
 def test_a_reservation_that_lapsed_cannot_begin_to_answer(ledger, monkeypatch):
     entry = reserve(ledger)
-    monkeypatch.setattr(module, "LEASE", -module.LEASE)
+    monkeypatch.setattr(history, "LEASE", -history.LEASE)
     reserve(ledger)
     with pytest.raises(LedgerError, match="lapsed"):
         ledger.begin(entry)
@@ -272,7 +300,7 @@ def test_a_reservation_that_lapsed_cannot_begin_to_answer(ledger, monkeypatch):
 def test_a_fit_that_is_answering_does_not_lapse(ledger, monkeypatch):
     entry = reserve(ledger)
     ledger.begin(entry)
-    monkeypatch.setattr(module, "LEASE", -module.LEASE)
+    monkeypatch.setattr(history, "LEASE", -history.LEASE)
     assert states(ledger) == ["answering"]
     ledger.settle(entry, "0" * 64)
     assert states(ledger) == ["settled"]
@@ -337,7 +365,7 @@ def forge(ledger, statement, *values, unguarded=True):
             connection.executescript("DROP TRIGGER no_update; DROP TRIGGER no_delete")
         connection.execute(statement, values)
         if unguarded:
-            for guard in module._GUARDS.values():
+            for guard in ledger_file.GUARDS.values():
                 connection.execute(guard)
         connection.commit()
 
@@ -385,7 +413,7 @@ def test_an_event_that_pgbb_does_not_write_is_refused_even_with_a_right_digest(l
     if isinstance(event, dict) and event:
         event["time"] = "2026-01-01T00:00:00+00:00"
     body = json.dumps(event)
-    forge(ledger, "INSERT INTO events VALUES (?, ?, ?)", count + 1, body, module._digest(before, body))
+    forge(ledger, "INSERT INTO events VALUES (?, ?, ?)", count + 1, body, history.digest_of(before, body))
     with pytest.raises(LedgerError, match="edited or damaged"):
         ledger.datasets()
 

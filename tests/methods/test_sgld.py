@@ -105,7 +105,7 @@ def test_a_chain_that_hardly_moves_is_marked():
         ({"temperature": 1.0}, "temperature"),
         ({"tempering": 0.0}, "tempering"),
         ({"burn_in": 1.0}, "burn_in"),
-        ({"method": "paper", "tempering": 1.0}, "tempering"),
+        ({"method": "pgbb", "tempering": 1.0}, "tempering"),
     ],
 )
 def test_settings_of_another_method_are_refused(changes, word):

@@ -11,8 +11,8 @@ import pgbb
 from pgbb._numerics import compiled as _compiled
 from pgbb._numerics.compiled import Compiled, dots, times
 from pgbb.methods.calibrated.ahead import programs
-from pgbb.private import mechanism, sums
-from tests.private.hosts_process import PAPER, fit
+from pgbb.private import gradients, loop, sums
+from tests.private.hosts_process import PGBB, fit
 
 LIBRARIES = ("__ynn", " dot(", "custom-call", "kind=kCustom")
 
@@ -88,25 +88,25 @@ def test_batches_of_records_call_no_library(name, cpu, monkeypatch):
     asked = rows, batch, np.ones((2, problem.dim), np.float32), np.full(2, 0.5, np.float32)
 
     def text():
-        return Compiled(partial(mechanism._gathered, problem)).lower(*asked).compile().as_text()
+        return Compiled(partial(loop._gathered, problem)).lower(*asked).compile().as_text()
 
     assert calls(text()) == set()
-    monkeypatch.setattr(mechanism, "_products", lambda x, theta: (x @ theta, jnp.sum(x * x, axis=1)))
+    monkeypatch.setattr(gradients, "_products", lambda x, theta: (x @ theta, jnp.sum(x * x)))
     assert calls(text()) == {" dot("}
 
 
 def test_training_leaves_the_new_library_alone(cpu, monkeypatch):
     """Networks are products of matrices: with many draws those of the compiler's older library."""
-    seen, run, rng = [], mechanism._run_one, np.random.default_rng(0)
+    seen, run, rng = [], loop.run_one, np.random.default_rng(0)
 
     def spy(*args):
-        for compiled in (run, jax.jit(run._function, static_argnames=mechanism._STATIC)):
+        for compiled in (run, jax.jit(run._function, static_argnames=loop.STATIC)):
             seen.append(calls(compiled.lower(*args).compile().as_text()))
         return run(*args)
 
-    monkeypatch.setattr(mechanism, "_run_one", spy)
+    monkeypatch.setattr(loop, "run_one", spy)
     frame = pd.DataFrame({"y": rng.normal(size=300), "a": rng.uniform(-1, 1, 300), "g": "p"})
-    fit(frame, **{**PAPER, "draws_per_step": 9})
+    fit(frame, **{**PGBB, "draws_per_step": 9})
     if "__ynn" not in seen[1]:
         pytest.skip("this version of JAX calls no such library")
     assert "__ynn" not in seen[0]

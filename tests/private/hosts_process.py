@@ -11,12 +11,12 @@ import numpy as np
 
 import pgbb
 from pgbb.custody import checkpoint
-from pgbb.private import hosts, mechanism
+from pgbb.private import hosts, session
 
 SCHEMA = pgbb.Schema(y=pgbb.Range(-8, 8), a=pgbb.Range(-1, 1), g=pgbb.Levels("p", "q", "r"))
 MODEL = pgbb.QuantileRegression("y ~ a + g", taus=[0.3, 0.7])
-PAPER = {
-    "method": "paper", "steps": 60, "draws_per_step": 2, "sampling_rate": 0.1, "accountant": "paper",
+PGBB = {
+    "method": "pgbb", "steps": 60, "draws_per_step": 2, "sampling_rate": 0.1, "accountant": "paper",
     "keep_transcript": True,
 }  # fmt: skip
 CHUNK = 20
@@ -36,11 +36,11 @@ def digest(release):
     }
 
 
-def by_lot():
+def device_batches():
     """The way of other devices than CPUs to draw batches, tried on this one."""
-    make = mechanism.Session.__init__
-    mechanism.Session.__init__ = lambda self, *a, **k: make(self, *a, **{**k, "by_lot": True})
-    return lambda: setattr(mechanism.Session, "__init__", make)
+    make = session.Session.__init__
+    session.Session.__init__ = lambda self, *a, **k: make(self, *a, **{**k, "device_batches": True})
+    return lambda: setattr(session.Session, "__init__", make)
 
 
 def killed(number):
@@ -57,9 +57,9 @@ def killed(number):
 
 def main(jobs):
     for job in jobs:
-        undo = by_lot() if job.pop("by_lot", False) else (lambda: None)
+        undo = device_batches() if job.pop("device_batches", False) else (lambda: None)
         if job.pop("often", False):  # a checkpoint after every chunk
-            checkpoint.SECONDS, mechanism._chunk = 0.0, lambda sessions: CHUNK
+            checkpoint.SECONDS, session._chunk = 0.0, lambda sessions: CHUNK
         if (number := job.pop("kill", None)) is not None:
             killed(number)
         try:

@@ -12,10 +12,11 @@ from scipy.special import ndtr
 from pgbb import HuberRegression, LogisticRegression, Mean, QuantileRegression, Range, Schema
 from pgbb.accountant import Mechanism
 from pgbb.model.schema import Flag
-from pgbb.private import batch_sums, batches, mechanism
+from pgbb.private import batch_sums, batches, loop
 from pgbb.private.records import Records
 from pgbb.private.rows import EXTRA
 from pgbb.private.sampling import Randomness
+from pgbb.private.session import Session, Step, run_many
 from pgbb.private.wide_integers import joined
 
 N, K, BLOCKS, STEPS, RATE = 3_000, 2, 5, 2, 0.1
@@ -26,12 +27,12 @@ MODELS = [
     LogisticRegression("z ~ a"),
     Mean("y", scale=0.5),
 ]
-PLAN = batches.lot_plan(N, RATE)
+PLAN = batches.sampler(N, RATE)
 
 
 def case(model, seed=0, scale=1.0, n=N):
     """A problem, rows, their blocks, what was drawn for the steps, and points."""
-    problem, rng, plan = model.prepare(SCHEMA), np.random.default_rng(seed), batches.lot_plan(n, RATE)
+    problem, rng, plan = model.prepare(SCHEMA), np.random.default_rng(seed), batches.sampler(n, RATE)
     p = problem.dim - (problem.kind == "huber")
     rows = rng.uniform(-scale, scale, (n, p + EXTRA)).astype(np.float32)
     rows[:, p + 1] = rng.choice([0.0, 0.5, 1.0], n)
@@ -40,7 +41,7 @@ def case(model, seed=0, scale=1.0, n=N):
     drawn = {
         "key": key,
         "whole": jnp.asarray(np.floor(rng.random((STEPS, K, BLOCKS)) * 2**24), jnp.float32),
-        "listed": jax.vmap(jax.vmap(lambda k: batches.listed(plan, k, interpret=True)))(key),
+        "listed": jax.vmap(jax.vmap(lambda k: batches.candidates(plan, k, interpret=True)))(key),
         "noise": jnp.asarray(rng.integers(-(2**11), 2**11, (STEPS, K, 2, problem.dim)), jnp.int32),
         "index": jnp.asarray(rng.uniform(0.1, 0.9, (STEPS, K)), jnp.float32),
     }
@@ -49,20 +50,21 @@ def case(model, seed=0, scale=1.0, n=N):
 
 
 def by_kernel(problem, rows, block, drawn, theta, t=1):
-    totals, plan = batch_sums.start(drawn["noise"], rows.shape[1]), batches.lot_plan(len(rows), RATE)
-    found = batch_sums.tally(problem, plan, rows, block, drawn, t, theta, totals, interpret=True)[t, ..., : problem.dim]
-    return joined(found[:, 0], found[:, 1])
+    totals, plan = batch_sums.noise_totals(drawn["noise"], rows.shape[1]), batches.sampler(len(rows), RATE)
+    found = batch_sums.add_batch_sums(problem, plan, rows, block, drawn, t, theta, totals, interpret=True)
+    high, low = (found[t, :, half, : problem.dim] for half in (0, 1))
+    return joined(high, low)
 
 
 def plainly(problem, rows, block, drawn, theta, t=1):
     """Sums over all rows under the mask."""
-    spare, plan = -len(rows) % 64, batches.lot_plan(len(rows), RATE)
+    spare, plan = -len(rows) % 64, batches.sampler(len(rows), RATE)
     rows, block = jnp.pad(rows, ((0, spare), (0, 0))), jnp.pad(block, (0, spare))
     found = []
     for k in range(K):
         joins = jnp.pad(batches.mask(plan, drawn["key"][t, k]), (0, spare))
         inverse = jnp.where(joins, 1 / drawn["whole"][t, k][block], jnp.inf)
-        halves = mechanism._halves(problem, rows, inverse, theta[k], drawn["index"][t, k]) + drawn["noise"][t, k]
+        halves = loop._sum(problem, rows, inverse, theta[k], drawn["index"][t, k]) + drawn["noise"][t, k]
         found.append(joined(*halves))
     return jnp.stack(found)
 
@@ -75,7 +77,7 @@ def test_sums_are_those_over_the_mask(model):
     found, expected = by_kernel(*given), plainly(*given)
     assert np.abs(found - expected).max() <= 4 * members
     others = [("key", given[3]["key"].at[1].add(1)), ("listed", given[3]["listed"][::-1])]
-    for name, other in others:  # others join in the second round, or went on in the first
+    for name, other in others:  # others join, or others are candidates
         twin = by_kernel(*given[:3], given[3] | {name: other}, given[4])
         assert np.abs(twin - expected).max() > 100 * members
 
@@ -83,10 +85,10 @@ def test_sums_are_those_over_the_mask(model):
 def test_members_of_all_tiles_are_added_where_free_places_come_last():
     """A program that begins with a free place does nothing."""
     given = case(MODELS[1], n=10_000)
-    plan, listed = batches.lot_plan(10_000, RATE), given[3]["listed"]
+    plan, listed = batches.sampler(10_000, RATE), given[3]["listed"]
     members = sum(int(batches.mask(plan, key).sum()) for key in given[3]["key"][1])
     assert plan.tiles == 3 and np.abs(by_kernel(*given) - plainly(*given)).max() <= 4 * members
-    hole = listed.at[1, :, ::64].set(batches.NOBODY)
+    hole = listed.at[1, :, ::64].set(batches.EMPTY)
     twin = by_kernel(*given[:3], given[3] | {"listed": hole}, given[4])
     assert np.array_equal(twin, joined(given[3]["noise"][1, :, 0], given[3]["noise"][1, :, 1]))
 
@@ -117,32 +119,30 @@ def test_no_record_adds_more_than_its_weight(model, scale):
 
 
 def answers_of(*, many, changes):
-    """Answers of a session, or of two side by side, on records that draw lots: twelve steps in two chunks."""
+    """Answers of a session, or of two side by side, whose batches the device draws: twelve steps, two chunks."""
     problem, rng = MODELS[1].prepare(SCHEMA), np.random.default_rng(3)
     mechanism_ = Mechanism(n=500, blocks=BLOCKS, sampling_rate=0.2, steps=12, draws_per_step=K, clip=problem.clip)
     x, y = rng.uniform(-1, 1, (500, problem.dim)).astype(np.float32), rng.uniform(-3, 3, 500).astype(np.float32)
     ones = np.ones(500, np.float32)
     sessions = [
-        mechanism.Session(
-            Records(x, y, ones, ones > 0), problem, mechanism_, 0.01, Randomness.create(seed), by_lot=True
-        )
+        Session(Records(x, y, ones, ones > 0), problem, mechanism_, 0.01, Randomness.create(seed), device_batches=True)
         for seed in (1, 2)
     ]
     point = jnp.asarray(np.tile(problem.center, (K, 1)), jnp.float32)
-    step = mechanism.Step(lambda state, draw: (point, None), lambda state, draw, memo, answers: (state, answers))
+    step = Step(lambda state, draw: (point, None), lambda state, draw, memo, answers: (state, answers))
     with pytest.MonkeyPatch.context() as patch:
         for owner, name, value in changes:
             patch.setattr(owner, name, value)
         if many:
-            runs = mechanism.run_many(sessions, jnp.zeros(2), step, chunk=6)
+            runs = run_many(sessions, jnp.zeros(2), step, chunk=6)
             return np.concatenate([out for _, _, out in runs], axis=1)
         return np.concatenate([out for _, _, out in sessions[0].run(jnp.zeros(()), step, chunk=6)])
 
 
 LISTED = [
     (jax, "default_backend", lambda: "gpu"),
-    (mechanism.batches, "listed", partial(batches.listed, interpret=True)),
-    (mechanism, "tally", partial(batch_sums.tally, interpret=True)),
+    (batches, "candidates", partial(batches.candidates, interpret=True)),
+    (loop, "add_batch_sums", partial(batch_sums.add_batch_sums, interpret=True)),
 ]
 
 
@@ -152,7 +152,8 @@ def test_a_session_with_lists_answers_as_one_without(many):
     plain, listed = answers_of(many=many, changes=[]), answers_of(many=many, changes=LISTED)
     assert plain.shape == listed.shape == ((2, 12, K, 3) if many else (12, K, 3))
     assert np.abs(plain - listed).max() < 1e-5 * np.abs(plain).max()
-    stuck = (mechanism, "tally", lambda *a: batch_sums.tally(*a[:5], 0, *a[6:], interpret=True))  # at the first step
+    kernel = partial(batch_sums.add_batch_sums, interpret=True)
+    stuck = (loop, "add_batch_sums", lambda *a: kernel(*a[:5], 0, *a[6:]))  # at the first step
     twin = answers_of(many=many, changes=[*LISTED[:2], stuck])
     assert np.abs(plain - twin).max() > 0.1 * np.abs(plain).max()
 
@@ -160,10 +161,10 @@ def test_a_session_with_lists_answers_as_one_without(many):
 @pytest.mark.skipif(jaxlib.version.__version_info__ > (0, 10, 2), reason="compiles at once, for a GPU that is here")
 def test_on_a_gpu_programs_add_to_totals_in_place_and_none_loses_what_another_adds():
     problem, rows, block, drawn, theta = case(MODELS[0])
-    totals = batch_sums.start(drawn["noise"], rows.shape[1])
+    totals = batch_sums.noise_totals(drawn["noise"], rows.shape[1])
 
     def go(rows, drawn, theta, totals):
-        return batch_sums.tally(problem, PLAN, rows, block, drawn, 1, theta, totals)
+        return batch_sums.add_batch_sums(problem, PLAN, rows, block, drawn, 1, theta, totals)
 
     found = jax.jit(go).trace(rows, drawn, theta, totals).lower(lowering_platforms=("cuda",)).as_text()
     assert "atomic_rmw" in found and "output_operand_alias<" in found

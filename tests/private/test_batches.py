@@ -1,4 +1,4 @@
-"""Lots on the device: the keystream, who joins, and the list of members against the plain mask."""
+"""Poisson batches on the device: the keystream, who joins, and the list of candidates against the plain mask."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.special import bdtrc
 
 from pgbb.private import batches
-from pgbb.private.batches import lot_plan
+from pgbb.private.batches import sampler
 
 
 def keys(count):
@@ -18,7 +18,7 @@ def keys(count):
 
 
 def listed(plan, key):
-    found = batches.listed(plan, key, interpret=True)
+    found = batches.candidates(plan, key, interpret=True)
     return np.asarray(found)[np.asarray(batches.joins(plan, key, found))]
 
 
@@ -34,32 +34,32 @@ def test_words_are_those_of_threefry():
 
 @pytest.mark.parametrize("n, rate", [(1, 0.2), (500, 0.2), (10_000, 0.1), (70_001, 0.01), (3_000, 0.125), (900, 0.9)])
 def test_the_list_of_members_is_that_of_the_mask(n, rate):
-    plan = lot_plan(n, rate)
+    plan = sampler(n, rate)
     for key in keys(3):
         members = np.flatnonzero(np.asarray(batches.mask(plan, key)))
         assert np.array_equal(listed(plan, key), members)
 
 
 def test_a_list_names_nobody_twice_and_says_which_places_are_free():
-    plan, key = lot_plan(10_000, 0.1), keys(1)[0]
-    found = np.asarray(batches.listed(plan, key, interpret=True))
-    taken = found[found != batches.NOBODY]
+    plan, key = sampler(10_000, 0.1), keys(1)[0]
+    found = np.asarray(batches.candidates(plan, key, interpret=True))
+    taken = found[found != batches.EMPTY]
     assert found.shape == (plan.places,) and len(taken) == len(set(taken)) and 0 <= taken.min() <= taken.max() < 10_000
-    free = found.reshape(plan.tiles, plan.capacity) == batches.NOBODY
+    free = found.reshape(plan.tiles, plan.capacity) == batches.EMPTY
     assert (np.diff(free.astype(int), axis=1) >= 0).all() and free[:, -1].all() and not free[:, 0].any()
     assert abs(len(taken) - 10_000 / 8) < 5 * np.sqrt(10_000 * 7 / 64)  # 1/8 is the power of a half above .1
 
 
 def test_lists_side_by_side_are_those_of_one_by_one():
-    plan, many = lot_plan(5_000, 0.1), keys(6).reshape(3, 2, 4)
-    found = jax.vmap(jax.vmap(lambda k: batches.listed(plan, k, interpret=True)))(many)
+    plan, many = sampler(5_000, 0.1), keys(6).reshape(3, 2, 4)
+    found = jax.vmap(jax.vmap(lambda k: batches.candidates(plan, k, interpret=True)))(many)
     for i, j in np.ndindex(3, 2):
-        assert np.array_equal(found[i, j], batches.listed(plan, many[i, j], interpret=True))
+        assert np.array_equal(found[i, j], batches.candidates(plan, many[i, j], interpret=True))
 
 
 def test_records_join_independently_at_the_rate():
     n, rate, count = 3_000, 0.1, 400
-    joins = np.asarray(jax.vmap(lambda k: batches.mask(lot_plan(n, rate), k))(keys(count)))[:, :n]
+    joins = np.asarray(jax.vmap(lambda k: batches.mask(sampler(n, rate), k))(keys(count)))[:, :n]
     sizes, often = joins.sum(axis=1), joins.sum(axis=0)
     assert abs(joins.mean() - rate) < 5 * np.sqrt(rate * (1 - rate) / joins.size)
     for found, total in ((sizes, n), (often, count)):
@@ -67,14 +67,14 @@ def test_records_join_independently_at_the_rate():
     for step in (1, 2, 32, 64):  # bits of one word, words of one counter, and groups side by side
         pair = joins[:, :-step].ravel().astype(float), joins[:, step:].ravel().astype(float)
         assert abs(np.corrcoef(*pair)[0, 1]) < 5 / np.sqrt(pair[0].size)
-    twin = np.asarray(jax.vmap(lambda k: batches.mask(lot_plan(n, 1.05 * rate), k))(keys(count)))[:, :n]
+    twin = np.asarray(jax.vmap(lambda k: batches.mask(sampler(n, 1.05 * rate), k))(keys(count)))[:, :n]
     assert abs(twin.mean() - rate) > 5 * np.sqrt(rate * (1 - rate) / twin.size)
 
 
 @pytest.mark.parametrize("rate", [1e-4, 0.01, 0.1, 0.125, 0.25])
 @pytest.mark.parametrize("n", [1_000, 1_000_000])
 def test_a_tile_has_room_for_all_but_impossibly_many(n, rate):
-    plan = lot_plan(n, rate)
+    plan = sampler(n, rate)
     tile, first, room = 32 * plan.groups, 2.0**-plan.bits, plan.capacity - 1  # the last place is nobody's
     assert bdtrc(room, tile, first) < 2.0**-128 and plan.places % 128 == 0 and plan.tiles * tile >= n
     assert plan.below <= rate * 2.0 ** (plan.bits + 32) < plan.below + 1 and first / 2 < rate <= first
@@ -82,14 +82,14 @@ def test_a_tile_has_room_for_all_but_impossibly_many(n, rate):
 
 
 def test_who_finds_no_place_is_left_out_of_list_and_mask_alike():
-    whole = lot_plan(2_000, 0.1)
+    whole = sampler(2_000, 0.1)
     plan, (key,) = whole._replace(capacity=128), keys(1)
-    places = np.asarray(batches.listed(plan, key, interpret=True))
-    everyone = np.asarray(batches.listed(whole, key, interpret=True))
-    assert (everyone != batches.NOBODY).sum() > 130 and np.array_equal(places[:127], everyone[:127])
-    assert places[127] == batches.NOBODY
+    places = np.asarray(batches.candidates(plan, key, interpret=True))
+    everyone = np.asarray(batches.candidates(whole, key, interpret=True))
+    assert (everyone != batches.EMPTY).sum() > 130 and np.array_equal(places[:127], everyone[:127])
+    assert places[127] == batches.EMPTY
     assert np.array_equal(listed(plan, key), np.flatnonzero(np.asarray(batches.mask(plan, key))))
 
 
 def test_at_rate_one_everyone_joins():
-    assert np.asarray(batches.mask(lot_plan(3_000, 1.0), keys(1)[0])).all()
+    assert np.asarray(batches.mask(sampler(3_000, 1.0), keys(1)[0])).all()

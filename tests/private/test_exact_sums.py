@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 from pgbb import HuberRegression, PgbbError, QuantileRegression, Range, Schema
 from pgbb._numerics.compiled import Compiled, computed_once
 from pgbb.accountant import Mechanism
-from pgbb.private import mechanism as private
-from pgbb.private.mechanism import Session, _gathered, inverse_weights, weighted, whole_sum
+from pgbb.private import session as private
+from pgbb.private.gradients import weighted_rows
+from pgbb.private.loop import _gathered
 from pgbb.private.records import Records
-from pgbb.private.sampling import Randomness
+from pgbb.private.sampling import Randomness, inverse_weights
+from pgbb.private.session import Session
+from pgbb.private.wide_integers import wide_sum
 
 N, P = 320, 3
 SCHEMA = Schema(y=Range(-4, 4), **{f"x{j}": Range(-1, 1) for j in range(P)})
@@ -46,8 +49,8 @@ def _quantile(rows, inverse):
 
 def values(name, rows, inverse):
     theta = jnp.asarray(THETA[name], jnp.float32)
-    found = weighted(PROBLEMS[name], rows, inverse, theta, 0.3)
-    return whole_sum(found), jnp.trunc(found)[:, : PROBLEMS[name].dim]
+    found = weighted_rows(PROBLEMS[name], rows, inverse, theta, 0.3)
+    return wide_sum(found), jnp.trunc(found)[:, : PROBLEMS[name].dim]
 
 
 def joined(halves, d):
@@ -67,7 +70,7 @@ def test_the_sum_of_whole_numbers_is_that_of_wide_integers_however_long():
     for rows in (64, 320, 64 * 331):
         given = rng.integers(-(2**24), 2**24, (rows, 5), endpoint=True)
         given[:, 0], given[:, 1] = 2**24, -(2**24)  # the largest there is
-        found = joined(jax.jit(whole_sum)(jnp.asarray(given, jnp.float32)), 5)
+        found = joined(jax.jit(wide_sum)(jnp.asarray(given, jnp.float32)), 5)
         assert np.array_equal(found, given.sum(axis=0))
 
 
@@ -170,10 +173,10 @@ def session(sigma, **kwargs):
 def test_noise_has_the_grid_of_the_sum_and_only_senseless_noise_is_refused():
     for sigma in (1e-6, 0.02, 1e4):
         s = session(sigma)
-        drawn = s._draw(1, 0)["noise"].astype(np.int64)
+        drawn = s._draws.draw(1, 0)["noise"].astype(np.int64)
         assert np.all((drawn[..., 1, :] >= 0) & (drawn[..., 1, :] < 4096))
         whole = drawn[..., 0, :] * 4096 + drawn[..., 1, :]
-        assert np.abs(whole * s.grid).max() < 6 * sigma and np.abs(whole).max() < 2**43
+        assert np.abs(whole * s._draws.grid).max() < 6 * sigma and np.abs(whole).max() < 2**43
     with pytest.raises(PgbbError, match="larger epsilon"):
         session(1e9)
 

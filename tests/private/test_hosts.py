@@ -18,13 +18,15 @@ from typer.testing import CliRunner
 
 import pgbb
 from pgbb.cli import app
-from pgbb.custody.ledger import GONE, STOPPED, Ledger
+from pgbb.custody.entries import GONE, STOPPED
+from pgbb.custody.ledger import Ledger
 from pgbb.private import partition, records
 from pgbb.private.hosts import KEY, HostLost, Hosts, connected
-from pgbb.private.mechanism import members_here, place, place_share
 from pgbb.private.partition import UNIT, Listing, Share, records_of, survey
+from pgbb.private.placement import place, place_share
 from pgbb.private.records import Records
-from tests.private.hosts_process import MODEL, PAPER, SCHEMA, digest, fit
+from pgbb.private.sampling import members_here
+from tests.private.hosts_process import MODEL, PGBB, SCHEMA, digest, fit
 
 N = 4 * UNIT + 777
 SCRIPT = Path(__file__).with_name("hosts_process.py")
@@ -134,18 +136,18 @@ def test_two_processes_and_four_devices_give_the_same_bits_as_one(data):
     Batches are drawn as process 0 draws them, whatever the other would do.
     """
     seed = {"insecure_seed": 3}
-    alone = [{"data": data["file"], **seed}, {"data": data["file"], **seed, **PAPER}]
-    lots = {**alone[1], "by_lot": True}
+    alone = [{"data": data["file"], **seed}, {"data": data["file"], **seed, **PGBB}]
+    drawn_there = {**alone[1], "device_batches": True}
     ports = [port() for _ in range(7)]
 
     def of(process):
         at = [{"data": data["folder"], "hosts": f"127.0.0.1:{number},2,{process}", **seed} for number in ports]
         twin = {"data": data["other"]}
-        mixed = [{**PAPER, "by_lot": process == leader} for leader in (0, 1)]
-        changes = [{}, PAPER, {**PAPER, "by_lot": True}, twin, {**PAPER, **twin}, *mixed]
+        mixed = [{**PGBB, "device_batches": process == leader} for leader in (0, 1)]
+        changes = [{}, PGBB, {**PGBB, "device_batches": True}, twin, {**PGBB, **twin}, *mixed]
         return [{**job, **change} for job, change in zip(at, changes, strict=True)]
 
-    first, second = start([*of(0), *alone], devices=4), start([*of(1), lots])
+    first, second = start([*of(0), *alone], devices=4), start([*of(1), drawn_there])
     one = [digest(fit(**job)) for job in alone]
     (zero, zero_err), (other, other_err) = ended(first), ended(second)
     assert len(zero) == 9 and len(other) == 8, zero_err + other_err
@@ -240,7 +242,7 @@ def test_a_lost_process_ends_the_fit_and_a_restart_goes_on(data, tmp_path):
     ledger.set("d", n=N, epsilon=3.0, delta=1e-6)
     common = {
         "data": data["folder"],
-        **PAPER,
+        **PGBB,
         "steps": 100,
         "ledger": ledger.path,
         "dataset": "d",
@@ -279,12 +281,10 @@ def test_a_lost_process_ends_the_fit_and_a_restart_goes_on(data, tmp_path):
 
 @pytest.mark.parametrize("why", [HostLost("process 1 of 2 is gone."), OSError(28, "No space left on device")])
 def test_a_process_that_is_lost_after_the_release_was_made_is_a_warning(data, ledger, monkeypatch, why):
-    from pgbb.custody import run as fitting
-
     def lost(release):
         raise why
 
-    monkeypatch.setattr(fitting, "_sent", lost)
+    monkeypatch.setattr(pgbb.Release, "to_bytes", lost)
     with pytest.warns(pgbb.PgbbWarning, match="the release is complete, but not all processes have received it"):
         at = f"127.0.0.1:{port()}"
         arguments = {"schema": SCHEMA, "epsilon": 1.0, "delta": 1e-7}
@@ -385,7 +385,7 @@ def pair(zero, one, ledger=None):
 
 
 @pytest.mark.parametrize(("change", "words"), [
-    ({"method": "paper"}, 'method is "calibrated" in process 0 and "paper" in process 1'),
+    ({"method": "pgbb"}, 'method is "calibrated" in process 0 and "pgbb" in process 1'),
     ({"group_size": 2}, "group_size is 1 in process 0 and 2 in process 1"),
     ({"knots": 19}, "knots is 17 in process 0 and 19 in process 1"),
     ({"weights": "a"}, 'weights is null in process 0 and "a" in process 1'),
@@ -409,10 +409,10 @@ def test_processes_with_other_records_counts_or_versions_are_refused(data, ledge
     kind = data["frame"].astype({"y": "float32"})
     found = pair({"data": data["folder"]}, {"data": written(tmp_path / "kind", kind)}, ledger)
     assert all("the columns is" in str(error) for error in found)
-    from pgbb.custody import run as fitting
+    from pgbb.custody import identity
 
-    facts, turns = fitting._facts, iter(("0.9.9", "0.1.0"))
-    monkeypatch.setattr(fitting, "_facts", lambda *a: facts(*a) | {"the version of pgbb": next(turns)})
+    facts, turns = identity.facts, iter(("0.9.9", "0.1.0"))
+    monkeypatch.setattr(identity, "facts", lambda *a: facts(*a) | {"the version of pgbb": next(turns)})
     found = pair({"data": data["folder"]}, {"data": data["folder"]}, ledger)
     assert all("the version of pgbb is" in str(error) and '"0.9.9"' in str(error) for error in found)
     assert ledger.dataset("d").entries == ()
@@ -518,7 +518,7 @@ def test_too_few_records_and_methods_that_cannot_share_are_refused(data, ledger,
     found = pair({"data": small}, {"data": small}, ledger)
     assert all("too few for 2 processes" in str(error) for error in found)
     assert ledger.dataset("d").entries == ()
-    with pytest.raises(pgbb.InvalidValue, match="with hosts take 'calibrated' or 'paper'"):
+    with pytest.raises(pgbb.InvalidValue, match="with hosts take 'calibrated' or 'pgbb'"):
         fit(data["folder"], method="sgld", hosts="127.0.0.1:1,2,0")
 
 
@@ -547,8 +547,23 @@ def test_auto_reads_what_the_launcher_has_set(monkeypatch):
     for name, value in task.items():
         monkeypatch.setenv(name, value)
     found = Hosts.of("auto")
-    assert (found.processes, found.process) == (3, 2) and found.address[0] == "node07"
+    assert (found.processes, found.process) == (3, 2) and found.address == ("node07", 2**16 - 2**12 + 70000 % 2**12)
+    for nodes, first in (("node001", "node001"), ("node001,host2", "node001"), ("a-b[007,012-015],host2", "a-b007")):
+        monkeypatch.setenv("SLURM_STEP_NODELIST", nodes)
+        assert Hosts.of("auto").address[0] == first
     monkeypatch.delenv("SLURM_PROCID")
+    with pytest.raises(pgbb.InvalidValue, match="not set, or not all"):
+        Hosts.of("auto")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
+    for uri, first in (
+        ("1531576320.0;tcp://10.96.0.1,10.148.0.1:34911", "10.96.0.1"),
+        ("1314521088.0;tcp6://[fe80::b9b:ac5d:9cf0:b858,2620:10d::2]:43370", "fe80::b9b:ac5d:9cf0:b858"),
+    ):
+        monkeypatch.setenv("OMPI_MCA_orte_hnp_uri", uri)
+        found = Hosts.of("auto")
+        assert (found.processes, found.process) == (4, 1) and found.address[0] == first
+    monkeypatch.setenv("OMPI_MCA_orte_hnp_uri", "unknown")
     with pytest.raises(pgbb.InvalidValue, match="not set, or not all"):
         Hosts.of("auto")
 

@@ -11,8 +11,7 @@ import pytest
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.formula import Design
 from pgbb.model.schema import Flag, Levels, Range, Schema
-from pgbb.private import NonPrivateRecords, Records, load
-from pgbb.private.records import examine, load_columns, read_frame
+from pgbb.private.records import NonPrivateRecords, Records, examine, load, load_columns, read_frame
 
 SENTINEL = 987654
 SCHEMA = Schema(
@@ -340,7 +339,8 @@ def test_examine_survives_a_file_without_any_declared_column(tmp_path, suffix):
 
 def test_the_package_needs_pandas_and_formulaic_only_where_records_are_loaded():
     code = (
-        "import sys, pgbb.private, pgbb.model.formula; print(sorted({'pandas', 'formulaic', 'jax'} & set(sys.modules)))"
+        "import sys, pgbb.private.door, pgbb.model.formula; "
+        "print(sorted({'pandas', 'formulaic', 'jax'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -15,10 +15,10 @@ from pgbb.custody.ledger import Ledger
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.formula import Design
 from pgbb.model.schema import Flag, Levels, Range, Schema
-from pgbb.private import load, records
+from pgbb.private import records
 from pgbb.private.loading import records_for
-from pgbb.private.mechanism import place
-from pgbb.private.records import examine, load_columns, read_frame
+from pgbb.private.placement import place
+from pgbb.private.records import examine, load, load_columns, read_frame
 from pgbb.private.rows import empty_rows
 
 SCHEMA = Schema(

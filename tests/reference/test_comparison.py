@@ -10,14 +10,15 @@ from pgbb import Custom, HuberRegression, Mean, PgbbError, QuantileRegression, R
 from pgbb.accountant import Mechanism, Resampling, compose, epsilon, noise_scale
 from pgbb.methods.registry import METHODS
 from pgbb.reference import smoothed_quantile
-from pgbb.reference.comparison import compare, methods_for, total_cost
+from pgbb.reference.comparison import compare, methods_for
 from pgbb.release.certificate import Certificate
+from pgbb.release.cost import total_cost
 from pgbb.report.plots import method_intervals
 
 pytestmark = pytest.mark.filterwarnings("ignore::pgbb.PgbbWarning")
 
 SCHEMA = Schema(x=Range(-1, 1), y=Range(-5, 5), w=Range(0, 1))
-QUICK = {"paper": {"steps": 20, "blocks": 5, "sampling_rate": 0.2}, "sgld": {"steps": 20}}
+QUICK = {"pgbb": {"steps": 20, "blocks": 5, "sampling_rate": 0.2}, "sgld": {"steps": 20}}
 CUSTOM = Custom(lambda t, r, i: (t[0] - r["y"]) ** 2, 1, 1.0, ["y"], (-1, 1))
 BUDGET = {"schema": SCHEMA, "epsilon": 1.0, "delta": 1e-6}
 
@@ -32,7 +33,7 @@ def frame(n=400, seed=0):
 def levels():
     model = QuantileRegression("y ~ x", taus=[0.2, 0.8])
     return compare(
-        model, frame(), methods=["paper", "sgld"], settings=QUICK, insecure_seed=3, non_private_reference=True, **BUDGET
+        model, frame(), methods=["pgbb", "sgld"], settings=QUICK, insecure_seed=3, non_private_reference=True, **BUDGET
     )
 
 
@@ -52,7 +53,7 @@ def test_each_method_is_the_fit_it_would_be_alone(levels):
 def test_the_table_has_a_row_for_each_level_coefficient_and_method(levels):
     table = levels.table()
     assert len(table) == 2 * 2 * 2
-    assert table["method"].tolist() == ["paper", "sgld"] * 4
+    assert table["method"].tolist() == ["pgbb", "sgld"] * 4
     assert table["tau"].tolist() == [0.2] * 4 + [0.8] * 4
     np.testing.assert_allclose(table["width"], table["upper"] - table["lower"])
     one = table[(table["tau"] == 0.8) & (table["coefficient"] == "x") & (table["method"] == "sgld")].iloc[0]
@@ -73,7 +74,7 @@ def test_the_reference_is_the_exact_fit_and_makes_the_whole_not_private(levels):
 def test_the_figure_marks_each_method_and_what_is_not_private(levels):
     figure = method_intervals(levels)
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert legend == ["paper", "sgld", "exact fit, NOT PRIVATE"]
+    assert legend == ["pgbb", "sgld", "exact fit, NOT PRIVATE"]
     assert [axis.get_title() for axis in figure.axes] == ["Intercept", "x"]
     assert figure.get_suptitle().endswith("ε = 2, δ = 2e-06") and "NOT PRIVATE" in figure.get_suptitle()
     with pytest.raises(PgbbError, match="coefficient = 'z'"):
@@ -125,11 +126,11 @@ def test_what_is_not_private_is_said_in_the_cost():
 @pytest.mark.parametrize(
     "model, serve, refuse",
     [
-        (HuberRegression("y ~ x"), {"paper", "sgld", "noisy_gibbs", "dp_bootstrap"}, set()),
-        (QuantileRegression("y ~ x", taus=[0.5]), {"paper", "sgld", "dp_bootstrap"}, {"noisy_gibbs"}),
-        (QuantileRegression("y ~ x", interval=(0.1, 0.9)), {"paper"}, {"sgld", "noisy_gibbs", "dp_bootstrap"}),
-        (CUSTOM, {"paper", "sgld"}, {"noisy_gibbs", "dp_bootstrap"}),
-        (replace(CUSTOM, index=[0.5, 1.0]), {"paper"}, {"sgld", "noisy_gibbs", "dp_bootstrap"}),
+        (HuberRegression("y ~ x"), {"pgbb", "sgld", "noisy_gibbs", "dp_bootstrap"}, set()),
+        (QuantileRegression("y ~ x", taus=[0.5]), {"pgbb", "sgld", "dp_bootstrap"}, {"noisy_gibbs"}),
+        (QuantileRegression("y ~ x", interval=(0.1, 0.9)), {"pgbb"}, {"sgld", "noisy_gibbs", "dp_bootstrap"}),
+        (CUSTOM, {"pgbb", "sgld"}, {"noisy_gibbs", "dp_bootstrap"}),
+        (replace(CUSTOM, index=[0.5, 1.0]), {"pgbb"}, {"sgld", "noisy_gibbs", "dp_bootstrap"}),
     ],
 )
 def test_the_default_is_every_method_that_serves_the_model(model, serve, refuse):
@@ -141,29 +142,29 @@ def test_the_default_is_every_method_that_serves_the_model(model, serve, refuse)
 def test_progress_names_the_method():
     seen = []
     found = compare(
-        CUSTOM, frame(), methods=["paper", "sgld"], settings=QUICK, progress=lambda *step: seen.append(step), **BUDGET
+        CUSTOM, frame(), methods=["pgbb", "sgld"], settings=QUICK, progress=lambda *step: seen.append(step), **BUDGET
     )
-    assert list(found.releases) == ["paper", "sgld"] and found.private and found.skipped == {}
-    assert seen[0] == ("paper", 0, 0) and ("paper", 20, 20) in seen and seen[-1] == ("sgld", 20, 20)
+    assert list(found.releases) == ["pgbb", "sgld"] and found.private and found.skipped == {}
+    assert seen[0] == ("pgbb", 0, 0) and ("pgbb", 20, 20) in seen and seen[-1] == ("sgld", 20, 20)
     assert found.levels is None and "tau" not in found.table() and "theta0" in repr(found)
 
 
 def test_an_interval_of_levels_is_tabulated_at_five_or_where_asked():
-    model, only = QuantileRegression("y ~ x", interval=(0.1, 0.9)), {"paper": QUICK["paper"]}
-    found = compare(model, frame(), methods=["paper"], settings=only, **BUDGET)
+    model, only = QuantileRegression("y ~ x", interval=(0.1, 0.9)), {"pgbb": QUICK["pgbb"]}
+    found = compare(model, frame(), methods=["pgbb"], settings=only, **BUDGET)
     assert found.levels == pytest.approx((0.1, 0.3, 0.5, 0.7, 0.9))
-    found = compare(model, frame(), methods=["paper"], settings=only, tau=[0.25, 0.4], **BUDGET)
+    found = compare(model, frame(), methods=["pgbb"], settings=only, tau=[0.25, 0.4], **BUDGET)
     assert found.table()["tau"].unique().tolist() == [0.25, 0.4]
 
 
 @pytest.mark.parametrize(
     "changes, word",
     [
-        ({"methods": ["paper", "noisy_gibbs"]}, "noisy_gibbs' does not serve quantile"),
+        ({"methods": ["pgbb", "noisy_gibbs"]}, "noisy_gibbs' does not serve quantile"),
         ({"methods": ["magic"]}, "methods = 'magic'"),
         ({"methods": []}, "non-empty list"),
         ({"methods": ["sgld", "sgld"]}, "different methods"),
-        ({"methods": ["sgld"], "settings": {"paper": {"steps": 5}}}, "settings = 'paper'"),
+        ({"methods": ["sgld"], "settings": {"pgbb": {"steps": 5}}}, "settings = 'pgbb'"),
         ({"methods": ["sgld"], "settings": {"sgld": {"blocks": 5}}}, "blocks"),
         ({"methods": ["sgld"], "settings": {"sgld": {"burn_in": 1.0}}}, "burn_in"),
         ({"epsilon": 0.0}, "epsilon"),
@@ -186,4 +187,4 @@ def test_a_method_that_refuses_is_left_out_unless_it_was_named():
         compare(model, frame(), methods=["noisy_gibbs"], weights="w", **BUDGET)
     found = compare(model, frame(), settings=QUICK, weights="w", **BUDGET)
     assert "noisy_gibbs" in found.skipped and "noisy_gibbs" not in found.releases
-    assert {"paper", "sgld"} <= set(found.releases)
+    assert {"pgbb", "sgld"} <= set(found.releases)

@@ -130,5 +130,5 @@ def test_confidential_records_are_refused():
         lambda: smoothed_quantile(confidential, y, 0.5, 0.1),
         lambda: multiplier_bootstrap(confidential, y, 0.5, 0.1, 2, 1),
     ):
-        with pytest.raises(pgbb.InvalidValue, match=r"x of type Records.*as_non_private\(\)"):
+        with pytest.raises(pgbb.InvalidValue, match=r"x of type Records.*non_private\("):
             call()

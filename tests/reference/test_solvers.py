@@ -175,7 +175,7 @@ def test_confidential_records_are_refused():
         lambda: bayesian_bootstrap(problem, confidential, 2, 1),
         lambda: blocked_bootstrap(problem, confidential, 5, draws=2, seed=1),
     ):
-        with pytest.raises(pgbb.InvalidValue, match=r"type Records are not allowed.*as_non_private\(\)"):
+        with pytest.raises(pgbb.InvalidValue, match=r"type Records are not allowed.*non_private\("):
             call()
     assert solve(problem, confidential.as_non_private()).shape == (5,)
 

@@ -61,10 +61,10 @@ def test_showing_a_release_warns_of_nothing_that_it_shows():
 
 def test_a_comparison_shows_methods_side_by_side():
     found = Comparison(
-        (Outcome("calibrated", release(), 1.0), Outcome("paper", generator(), 2.0)), 0.9, (0.1, 0.5), None, {}
+        (Outcome("calibrated", release(), 1.0), Outcome("pgbb", generator(), 2.0)), 0.9, (0.1, 0.5), None, {}
     )
     text = found._repr_html_()
     svg = picture(text)
     labels = [t.text for t in parts(svg, "text")]
-    assert labels.count("calibrated") == labels.count("paper") == 6 and "educ, tau 0.5" in labels
+    assert labels.count("calibrated") == labels.count("pgbb") == 6 and "educ, tau 0.5" in labels
     assert "all together ε = " in text and "<table" in text and "NOT PRIVATE" not in text

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import zipfile
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +16,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from safetensors import numpy as safetensors
 
 from pgbb.errors import InvalidValue, PgbbError
-from pgbb.release.file import FORMAT_VERSION, ReleaseError, generate_key, load
+from pgbb.release.container import FORMAT_VERSION
+from pgbb.release.file import Release, ReleaseError, load
+from pgbb.release.signing import generate_key
 from tests.release.builders import (
     certificate,
     edited,
@@ -89,6 +92,25 @@ def test_reading_a_release_needs_no_jax(saved):
     done = subprocess.run([sys.executable, "-c", code, str(saved)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
+
+
+def test_a_release_travels_as_the_bytes_of_its_file(signed, saved):
+    sent = release().to_bytes()
+    assert sent == saved.read_bytes()
+    back = Release.from_bytes(sent)
+    assert back.certificate == release().certificate and back.verify().ok and back.to_bytes() == sent
+    path, fingerprint = signed
+    assert Release.from_bytes(path.read_bytes()).verify(signer=fingerprint).ok
+    for data in (b"", sent[:-100], sent[: len(sent) // 2], sent.replace(b"manifest", b"manifesu")):
+        with pytest.raises(ReleaseError, match="the release"):
+            Release.from_bytes(data)
+
+
+def test_a_file_of_the_time_when_method_pgbb_was_called_paper_loads_and_verifies():
+    """Written by `fit(…, method="paper", steps=20)` of that time, with 8 units a layer to keep it small."""
+    found = load(Path(__file__).parent / "data" / "paper.pgbb")
+    assert found.payload.kind == "generator" and found.certificate.epsilon == 2.0
+    assert found.verify().ok and found.summary(0.2).index.tolist() == ["Intercept", "x"]
 
 
 def test_saving_is_whole_or_nothing(tmp_path, monkeypatch):
@@ -278,7 +300,7 @@ def test_wrong_contents_are_refused_although_hashes_agree(saved, member, change)
 
 
 def test_a_zip_bomb_is_refused_by_its_declared_size(saved, monkeypatch):
-    monkeypatch.setattr("pgbb.release.file.LARGEST", 1000)
+    monkeypatch.setattr("pgbb.release.container.LARGEST", 1000)
     with pytest.raises(ReleaseError, match="unpack to more"):
         load(saved)
     monkeypatch.undo()

@@ -1,14 +1,27 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import jsonschema
+import pytest
 
-from pgbb.cli.output import schema
+from reproduction.registry import every
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = json.loads((ROOT / "reproduction" / "output.schema.json").read_text(encoding="utf-8"))
 
 
 def run(*arguments):
-    return subprocess.run([sys.executable, "-m", "pgbb", "study", *arguments], capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-m", "reproduction", *arguments], capture_output=True, text=True, cwd=ROOT)
+
+
+def follows(found, command):
+    """The object has what the schema of the command says, and nothing else."""
+    described = {**SCHEMA, "$ref": f"#/$defs/{command}"}
+    jsonschema.validate(found, described, cls=jsonschema.Draft202012Validator)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**found, "surprise": 1}, described, cls=jsonschema.Draft202012Validator)
 
 
 def test_the_list_names_every_study_and_its_label():
@@ -16,6 +29,7 @@ def test_the_list_names_every_study_and_its_label():
     assert done.returncode == 0, done.stderr
     for part in ("budget", "tab:K-comparison", "natality", "PGBB_DATA", "ablation"):
         assert part in done.stdout
+    follows(json.loads(run("list", "--json").stdout), "list")
 
 
 def test_a_study_runs_and_is_reported(tmp_path):
@@ -31,7 +45,7 @@ def test_a_study_runs_and_is_reported(tmp_path):
     done = run("report", "--out", str(tmp_path), "--no-html", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)
-    jsonschema.validate(found, schema("study report"), cls=jsonschema.Draft202012Validator)
+    follows(found, "report")
     assert [s["study"] for s in found["studies"]] == ["comparison"] and found["studies"][0]["lines"]
     assert found["files"] == [str(tmp_path / "report.md")]
 
@@ -47,3 +61,24 @@ def test_mistakes_get_one_paragraph(tmp_path):
         done = run(*arguments, "--out", str(tmp_path))
         assert done.returncode == 2 and done.stderr.startswith("error: ") and part in done.stderr, done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_the_command_line_of_pgbb_says_where_the_studies_are():
+    done = subprocess.run([sys.executable, "-m", "pgbb", "study", "list"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "") and "python -m reproduction" in done.stderr
+
+
+def test_without_pgbb_the_command_says_what_to_install(tmp_path):
+    """-I leaves out the environment and -S the site packages: a clone and a Python, nothing else."""
+    code = (
+        f"import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); runpy.run_module('reproduction', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 1 and "make install" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_the_readme_of_the_folder_names_every_study_with_its_tables():
+    text = (ROOT / "reproduction" / "README.md").read_text(encoding="utf-8")
+    for study in every():
+        labels = ", ".join(f"`{label}`" for label in study.labels) or "ours"
+        assert f"| `studies/{study.name}.py` | {labels} | {study.title} |" in text

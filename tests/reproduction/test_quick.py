@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from pgbb.errors import InvalidValue
-from reproduction import page, registry, report, runner, store
+from reproduction import registry, runner, store
+from reproduction.report import markdown as report
+from reproduction.report import page
 from reproduction.simulate import BETA, linear_frame, process_frame
+from tests.reproduction import short_figures
 
 DATA = os.environ.get("PGBB_DATA")
 
@@ -45,6 +48,23 @@ def test_the_short_version_runs_and_is_tabulated(name, root):
     assert text.count("|") > 20 and "nan" not in text
     numbers = [x.ours for t in tables for x in t.lines]
     assert np.isfinite(numbers).all()
+
+
+@pytest.mark.parametrize("name", [n for n in registry.NAMES if not registry.get(n).judges])
+def test_figures_move_only_with_a_revision(name, root):
+    _, results = ran(name, root)
+    assert short_figures.moved(registry.get(name), results) == []
+
+
+def test_a_figure_that_moves_is_noticed_and_so_is_a_revision_that_does(root):
+    _, results = ran("comparison", root)
+    study = registry.get("comparison")
+    (outcome,) = results.values()
+    rows = outcome.rows.assign(scaling_free=~outcome.rows["scaling_free"])
+    (message,) = short_figures.moved(study, {"methods": replace(outcome, rows=rows)})
+    assert "methods: scaling_free" in message and "revision" in message
+    (message,) = short_figures.moved(replace(study, revision=2), results)
+    assert "python -m tests.reproduction.short_figures" in message
 
 
 def test_chains_of_other_studies_are_judged_by_their_effective_sizes(root):

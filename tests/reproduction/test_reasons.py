@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from reproduction.reasons import REASONS
+from reproduction.report.reasons import REASONS
 
 SUMMARY = Path(__file__).parents[2] / "docs" / "reproduction.md"
 

@@ -5,8 +5,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pgbb.errors import InvalidValue, PgbbError
-from reproduction import provenance, registry, report, runner, store
+from reproduction import provenance, registry, runner, store
 from reproduction.judge import goal
+from reproduction.report import markdown as report
 from reproduction.study import Quick, Study, Table, cell_name, each
 
 
@@ -65,20 +66,40 @@ def test_results_of_other_settings_are_refused_before_anything_runs(toy, tmp_pat
     assert store.load(tmp_path / "toy" / "a.parquet").rows["value"].tolist() == [0.0, 2.0]
 
 
-def test_results_of_other_code_or_libraries_are_refused(toy, tmp_path, monkeypatch):
+def test_results_of_another_revision_or_library_are_refused(toy, tmp_path, monkeypatch):
     runner.run("toy", out=tmp_path, replicates=1)
-    monkeypatch.setattr(provenance, "fingerprint", lambda modules: "0" * 16)
-    with pytest.raises(InvalidValue, match="other code"):
-        runner.run("toy", out=tmp_path, replicates=2)
-    monkeypatch.undo()
     found = store.load(tmp_path / "toy" / "a.parquet").provenance
+    later = replace(runner.get("toy"), revision=2)
+    monkeypatch.setattr(runner, "get", lambda name: later)
+    with pytest.raises(InvalidValue, match=r"other revision: toy = 1, now 2.*--fresh"):
+        runner.run("toy", out=tmp_path, replicates=2)
     assert "jax" in store.mismatch(found, {**found, "versions": {**found["versions"], "jax": "0.0.1"}})
     assert store.mismatch(found, {**found, "versions": {**found["versions"], "pgbb": "9"}}) is None
 
 
+def test_results_are_stale_by_their_settings_or_revisions_and_by_nothing_else():
+    study = registry.get("linear")
+    settings = study.cells()["pgbb-student_t-n10000-eps1"]
+    wanted = store.identity("linear", settings, provenance.revision(study, settings), {"jax": "1"})
+    assert wanted["revision"] == {"linear": 1, "pgbb": 1}
+    assert store.stale(wanted, wanted) is None
+    assert store.stale({**wanted, "versions": {"jax": "2"}, "commit": "another"}, wanted) is None
+    assert "n = 5" in store.stale({**wanted, "settings": {**settings, "n": 5}}, wanted)
+    assert "pgbb = 2, now 1" in store.stale({**wanted, "revision": {"linear": 1, "pgbb": 2}}, wanted)
+    unmarked = {"settings": settings, "fingerprint": "0" * 16}
+    assert store.stale(unmarked, wanted) is None
+    assert store.stale(unmarked, {**wanted, "revision": {"linear": 1, "pgbb": 2}}) == "other revision: pgbb = 1, now 2"
+
+
+def test_an_older_name_of_a_method_is_read_as_its_name(tmp_path):
+    path = tmp_path / "linear" / "a.parquet"
+    store.save(path, [{"replicate": 0}], store.identity("linear", {"method": "paper"}, {"linear": 1}, {}))
+    assert store.load(path).settings == {"method": "pgbb"} == store.load(path).provenance["settings"]
+
+
 def test_a_file_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
     path = tmp_path / "toy" / "a.parquet"
-    about = store.identity("toy", {"n": 1}, "f", {})
+    about = store.identity("toy", {"n": 1}, {"toy": 1}, {})
     store.save(path, [{"replicate": 0, "value": 1.0}], about)
 
     def broken(table, name):
@@ -99,8 +120,8 @@ def test_a_cell_says_where_it_comes_from(toy, tmp_path):
     about = json.loads(pq.read_table(path).schema.metadata[store.KEY])
     assert about["settings"] == {"name": "a", "scale": 1.0}
     assert {"python", "pgbb", "numpy", "jax"} <= set(about["versions"])
-    assert len(about["fingerprint"]) == 16
-    assert {"commit", "device", "seeds", "seconds"} == set(about["runs"][0])
+    assert about["revision"] == {"toy": 1}
+    assert {"commit", "version", "device", "seeds", "seconds"} == set(about["runs"][0])
     assert {"replicate", "seconds", "device"} <= set(store.load(path).rows.columns)
 
 
@@ -133,34 +154,6 @@ def test_an_unknown_study_lists_the_known_ones_and_an_unknown_cell_the_cells(tmp
         runner.run("budget", cells="nothing", out=tmp_path)
     with pytest.raises(InvalidValue, match="regular expression"):
         runner.run("budget", cells="(", out=tmp_path)
-
-
-def test_the_fingerprint_follows_the_code_that_a_cell_runs():
-    chain = provenance.imported(runner.modules_of(registry.get("linear"), {"method": "sgld"}))
-    assert {"pgbb.methods.sgld", "pgbb.private.mechanism", "reproduction.simulate", "pgbb.custody.run"} <= set(chain)
-    assert not {
-        "pgbb.methods.calibrated.method",
-        "pgbb.report.plots",
-        "reproduction.judge",
-        "pgbb.methods.pgbb.training",
-    } & set(chain)
-
-
-def test_the_fingerprint_ignores_comments_and_verdicts_and_nothing_else(tmp_path, monkeypatch):
-    source = tmp_path / "studies" / "toy.py"
-    source.parent.mkdir()
-    monkeypatch.setattr(provenance, "ROOT", tmp_path)
-    texts = [
-        '"""A toy."""\nX = 1\n\ndef run(seed):\n    """One."""\n    return X\n\ndef tables(results):\n    return 1\n',
-        '"""A play."""\nX = 1  # why\n\ndef run(seed):\n    return (X)\n\ndef tables(results):\n    return 2\n',
-        '"""A toy."""\nX = 2\n\ndef run(seed):\n    """One."""\n    return X\n\ndef tables(results):\n    return 1\n',
-    ]
-    marks = []
-    for text in texts:
-        source.write_text(text, encoding="utf-8")
-        provenance._read.cache_clear()
-        marks.append(provenance.fingerprint(["reproduction.toy"]))
-    assert marks[0] == marks[1] != marks[2]
 
 
 def test_cells_have_names_of_their_own_and_plain_settings():
@@ -200,7 +193,7 @@ def test_on_a_gpu_replicates_run_side_by_side_and_one_by_one_elsewhere(toy, tmp_
     assert one[["replicate", "value"]].equals(many[["replicate", "value"]])
 
 
-@pytest.mark.parametrize("method", ["paper", "sgld"])
+@pytest.mark.parametrize("method", ["pgbb", "sgld"])
 def test_fits_side_by_side_are_those_one_by_one(method):
     study = registry.get("linear")
     settings = next(s for s in study.quick.cells().values() if s["method"] == method)
@@ -214,10 +207,10 @@ def test_fits_side_by_side_are_those_one_by_one(method):
 
 
 def test_what_misses_is_listed_with_its_reason(toy, monkeypatch):
-    line = goal({"method": "paper", "n": 5}, "mae", 0.2, False, "less than .1")
+    line = goal({"method": "pgbb", "n": 5}, "mae", 0.2, False, "less than .1")
     study = runner.get("toy")
     section = report.Section(study, {}, [Table("t", [line, replace(line, verdict="met")])], {}, {})
-    monkeypatch.setitem(report.REASONS, "toy", (("paper (mae|width)", "too few records."),))
-    assert report.misses(section) == ["- 1 figures: too few records.", "  - mae 0.2 (method paper, n 5)"]
+    monkeypatch.setitem(report.REASONS, "toy", (("pgbb (mae|width)", "too few records."),))
+    assert report.misses(section) == ["- 1 figures: too few records.", "  - mae 0.2 (method pgbb, n 5)"]
     monkeypatch.setitem(report.REASONS, "toy", (("sgld", "another reason."),))
     assert report.misses(section)[0] == "- 1 figures: reason not found."

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from pgbb.errors import PgbbError
 
-__all__ = ["Compiled", "computed_once", "dots", "times"]
+__all__ = ["Compiled", "computed_once", "dots", "power_of_two", "times"]
 
 _Tree = TypeVar("_Tree")
 _TERMS = 32  # products that are added up in one expression
@@ -65,27 +65,36 @@ class Compiled:
 
 
 def dots(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Inner products of rows, in a fixed order; long rows in 16 partial sums, which a processor adds up side by side.
+    """Inner products along the last axis, in a fixed order; long ones in 16 partial sums side by side.
 
     >>> Compiled(dots)(jnp.ones((2, 100)), jnp.arange(100.0)[None] * jnp.ones((2, 1))).tolist()
     [4950.0, 4950.0]
     """
-    lanes = a.shape[1] // _LANES * _LANES if a.shape[1] > _TERMS else 0
-    terms = [a[:, j] * b[:, j] for j in range(lanes, a.shape[1])]
+    lanes = a.shape[-1] // _LANES * _LANES if a.shape[-1] > _TERMS else 0
+    terms = [a[..., j] * b[..., j] for j in range(lanes, a.shape[-1])]
     if lanes:
-        wide = computed_once(jnp.sum((a[:, :lanes] * b[:, :lanes]).reshape(len(a), -1, _LANES), axis=1))
-        terms += [wide[:, j] for j in range(_LANES)]
+        wide = computed_once(jnp.sum((a[..., :lanes] * b[..., :lanes]).reshape(*a.shape[:-1], -1, _LANES), axis=-2))
+        terms += [wide[..., j] for j in range(_LANES)]
     return sum(terms[1:], terms[0])
 
 
 def times(rows: jax.Array, matrix: jax.Array) -> jax.Array:
-    """Products of rows (n, k) with a matrix (k, m) or a vector (k,), in a fixed order.
+    """Products of a row (k,), or of rows (n, k), with a matrix (k, m) or a vector (k,), in a fixed order.
 
     >>> Compiled(times)(jnp.ones((2, 3)), jnp.arange(3.0)).tolist()
     [3.0, 3.0]
     """
     if matrix.ndim == 1:
-        return times(rows, matrix[:, None])[:, 0]
-    terms = [rows[:, j : j + 1] * matrix[j] for j in range(len(matrix))]
+        return times(rows, matrix[:, None])[..., 0]
+    terms = [rows[..., j : j + 1] * matrix[j] for j in range(len(matrix))]
     parts = [sum(terms[start + 1 : start + _TERMS], terms[start]) for start in range(0, len(terms), _TERMS)]
     return computed_once(reduce(lambda a, b: computed_once(a + b), parts))
+
+
+def power_of_two(size: int) -> int:
+    """The smallest that is not below a size: kernels have arrays of such lengths alone.
+
+    >>> power_of_two(5)
+    8
+    """
+    return 1 << (size - 1).bit_length()

@@ -30,7 +30,7 @@ def check_command(
 
     Example: pgbb check survey.parquet --schema survey.toml
     """
-    from pgbb.private.records import examine
+    from pgbb.private.door import examine
 
     rows = examine(data, Schema.from_toml(schema))
     if as_json:

@@ -15,7 +15,7 @@ from pgbb.cli import options as o
 from pgbb.cli.output import Json, print_json
 from pgbb.cli.tables import fitting
 from pgbb.errors import InvalidValue
-from pgbb.methods.registry import METHODS
+from pgbb.methods.registry import METHODS, OLDER_NAMES
 from pgbb.model.schema import Schema
 from pgbb.reference.comparison import Comparison, compare
 
@@ -75,7 +75,7 @@ def compare_command(
         )
     names = None if methods is None else [part.strip() for part in methods.split(",") if part.strip()]
     if save is not None:
-        _check_folder(save, names or list(METHODS), force)
+        _check_folder(save, [OLDER_NAMES.get(name, name) for name in names or METHODS], force)
     if plot is not None:
         from pgbb.report.plots import check_target
 

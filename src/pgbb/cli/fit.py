@@ -11,8 +11,8 @@ from pgbb.cli import options as o
 from pgbb.cli.output import Json
 from pgbb.errors import InvalidValue
 from pgbb.model.schema import Schema
-from pgbb.private.hosts import Hosts
-from pgbb.release.file import Release, private_key
+from pgbb.private.door import Hosts
+from pgbb.release.signing import private_key
 
 
 def _check_target(out: Path, force: bool) -> None:
@@ -23,6 +23,12 @@ def _check_target(out: Path, force: bool) -> None:
         raise InvalidValue(f"--out = {str(out)!r} is not allowed: its folder does not exist. Make it first.")
     if out.exists() and not force:
         raise InvalidValue(f"--out = {str(out)!r} exists. Choose another name, or pass --force to replace it.")
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """What tells a file from one that takes its place; None if there is none."""
+    found = path.stat() if path.exists() else None
+    return None if found is None else (found.st_ino, found.st_mtime_ns)
 
 
 def fit_command(
@@ -84,11 +90,7 @@ def fit_command(
     from pgbb.cli.show import show_release
     from pgbb.custody.run import fit
 
-    def keep(release: Release) -> None:
-        release.save(out, key=signing)
-        written.append(out)
-
-    written: list[Path] = []
+    before = _stamp(out)
     options: dict[str, Any] = {"blocks": blocks, "sampling_rate": sampling_rate, "gamma": gamma, "weights": weights}
     try:
         with o.progress_bar("training", quiet=quiet or as_json or not leads) as progress:
@@ -96,7 +98,7 @@ def fit_command(
                 model, data, schema=declared, epsilon=epsilon, delta=delta, method=method, steps=steps,
                 draws_per_step=draws_per_step, learning_rate=learning_rate, accountant=accountant,
                 group_size=group_size, insecure_seed=insecure_seed, progress=progress, ledger=ledger, dataset=dataset,
-                keep=keep, checkpoint=checkpoint, hosts=joined, **options,
+                out=out, key=signing, checkpoint=checkpoint, hosts=joined, **options,
             )  # fmt: skip
     except KeyboardInterrupt:
         text = (
@@ -106,7 +108,7 @@ def fit_command(
         )
         if checkpoint is not None and checkpoint.exists():
             text = f"The same command goes on from {checkpoint}, and nothing more is spent."
-        typer.echo(f"stopped. {out if written else 'No file'} was written. {text}", err=True)
+        typer.echo(f"stopped. {out if _stamp(out) != before else 'No file'} was written. {text}", err=True)
         sys.exit(130)
     if not leads:
         return

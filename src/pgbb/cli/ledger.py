@@ -9,7 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from pgbb.cli.output import Json, print_json
-from pgbb.custody.ledger import Dataset, Entry, Ledger, LedgerError
+from pgbb.custody.entries import Dataset, Entry, LedgerError
+from pgbb.custody.ledger import Ledger
 
 ledger_app = typer.Typer(
     name="ledger",
@@ -133,8 +134,7 @@ def _story(entry: Entry) -> tuple[str, ...]:
 def _share(known: Dataset, entry: Entry) -> str:
     if not entry.counts:
         return "–"
-    limit = known.budget.limit
-    return f"{max(entry.charge.square / limit.square, entry.charge.failure / limit.failure):.1%}"
+    return f"{known.share_of(entry.charge):.1%}"
 
 
 def _budget(found: Dataset) -> str:

@@ -40,7 +40,7 @@ LEVELS = ".1,.3,.5,.7,.9"
 
 
 def method_names(joint: str = "or") -> str:
-    """The methods in one phrase, such as "paper, sgld or noisy_gibbs"."""
+    """The methods in one phrase, such as "pgbb, sgld or noisy_gibbs"."""
     *names, last = METHODS
     return f"{', '.join(names)} {joint} {last}"
 

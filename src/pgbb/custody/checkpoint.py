@@ -15,10 +15,10 @@ import os
 import secrets
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,20 +27,18 @@ from safetensors import numpy as safetensors
 
 from pgbb import _validate
 from pgbb._io import put_in_place, write_new
-from pgbb.custody.ledger import Entry, Ledger
+from pgbb.custody.entries import Entry
+from pgbb.custody.ledger import Ledger
 from pgbb.errors import PgbbError, PgbbWarning
-from pgbb.private.hosts import Together
+from pgbb.methods.position import position_from_dict, position_to_dict
+from pgbb.private.door import Position
 
-if TYPE_CHECKING:
-    from pgbb.private.mechanism import Position  # needs JAX
-
-__all__ = ["Checkpoint", "CheckpointError", "Saved", "position_from_first"]
+__all__ = ["Checkpoint", "CheckpointError", "Saved"]
 
 SECONDS = 30.0
 """Time between two checkpoints, at least."""
 
 FORMAT = "pgbb-checkpoint 1"
-_GENERATOR = "PCG64DXSM"
 _FIELDS = {"format", "entry", "identity", "stage", "steps", "chunk", "order", "public"}
 _ANEW = "To fit anew, at a new cost, name another checkpoint file."
 
@@ -62,7 +60,7 @@ class Saved:
     """
 
     stage: int
-    position: "Position"
+    position: Position
     tensors: Tensors
 
     def state(self, template: Any) -> Any:
@@ -83,7 +81,7 @@ class Saved:
             return jax.random.wrap_key_data(jnp.asarray(found), impl=jax.random.key_impl(like))
         return jnp.asarray(found)
 
-    def kept(self, names: "tuple[str, ...] | list[str]", steps: int) -> Tensors:
+    def kept(self, names: Sequence[str], steps: int) -> Tensors:
         """The outputs of the first `steps` steps, by name."""
         found = {name: self.tensors.get(f"kept/{name}") for name in names}
         for name, tensor in found.items():
@@ -167,7 +165,7 @@ class Checkpoint:
         return last or time.monotonic() - self._written >= SECONDS
 
     def save(
-        self, position: "Position", state: Any, kept: Mapping[str, Any], *, total: int, stage: int = 0, before: int = 0
+        self, position: Position, state: Any, kept: Mapping[str, Any], *, total: int, stage: int = 0, before: int = 0
     ) -> None:
         """Write, record, rename.
 
@@ -188,10 +186,7 @@ class Checkpoint:
             "entry": self._entry.number,
             "identity": self._identity,
             "stage": stage,
-            "steps": position.steps,
-            "chunk": position.chunk,
-            "order": f"{position.order or 0:x}",
-            "public": _state_to_json(position.public),
+            **position_to_dict(position),
         }
         data = safetensors.save(tensors, metadata={"pgbb": json.dumps(plain, sort_keys=True)})
         done = before + position.steps
@@ -239,7 +234,7 @@ class Checkpoint:
             if set(plain) != _FIELDS or plain["format"] != FORMAT:
                 raise ValueError
             identity, number = plain["identity"], plain["entry"]
-            position = _position(plain)
+            position = position_from_dict(plain)
             stage = _validate.integer("stage", plain["stage"], low=0)
         except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError, OverflowError):
             raise CheckpointError(f"{path} is not a readable checkpoint: it is damaged. {_ANEW}") from None
@@ -249,59 +244,6 @@ class Checkpoint:
                 f"budget, or another version of pgbb. Repeat that command to finish it. {_ANEW}"
             )
         return Saved(stage, position, tensors)
-
-
-def _position(plain: Mapping[str, Any]) -> "Position":
-    from pgbb.private.mechanism import Position
-
-    return Position(
-        steps=_validate.integer("steps", plain["steps"], low=0),
-        chunk=_validate.integer("chunk", plain["chunk"], low=1),
-        public=_state_from_json(plain["public"]),
-        order=_hex(plain["order"], 256),
-    )
-
-
-def position_from_first(together: Together, position: "Position | None") -> "Position | None":
-    """Where process 0 goes on from, in all processes; None for a run from the start."""
-    plain = None
-    if position is not None:
-        plain = {
-            "steps": position.steps,
-            "chunk": position.chunk,
-            "order": f"{position.order or 0:x}",
-            "public": _state_to_json(position.public),
-        }
-    said = json.loads(together.first(json.dumps(plain).encode()))
-    return None if said is None else _position(said)
-
-
-def _state_to_json(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The state of a PCG64DXSM generator, its large numbers as text."""
-    inner = state["state"]
-    return {
-        "state": f"{inner['state']:x}",
-        "inc": f"{inner['inc']:x}",
-        "has_uint32": int(state["has_uint32"]),
-        "uinteger": int(state["uinteger"]),
-    }
-
-
-def _state_from_json(plain: Mapping[str, Any]) -> dict[str, Any]:
-    if set(plain) != {"state", "inc", "has_uint32", "uinteger"}:
-        raise ValueError
-    return {
-        "bit_generator": _GENERATOR,
-        "state": {name: _hex(plain[name], 128) for name in ("state", "inc")},
-        "has_uint32": _validate.integer("has_uint32", plain["has_uint32"], low=0, high=1),
-        "uinteger": _validate.integer("uinteger", plain["uinteger"], low=0, high=2**32 - 1),
-    }
-
-
-def _hex(text: Any, bits: int) -> int:
-    if not isinstance(text, str) or len(text) > bits // 4:
-        raise ValueError
-    return int(text, 16)
 
 
 def _is_key(leaf: Any) -> bool:

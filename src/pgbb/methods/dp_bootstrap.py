@@ -2,7 +2,7 @@
 
 Regressions follow their Algorithm 2 (ridge-penalised M-estimates with output
 perturbation), a mean their Algorithm 3 (deconvolution). Everything after
-`pgbb.private.refits` is post-processing of the B noisy estimates.
+`Dataset.refits` is post-processing of the B noisy estimates.
 """
 
 import math
@@ -20,6 +20,13 @@ from pgbb.errors import InvalidValue, NotCertifiable, PgbbWarning
 from pgbb.methods.request import Planned, Request, prepared
 from pgbb.model.models import Mean, Model, Problem, QuantileRegression
 from pgbb.model.schema import Schema
+from pgbb.private.door import (
+    Randomness,
+    largest_sensitivity,
+    mean_sensitivity,
+    open_dataset,
+    refit_sensitivity,
+)
 from pgbb.release.file import Release
 from pgbb.release.payloads import Payload, summary_of
 
@@ -148,8 +155,6 @@ def deconvolve(values: Floats, noise: float, centre: float, spread: float) -> tu
 
 def _target(request: Request, settings: Settings, problems: list[Problem], n: int) -> Resampling:
     """What is asked of n records."""
-    from pgbb.private.refits import largest_sensitivity, mean_sensitivity, refit_sensitivity
-
     if isinstance(request.model, Mean):
         bounds = request.schema[request.model.column].bounds  # type: ignore[union-attr]
         return Resampling(n, settings.replicates, mean_sensitivity(bounds, n))
@@ -168,28 +173,24 @@ def plan(request: Request, settings: Settings, n: int) -> Planned:
 
 def run(request: Request, settings: Settings) -> Release:
     """Fit by DP-Bootstrap; several quantile levels are refitted on resamples of their own, all under one budget."""
-    from pgbb.private.loading import records_for
-    from pgbb.private.refits import noisy_means, noisy_refits
-    from pgbb.private.sampling import Randomness
-
     problems, levels = _problems(request.model, request.schema)
     first = problems[0]
     _clip(problems, settings)
-    records = records_for(request.data, first, request.schema, request.weights)
-    request.advise(records.n)
-    target = _target(request, settings, problems, records.n)
+    data = open_dataset(request.data, first, request.schema, request.weights)
+    request.advise(data.n)
+    target = _target(request, settings, problems, data.n)
     planned = _calibrate(request, settings, target)
     sigma, notes = planned.sigma, list(planned.notes)
     randomness = Randomness.create(request.insecure_seed)
     request.begin(planned)
     if isinstance(request.model, Mean):
         bounds = request.schema[request.model.column].bounds  # type: ignore[union-attr]
-        estimates = noisy_means(records, bounds, target, sigma, randomness)[None]
+        estimates = data.means(bounds, target, sigma, randomness)[None]
         draws = _deconvolved_draws(estimates[0], sigma, settings, randomness.public)[None]
         notes.insert(0, DECONVOLVED)
     else:
-        estimates = noisy_refits(
-            records, problems, target, sigma, randomness, penalty=settings.penalty, progress=request.progress
+        estimates = data.refits(
+            problems, target, sigma, randomness, penalty=settings.penalty, progress=request.progress
         )
         largest = max(p.clip for p in problems)
         draws = np.stack(
@@ -227,7 +228,7 @@ def _problems(model: Model, schema: Schema) -> tuple[list[Problem], list[float] 
     if problem.kind == "custom":
         raise InvalidValue(
             "method = 'dp_bootstrap' does not serve a custom loss: nothing proves it convex with a bounded gradient. "
-            "Take method='paper' or 'sgld', which clip."
+            "Take method='pgbb' or 'sgld', which clip."
         )
     return [problem], None
 

@@ -3,7 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["effective_sample_size"]
+__all__ = ["SMALLEST_ESS", "effective_sample_size"]
+
+SMALLEST_ESS = 100.0
+"""Below this many effective draws a chain's intervals are marked."""
 
 
 def effective_sample_size(chain: NDArray[np.float64]) -> NDArray[np.float64]:

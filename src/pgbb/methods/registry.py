@@ -1,15 +1,22 @@
 """Which methods there are, what each serves, asks of the records and assumes: the one list that code and docs read."""
 
 import importlib
+import warnings
 from dataclasses import dataclass, fields
-from types import ModuleType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from pgbb import _validate
-from pgbb.errors import InvalidValue
+from pgbb.errors import InvalidValue, PgbbNote
 from pgbb.model.models import Custom, Model, Problem, QuantileRegression
 
-__all__ = ["METHODS", "Method", "settings_for"]
+if TYPE_CHECKING:
+    from pgbb.methods.request import Planned, Request
+    from pgbb.release.file import Release
+
+__all__ = ["METHODS", "Implementation", "Method", "method_called", "settings_for"]
+
+OLDER_NAMES = {"paper": "pgbb"}
+"""Names that are understood, with a note, beside those of `METHODS`."""
 
 KINDS = {
     "quantile": "quantile regression",
@@ -18,6 +25,19 @@ KINDS = {
     "mean": "a mean",
     "custom": "a custom loss",
 }
+
+
+class Implementation(Protocol):
+    """What the module of a method has; `run_many`, for data sets side by side, is up to it."""
+
+    Settings: type[Any]
+    """Its constants with their defaults: a frozen dataclass, validated when it is made."""
+
+    def plan(self, request: "Request", settings: Any, n: int) -> "Planned":
+        """What will be asked of n records, and at which noise; reads no record."""
+
+    def run(self, request: "Request", settings: Any) -> "Release":
+        """Ask it and make a release of the answers."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +73,9 @@ class Method:
     checkpoints: bool = False
     hosts: bool = False
 
-    def load(self) -> ModuleType:
+    def load(self) -> Implementation:
         """The module, imported when it is first needed."""
-        return importlib.import_module(self.module)
+        return cast(Implementation, importlib.import_module(self.module))
 
     def _joint(self, problem: Problem) -> bool:
         """Whether all values of the index are served in one run."""
@@ -72,7 +92,7 @@ class Method:
             )
         if problem.index is None or self._joint(problem):
             return
-        joint = ", ".join(repr(name) for name, m in METHODS.items() if m._joint(problem))
+        joint = ", ".join(repr(name) for name, m in METHODS.items() if m._joint(problem))  # noqa: SLF001
         if isinstance(model, Custom):
             raise InvalidValue(
                 f"method = {self.name!r} does not serve a custom loss with an index: fit one value at a time, or take "
@@ -105,7 +125,7 @@ METHODS: dict[str, Method] = {
             hosts=True,
         ),
         Method(
-            name="paper",
+            name="pgbb",
             module="pgbb.methods.pgbb",
             serves=EVERY,
             index="joint",
@@ -164,15 +184,28 @@ METHODS: dict[str, Method] = {
 }
 
 
+def method_called(name: str, argument: str = "method") -> Method:
+    """The method of this name; an older name is understood, with a note that has the present one.
+
+    >>> method_called("pgbb").name
+    'pgbb'
+    """
+    if isinstance(name, str) and name in OLDER_NAMES:
+        present = OLDER_NAMES[name]
+        warnings.warn(f"{argument} = {name!r} is called {present!r}: write that instead.", PgbbNote, stacklevel=3)
+        name = present
+    return METHODS[_validate.one_of(argument, name, tuple(METHODS))]
+
+
 def settings_for(method: str, given: dict[str, Any]) -> tuple[Method, Any]:
     """The method and its validated settings; None means the default, and an unknown name is an error."""
-    chosen = METHODS[_validate.one_of("method", method, tuple(METHODS))]
+    chosen = method_called(method)
     wanted = {name: value for name, value in given.items() if value is not None}
     kind = chosen.load().Settings
     known = [f.name for f in fields(kind)]
     for name, value in wanted.items():
         if name not in known:
             raise InvalidValue(
-                f"{name} = {value!r} is not a setting of method = {method!r}, which has {', '.join(known)}."
+                f"{name} = {value!r} is not a setting of method = {chosen.name!r}, which has {', '.join(known)}."
             )
     return chosen, kind(**wanted)

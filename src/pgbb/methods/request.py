@@ -1,24 +1,29 @@
-"""What every method is asked: a model, data, public knowledge and a budget; and the claim it may make in return."""
+"""What every method is asked: a model, data, public knowledge and a budget; and the claim it may make in return.
+
+A method does not know who pays for its answers. It tells a `Custodian`, if
+there is one, how many records were loaded and that answers follow, and gives a
+`Checkpoint` what it has so far. `pgbb.custody` has both.
+"""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pgbb import _validate
 from pgbb.accountant import ACCOUNTANTS, Composition, Mechanism, Resampling
 from pgbb.accountant.calibrate import Accountant
-from pgbb.errors import InvalidValue, PgbbWarning
+from pgbb.errors import PgbbWarning
 from pgbb.model.models import Custom, Model, Problem
 from pgbb.model.schema import Schema
-from pgbb.private.hosts import Together
+from pgbb.private.door import Position, Together
 from pgbb.release.certificate import Certificate, describe
 
-if TYPE_CHECKING:
-    from pgbb.custody.checkpoint import Checkpoint
-
-__all__ = ["Planned", "Request", "Spend", "prepared"]
+__all__ = ["Checkpoint", "Custodian", "Planned", "Request", "Saved", "prepared"]
 
 
 @dataclass(frozen=True)
@@ -37,17 +42,74 @@ class Planned:
     notes: tuple[str, ...] = ()
 
 
-Spend = Callable[[Planned], None]
-"""Called once, right before the first answer; raises where the answers are not paid for."""
+class Saved(Protocol):
+    """What an earlier process of this fit has written."""
+
+    @property
+    def stage(self) -> int:
+        """Which of several runs it was in; a method with one run has stage 0."""
+
+    @property
+    def position(self) -> Position:
+        """Where that run stands."""
+
+    def state(self, template: Any) -> Any:
+        """The state of the method, in the form of `template`."""
+
+    def kept(self, names: Sequence[str], steps: int) -> dict[str, NDArray[Any]]:
+        """The outputs of the first `steps` steps, by name."""
+
+
+class Checkpoint(Protocol):
+    """Where a long fit puts what it has so far, so that another process can go on if this one is killed."""
+
+    @property
+    def saved(self) -> Saved | None:
+        """What to go on from; None at the start."""
+
+    def due(self, last: bool = False) -> bool:
+        """Whether it is time to save; always after the last step."""
+
+    def save(
+        self,
+        position: Position,
+        state: Any,
+        kept: Mapping[str, np.ndarray],
+        *,
+        total: int,
+        stage: int = 0,
+        before: int = 0,
+    ) -> None:
+        """Save the state before the first step and after a chunk of steps.
+
+        Args:
+          position: of the run, after the chunk to which `state` belongs.
+          state: of the method.
+          kept: outputs so far, one row a step.
+          total: steps of all runs.
+          stage, before: which run it is, and the steps of all runs before it.
+        """
+
+
+class Custodian(Protocol):
+    """Who answers for the records: refuses what is not paid for, before it is asked."""
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """Where to put what the fit has so far, if anywhere."""
+
+    def loaded(self, n: int) -> None:
+        """So many records were loaded: raises if others were declared."""
+
+    def begin(self, planned: Planned) -> None:
+        """These answers follow, the first of them right after this returns: raises where they are not paid for."""
 
 
 @dataclass(frozen=True, eq=False)
 class Request:
     """The arguments of `pgbb.fit` that mean the same for every method; validated here, once.
 
-    `declared_n` and `spend` come from a ledger: the number of records that it was told, and what to call before the
-    first answer. `checkpoint` is where a long fit writes what it has so far. `together` are the processes that fit
-    with this one.
+    `custodian` answers for the records, where there is a ledger; `together` are the processes that fit with this one.
     """
 
     model: Model
@@ -61,9 +123,7 @@ class Request:
     insecure_seed: int | None = None
     non_private: bool = False
     progress: Callable[[int, int], None] | None = None
-    declared_n: int | None = None
-    spend: Spend | None = None
-    checkpoint: "Checkpoint | None" = None
+    custodian: Custodian | None = None
     together: Together | None = None
 
     def __post_init__(self) -> None:
@@ -86,13 +146,15 @@ class Request:
         if self.insecure_seed is not None:
             _validate.integer("insecure_seed", self.insecure_seed, low=0)
 
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """Where a long fit puts what it has so far, if anywhere."""
+        return None if self.custodian is None else self.custodian.checkpoint
+
     def advise(self, n: int) -> None:
         """Warn where δ would allow publishing whole records, and refuse another n than was declared; n is public."""
-        if self.declared_n is not None and n != self.declared_n:
-            raise InvalidValue(
-                f"{n:,} records were loaded, but the ledger has n = {self.declared_n:,} for this data set. Nothing was "
-                "asked. Name the data set that these records are, or declare them under a name of their own."
-            )
+        if self.custodian is not None:
+            self.custodian.loaded(n)
         if self.delta > 1 / n and not self.non_private:
             warnings.warn(
                 f"delta = {self.delta:g} exceeds 1/n = {1 / n:.3g}: it would allow publishing whole records. "
@@ -108,8 +170,8 @@ class Request:
         """
         if self.together is not None:
             self.together.agree({"what will be asked": describe(planned.mechanism), "the noise": repr(planned.sigma)})
-        if self.spend is not None:
-            self.spend(planned)
+        if self.custodian is not None:
+            self.custodian.begin(planned)
 
     def certify(
         self, mechanism: Any, sigma: float, randomness: str, notes: Sequence[str], epsilon: float | None = None

@@ -16,18 +16,15 @@ import numpy as np
 from pgbb import _validate
 from pgbb.accountant import Mechanism, compose, noise_scale
 from pgbb.errors import PgbbWarning
-from pgbb.methods.effective_size import effective_sample_size
+from pgbb.methods.effective_size import SMALLEST_ESS, effective_sample_size
 from pgbb.methods.request import Planned, Request, prepared
 from pgbb.model.models import Model, Problem, QuantileRegression
 from pgbb.model.schema import Schema
+from pgbb.private.door import Randomness, open_dataset
 from pgbb.release.file import Release
 from pgbb.release.payloads import Payload, summary_of
 
 __all__ = ["Settings", "plan", "run", "run_many"]
-
-
-SMALLEST_ESS = 100.0
-"""Below this many effective draws a chain's intervals are marked."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,7 @@ def _make_step(problem: Problem, mechanism: Mechanism, settings: Settings) -> An
     import jax
     import jax.numpy as jnp
 
-    from pgbb.private.mechanism import Step
+    from pgbb.private.door import Step
 
     n, q = mechanism.n, mechanism.sampling_rate
     low = jnp.asarray(problem.center - problem.radius, jnp.float32)
@@ -135,15 +132,13 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
     import jax
     import jax.numpy as jnp
 
-    from pgbb.private.loading import records_for
-    from pgbb.private.mechanism import Session, run_many
-    from pgbb.private.sampling import Randomness
+    from pgbb.private.door import Session, run_many
 
     first = requests[0]
     problems, levels = _problems(first.model, first.schema)
-    loaded = [records_for(r.data, problems[0], r.schema, r.weights) for r in requests]
-    for request, records in zip(requests, loaded, strict=True):
-        request.advise(records.n)
+    loaded = [open_dataset(r.data, problems[0], r.schema, r.weights) for r in requests]
+    for request, data in zip(requests, loaded, strict=True):
+        request.advise(data.n)
     mechanisms = _mechanisms(problems, settings, loaded[0].n)
     planned = plan(first, settings, loaded[0].n)
     streams = [Randomness.create(r.insecure_seed) for r in requests]
@@ -158,11 +153,11 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
         noise = planned.sigma if len(mechanisms) == 1 else planned.sigma * mechanism.clip
         last = i == len(problems) - 1
         sessions = [
-            Session(
-                records, problem, mechanism, noise, stream, consume=last,
+            data.session(
+                mechanism, noise, stream, problem=problem, keep=not last,
                 resume=None if here is None else here.position,
             )
-            for records, stream in zip(loaded, streams, strict=True)
+            for data, stream in zip(loaded, streams, strict=True)
         ]  # fmt: skip
         keys = [jax.random.key(int(stream.public.integers(2**63))) for stream in streams]
         start = jnp.asarray(problem.center, jnp.float32)

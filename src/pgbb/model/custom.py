@@ -31,7 +31,7 @@ class Custom:
       columns: names of the declared columns it reads.
       box: (low, high), each a number or a list of `dim` numbers.
       names: names of the parameters; default theta0, theta1, …
-      index: (low, high), or a list of values, of a tuning index; None for none. Only method="paper" serves an index:
+      index: (low, high), or a list of values, of a tuning index; None for none. Only method="pgbb" serves an index:
         the default method and the others refuse it.
     """
 
@@ -77,13 +77,10 @@ class Custom:
                 index = Index("index", levels=tuple(sorted(values)), weights=(1 / len(values),) * len(values))
         loss, columns = self.loss, tuple(self.columns)
 
-        def gradient(theta: Values, rows: Values, value: Values) -> Values:
+        def gradient(theta: Values, row: Values, value: Values) -> Values:
             import jax
 
-            def one(row: Values) -> Values:
-                return jax.grad(loss)(theta, {name: row[i] for i, name in enumerate(columns)}, value)
-
-            return jax.vmap(one)(rows)
+            return jax.grad(loss)(theta, {name: row[i] for i, name in enumerate(columns)}, value)
 
         return Problem(
             kind="custom",

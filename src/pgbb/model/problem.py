@@ -68,7 +68,7 @@ class Problem:
     The gradient of record i is the vector (score_i·x_i, extra_i), where `score`
     maps (xp, θ, xᵀθ, y, index) to the pair (score, extra) of arrays over records,
     xp being a numpy-like module, and extra is None or one more component; or,
-    for a custom loss, `gradient` maps (θ, rows, index) to an array of rows.
+    for a custom loss, `gradient` maps (θ, row, index) to the gradient of one record.
     θ_original = transform @ θ + offset.
     """
 

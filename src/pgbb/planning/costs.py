@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from pgbb.methods.calibrated.plan import Stage
-from pgbb.private.rows import EXTRA
+from pgbb.private.door import EXTRA
 
 __all__ = ["calibrated_seconds", "coefficients", "load_seconds", "memory", "numbers", "paper_seconds"]
 

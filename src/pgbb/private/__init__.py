@@ -1,17 +1,6 @@
-"""The only package that reads records. What it holds is private until `mechanism` has added noise."""
+"""The only package that reads records. Its one public module is `pgbb.private.door`: start there.
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from pgbb.private.records import NonPrivateRecords, Records, load
-
-__all__ = ["NonPrivateRecords", "Records", "load"]
-
-
-def __getattr__(name: str) -> Any:
-    """Import `records`, and pandas with it, on first use: the mechanism runs where only numpy and JAX are installed."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from pgbb.private import records
-
-    return getattr(records, name)
+Other rooms import the door alone, which an import contract in pyproject.toml enforces. Behind it: cells become encoded
+rows (`records`, `arrays`, `loading`, `partition`), rows are clipped (`clipping`) and added up as whole numbers
+(`sums`, `session` with `draws`, `loop` and `gradients`, `moments`, `refits`), and noise is added (`noise`).
+"""

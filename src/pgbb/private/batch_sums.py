@@ -1,7 +1,7 @@
-"""The sums over listed members in one kernel, for accelerators: lots, rows, gradients, clipping and whole numbers.
+"""Batch sums on a GPU in one kernel: who joins, their rows, gradients, the clip and whole numbers.
 
-What `mechanism.weighted` and `whole_sum` do for rows that lie in memory, and the reference for it: a row is read where
-it is, and nothing of it is written but its share of a sum of whole numbers. What a record adds
+It does what `gradients.weighted_rows` and `wide_sum` do in plain array operations, which are the reference for it: a
+row is read where it is, and nothing of it is written but its share of a sum of whole numbers. What a record adds
 depends on its row alone, and is clipped by the same code.
 """
 
@@ -14,13 +14,14 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
-from pgbb.model.models import Problem
+from pgbb._numerics.compiled import power_of_two
+from pgbb.model.problem import Problem
 from pgbb.private import batches
-from pgbb.private.clipping import clipped
+from pgbb.private.gradients import clipped_score
 from pgbb.private.rows import EXTRA
 from pgbb.private.wide_integers import LOW, SPLIT
 
-__all__ = ["serves", "start", "tally"]
+__all__ = ["add_batch_sums", "noise_totals", "serves"]
 
 _ROWS = 64  # of one program: so many whole numbers of 24 bits add up in 32; capacities of lists are a multiple of it
 _WARPS = 1
@@ -50,7 +51,7 @@ _NUMBERS = SimpleNamespace(clip=jnp.clip, tanh=jnp.tanh, normal_cdf=_normal_cdf)
 
 
 def _add(
-    problem: Problem, plan: batches.Plan, at: Any, keys: Any, whole: Any, listed: Any, rows: Any, block: Any,
+    problem: Problem, draw: batches.Sampler, at: Any, keys: Any, whole: Any, listed: Any, rows: Any, block: Any,
     theta: Any, index: Any, _noise: Any, totals: Any,
 ) -> None:  # fmt: skip
     """The places of one program in the list of one answer: their sum, added to the total.
@@ -64,10 +65,10 @@ def _add(
     p, d, part = width - EXTRA, problem.dim, _part(width)
     columns = [i + jax.lax.iota(jnp.int32, part) for i in range(0, width, part)]
 
-    @pl.when(listed[t, k, first] != batches.NOBODY)
+    @pl.when(listed[t, k, first] != batches.EMPTY)
     def _() -> None:
         position = triton.load(listed.at[t, k, first + jax.lax.iota(jnp.int32, _ROWS)])
-        member = batches.joins(plan, [keys[t, k, i] for i in range(3)], position)
+        member = batches.joins(draw, [keys[t, k, i] for i in range(3)], position)
         row = [triton.load(rows.at[position[:, None], c[None, :]], mask=member[:, None], other=0.0) for c in columns]
         weight = triton.load(block.at[position], mask=member, other=0)
         weight = triton.load(whole.at[t, k, weight], mask=member, other=0.0)
@@ -78,10 +79,9 @@ def _add(
             return jnp.sum(jnp.where((columns[j // part] == j)[None, :], row[j // part], 0.0), axis=1)
 
         linear = sum(jnp.sum(a * b, axis=1) for a, b in zip(x, point, strict=True))
-        square_x = sum(jnp.sum(a * a, axis=1) for a in x)
-        score, extra = problem.score(_NUMBERS, [theta[k, d - 1]], linear, column(p), index[t, k])  # type: ignore[misc]
-        extra = jnp.zeros_like(score) if extra is None else extra
-        score, extra = clipped(problem.clip, d, score, extra, square_x, column(p + 1), once=lambda values: values)
+        square_x: Any = sum(jnp.sum(a * a, axis=1) for a in x)
+        score, extra = jax.vmap(partial(_score, problem, theta[k, d - 1], index[t, k]))(linear, column(p))
+        score, extra = clipped_score(problem, score, extra, square_x, column(p + 1), once=lambda values: values)
         score, extra = (score * weight)[:, None], (extra * weight)[:, None]
         half, piece, within = (jax.lax.broadcasted_iota(jnp.int32, (2, _pieces(width), part), i) for i in range(3))
         total = jnp.zeros(half.shape, jnp.int32)
@@ -92,23 +92,28 @@ def _add(
         jax.ref.addupdate(totals, (t, k, half, piece * part + within), total)  # atomic: programs take no turns
 
 
+def _score(problem: Problem, last: Any, index: Any, linear: Any, y: Any) -> Any:
+    """Score and extra of one record."""
+    return problem.score(_NUMBERS, [last], linear, y, index)  # type: ignore[misc]
+
+
 def _part(width: int) -> int:
     return math.gcd(width, 4)
 
 
 def _pieces(width: int) -> int:
-    return batches.power_of_two(width // _part(width))
+    return power_of_two(width // _part(width))
 
 
-def start(noise: Any, width: int) -> Any:
+def noise_totals(noise: Any, width: int) -> Any:
     """Totals that hold noise and nothing else, (·, K, 2, columns), from noise (·, K, 2, d) and the width of rows."""
     columns = _pieces(width) * _part(width)
     return jnp.pad(noise, [(0, 0)] * (noise.ndim - 1) + [(0, columns - noise.shape[-1])])
 
 
-def tally(
+def add_batch_sums(
     problem: Problem,
-    plan: batches.Plan,
+    draw: batches.Sampler,
     rows: Any,
     block: Any,
     drawn: dict[str, Any],
@@ -123,17 +128,17 @@ def tally(
     Args:
       rows: (n, ·) packed rows.
       block: (n,) the block of each.
-      drawn: for some steps the keys (·, K, 4), whole weights (·, K, S), lists (·, K, places) and index (·, K)
-        of their answers.
+      drawn: for some steps the keys (·, K, 4), whole weights (·, K, S), candidates (·, K, places) and index (·, K) of
+        their answers.
       t: which of these steps.
       theta: (K, d) points.
-      totals: (·, K, 2, columns) halves of the answers of these steps, as `start` makes them; updated in place.
+      totals: (·, K, 2, columns) parts of the answers of these steps, as `noise_totals` makes them; updated in place.
     """
     from jax.experimental.pallas import triton
 
     return pl.pallas_call(
-        partial(_add, problem, plan),
-        grid=(theta.shape[0], plan.places // _ROWS),
+        partial(_add, problem, draw),
+        grid=(theta.shape[0], draw.places // _ROWS),
         out_shape=jax.ShapeDtypeStruct(totals.shape, jnp.int32),  # type: ignore[no-untyped-call]
         input_output_aliases={8: 0},
         compiler_params=triton.CompilerParams(num_warps=_WARPS),

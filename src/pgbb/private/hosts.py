@@ -19,14 +19,13 @@ import struct
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb import _validate
 from pgbb.errors import InvalidValue, PgbbError
+from pgbb.private.cluster import Hosts
 
 __all__ = ["HostLost", "Hosts", "Together", "connected"]
 
@@ -41,80 +40,10 @@ _SHORTEST_KEY = 16
 _HANDSHAKE = 10.0  # seconds that a process has to show that it belongs here
 _UNHEARD = 45  # seconds after which a machine that answers nothing is gone
 _UNASKED = 2**16  # bytes that a system takes in for a process that does not read yet
-_FORM = "ADDRESS:PORT,PROCESSES,PROCESS such as 10.0.0.1:5555,2,0, or auto"
 
 
 class HostLost(PgbbError):
     """Another process of the fit, or the connection to it, is gone: nothing that an answer can have caused."""
-
-
-@dataclass(frozen=True)
-class Hosts:
-    """Which processes fit together, and which of them this one is. All make the same call, but for `process`.
-
-    Args:
-      coordinator: address and port of process 0, such as "10.0.0.1:5555".
-      processes: how many there are.
-      process: this one's number, from 0.
-      wait: seconds to wait for all to join.
-      patience: seconds that a process may be silent during the fit before it counts as lost.
-
-    >>> Hosts.of("10.0.0.1:5555,2,1")
-    Hosts(coordinator='10.0.0.1:5555', processes=2, process=1, wait=300.0, patience=900.0)
-    """
-
-    coordinator: str
-    processes: int
-    process: int
-    wait: float = 300.0
-    patience: float = 900.0
-
-    def __post_init__(self) -> None:
-        _validate.integer("processes", self.processes, low=1, high=4096)
-        _validate.integer("process", self.process, low=0)
-        if self.process >= self.processes:
-            raise _validate.fail("process", self.process, f"from 0 to {self.processes - 1}", "Numbers begin at 0.")
-        _validate.number("wait", self.wait, above=0)
-        _validate.number("patience", self.patience, above=0)
-        self.address  # noqa: B018 - raises where it is not one
-
-    @property
-    def address(self) -> tuple[str, int]:
-        """Host and port of process 0."""
-        given: Any = self.coordinator
-        host, _, port = str(given).rpartition(":")
-        if not isinstance(given, str) or not host or not port.isdecimal() or not 0 < int(port) < 2**16:
-            raise _validate.fail("coordinator", given, "an address and a port, such as 10.0.0.1:5555")
-        return host.strip("[]"), int(port)
-
-    @classmethod
-    def of(cls, given: "Hosts | str") -> "Hosts":
-        """From "ADDRESS:PORT,PROCESSES,PROCESS", or with "auto" from what the cluster's launcher has set."""
-        if isinstance(given, Hosts):
-            return given
-        if not isinstance(given, str):
-            raise _validate.fail("hosts", given, _FORM)
-        if given.strip() == "auto":
-            return cls._detected()
-        parts = [part.strip() for part in given.split(",")]
-        if len(parts) != 3 or not (parts[1].isdecimal() and parts[2].isdecimal()):
-            raise _validate.fail("hosts", given, _FORM)
-        return cls(parts[0], int(parts[1]), int(parts[2]))
-
-    @classmethod
-    def _detected(cls) -> Self:
-        """What JAX's cluster detection finds: SLURM, Open MPI, Kubernetes with its Python package."""
-        found: tuple[Any, ...] = (None, None, None)
-        with contextlib.suppress(Exception):  # such as half-set variables: there is one message for all of it
-            from jax._src.clusters import ClusterEnv
-
-            found = ClusterEnv.auto_detect_unset_distributed_params(None, None, None, None, None, None)[:3]
-        if None in found:
-            raise InvalidValue(
-                "hosts = 'auto' found no cluster: the variables of SLURM, Open MPI or Kubernetes are not set, or not "
-                f"all of them. Write {_FORM.removesuffix(', or auto')}."
-            )
-        return cls(str(found[0]), int(found[1]), int(found[2]))
 
 
 @contextmanager

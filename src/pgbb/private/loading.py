@@ -1,17 +1,22 @@
-"""From a frame or a file to the `Records` that a prepared model needs."""
+"""From a frame, arrays or files to the `Records` that a prepared model needs: all that `door` knows of reading."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from pgbb.errors import InvalidValue
-from pgbb.model.models import Problem
+from pgbb.model.problem import Problem
 from pgbb.model.schema import Schema
+from pgbb.private.arrays import frame_of
 from pgbb.private.hosts import Together
-from pgbb.private.partition import Listing, Share, records_of
-from pgbb.private.records import Columns, Records, Source, encoded, load
+from pgbb.private.partition import Listing, Share, records_of, survey
+from pgbb.private.records import Columns, NonPrivateRecords, Records, Source, encoded, examine, load
 
-__all__ = ["records_for", "share_for"]
+__all__ = [
+    "Listing", "NonPrivateRecords", "Records", "Share", "Source", "agreed", "examine", "frame_of", "records_for",
+    "share_for",
+]  # fmt: skip
 
 
 def records_for(source: Source, problem: Problem, schema: Schema, weights: str | None = None) -> Records:
@@ -55,3 +60,11 @@ def share_for(
         return records, Share.of(records.n, None)
     share = Share.of(source.n, together)
     return records_of(source, problem, schema, weights, share, copies=copies), share
+
+
+def agreed(source: Source, together: Together, facts: Mapping[str, Any]) -> Listing:
+    """The listing of a data set that all processes have agreed on, as on other public facts; too few are refused."""
+    listing = survey(source)
+    together.agree(listing.facts() | dict(facts), copies=dict(listing.digests))
+    Share.of(listing.n, together)
+    return listing

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pgbb import _validate
 from pgbb.accountant import Composition, Mechanism
 from pgbb.errors import PgbbError
+from pgbb.private.clipping import DOUBLE, clipped, limit
 from pgbb.private.noise import rounded_normals
 from pgbb.private.sampling import Randomness
 
@@ -30,7 +31,6 @@ Ints = NDArray[np.int64]
 
 __all__ = ["Moment", "entries", "noisy_sums"]
 
-_SAFETY = 1 - 1e-6  # records are clipped to C(1 − 1e-6): the rounding of a norm stays inside C
 _BITS = 26  # records are rounded toward zero to multiples of C·2⁻²⁶; 2³⁶ of them add up in 64 bits
 _CELLS = 2**17  # numbers held at once: a megabyte, which caches hold
 
@@ -112,11 +112,11 @@ class Moment:
 
 
 def _bounded_sum(records: "Records", moment: Moment, clip: float, shift: float) -> Ints:
-    """Σ of weight · t over all records in units of C·2⁻²⁶, each made finite and no longer than C(1 − 1e-6), exactly.
+    """Σ of weight · t over all records in units of C·2⁻²⁶, each made finite and clipped to C, exactly.
 
     An invalid record has weight 0. Weights outside [0, 1] are clamped: the bound holds whatever the records hold.
     """
-    total = np.zeros(moment.size, np.int64)
+    total, top = np.zeros(moment.size, np.int64), clip * limit(moment.size, DOUBLE)
     rows = max(1, _CELLS // moment.size)
     for start in range(0, records.n, rows):
         part = slice(start, start + rows)
@@ -124,11 +124,8 @@ def _bounded_sum(records: "Records", moment: Moment, clip: float, shift: float) 
             y = np.clip(records.y[part].astype(np.float64) - shift, -moment.bound, moment.bound)
             weight = np.where(records.valid[part], np.clip(records.weight[part].astype(np.float64), 0.0, 1.0), 0.0)
             vectors = moment.of(records.x[part].astype(np.float64), y) * weight[:, None]
-            excess = np.sqrt(np.sum((vectors / (clip * _SAFETY)) ** 2, axis=1))
-        usable = np.isfinite(excess)
-        vectors[~usable] = 0.0
-        vectors *= (2.0**_BITS / clip / np.maximum(np.where(usable, excess, 1.0), 1.0))[:, None]
-        total += vectors.astype(np.int64).sum(axis=0)  # the conversion rounds toward zero
+            (whole,) = clipped([vectors], lambda v: np.sum((v / top) ** 2, axis=1, keepdims=True), 2.0**_BITS / clip)
+        total += whole.astype(np.int64).sum(axis=0)  # the conversion rounds toward zero
     return total
 
 

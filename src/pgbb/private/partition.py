@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from pgbb._io import parquet_file, parquet_files
 from pgbb.errors import InvalidValue, PgbbError
-from pgbb.model.models import Problem
+from pgbb.model.problem import Problem
 from pgbb.model.schema import Schema
 from pgbb.private.hosts import Together
 
@@ -56,6 +56,11 @@ class Share:
             )
         first, last = (min(units * k // count * UNIT, n) for k in (together.process, together.process + 1))
         return cls(n, first, last, together)
+
+    def check(self, here: int) -> None:
+        """Refuse records that are not this share, such as those that an earlier question has taken over."""
+        if here != self.last - self.first:
+            raise PgbbError(f"{here} records were loaded, but this process has {self.last - self.first}.")
 
     @property
     def leads(self) -> bool:

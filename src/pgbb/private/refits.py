@@ -1,4 +1,4 @@
-"""Noisy statistics of bootstrap resamples: ridge-penalised refits, and means. The seam of `method="dp_bootstrap"`.
+"""Noisy statistics of bootstrap resamples: ridge-penalised refits, and means, for `method="dp_bootstrap"`.
 
 Resampling and noise come from the secret stream; what is returned has its
 noise. The `Resampling` that the accountant certifies is the object that this
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from pgbb._numerics import newton as _newton
 from pgbb.accountant import Resampling
 from pgbb.errors import InvalidValue, PgbbError
-from pgbb.model.models import Problem
+from pgbb.model.problem import Problem
 from pgbb.private.noise import rounded_normals, uniform_integers
 from pgbb.private.sampling import Randomness
 

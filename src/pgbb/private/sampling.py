@@ -7,6 +7,7 @@ records: a batch is a set of positions.
 
 import math
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,16 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb import _validate
+from pgbb.accountant import Mechanism
+from pgbb.model.blocks import block_sizes
 from pgbb.private.hosts import Together
 from pgbb.private.noise import Stream, gaps
 from pgbb.private.rows import aligned
 
 Ints = NDArray[np.int32]
 
-__all__ = ["Randomness", "buffer_size", "draw_batches"]
+__all__ = [
+    "MULTIPLE", "Position", "Randomness", "buffer_size", "draw_batches", "inverse", "inverse_weights", "members_here",
+]  # fmt: skip
 
 MULTIPLE = 64
-"""Batches are padded to a multiple of this, which the exact sum asks for."""
+"""Batches are padded to a multiple of this: so many whole numbers of at most 24 bits add up in 32."""
 
 _CELLS = 2**17  # gaps drawn at once: what a cache holds
 
@@ -69,6 +74,10 @@ class Randomness:
         source = "operating system" if insecure_seed is None else "insecure seed"
         return cls(public, secret, batches, noise, source, order)
 
+    def poisson_batches(self, n: int, rate: float, count: int) -> tuple[Ints, Ints]:
+        """`draw_batches` from the stream of batches."""
+        return draw_batches(n, rate, count, self.batches)
+
     @classmethod
     def _shared(cls, together: Together, order: int | None) -> "Randomness":
         """Seeds of u and of the order, and the key of the batches, from process 0; the key of the noise is not sent."""
@@ -77,6 +86,26 @@ class Randomness:
         seeds = [int.from_bytes(said[:32]), int.from_bytes(said[32:64])]
         public, secret = (np.random.Generator(np.random.PCG64DXSM(np.random.SeedSequence(s))) for s in seeds)
         return cls(public, secret, Stream(said[64:]), Stream.create("noise"), "operating system", seeds[1])
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a run stands after a chunk, for another process to go on from: public, but for the order.
+
+    Neither batches nor noise are in it. The order of the records is no secret
+    on which privacy rests: the proof holds for every fixed partition.
+
+    Attributes:
+      steps: how many are done.
+      chunk: how many are drawn at once, on which the sequence of u depends.
+      public: state of the public generator after the chunk, although more may have been drawn ahead.
+      order: seed of the order of the records.
+    """
+
+    steps: int
+    chunk: int
+    public: Mapping[str, Any]
+    order: int | None
 
 
 def buffer_size(n: int, rate: float) -> int:
@@ -118,3 +147,39 @@ def draw_batches(n: int, rate: float, count: int, stream: Stream) -> tuple[Ints,
                 positions[i, inside:] = n - 1
             wanted = wanted[sizes[wanted] > size]
     return positions, sizes
+
+
+def members_here(rows: Any, weights: Any, expected: int) -> dict[str, np.ndarray]:
+    """Of every batch the members that this process holds, and their inverse weights, infinite for padding.
+
+    `rows` is −1 for those of others. The buffer holds `expected` members, or all there may be where a batch has more.
+    """
+    here = (rows >= 0) & np.isfinite(weights)
+    most = int(here.sum(axis=1).max(initial=0))
+    size = -(-expected // MULTIPLE) * MULTIPLE
+    size = size if most <= size else rows.shape[1]
+    found = {"rows": np.zeros((len(rows), size), np.int32), "inverse": np.full((len(rows), size), np.inf, np.float32)}
+    for i, mask in enumerate(here):
+        count = int(mask.sum())
+        found["rows"][i, :count], found["inverse"][i, :count] = rows[i, mask], weights[i, mask]
+    return found
+
+
+def inverse(whole: Any) -> Any:
+    """1/W in single precision, infinite for W = 0.
+
+    Divided by instead of multiplied with: compilers compute a quotient once, but repeat a product for every column.
+    """
+    with np.errstate(divide="ignore"):
+        return (1 / whole).astype(np.float32)
+
+
+def inverse_weights(mechanism: Mechanism, whole: Any, position: Any, size: Any) -> Any:
+    """1/W for each position of each batch, W the whole weight of its block; infinite for padding."""
+    first = np.cumsum([0, *block_sizes(mechanism.n, mechanism.blocks)]).astype(position.dtype)  # and the end
+    out = aligned(position.shape, np.float32)
+    for row, values, members, count in zip(out, inverse(whole), position, size, strict=True):
+        ends = np.searchsorted(members[:count], first)
+        row[:count] = np.repeat(values, ends[1:] - ends[:-1])
+        row[count:] = np.inf
+    return out

@@ -1,6 +1,6 @@
 """Noisy means of bounded per-record statistics over all records, asked one after another.
 
-The second way to ask the records, beside the batches of `mechanism`: every
+The second way to ask the records, beside the batches of `session`: every
 record joins every answer, so an answer is a Gaussian release and nothing is
 sampled in secret. Answer t of stage i is
 
@@ -20,38 +20,42 @@ from weakref import WeakKeyDictionary
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
 from pgbb._numerics.compiled import Compiled, computed_once, dots
 from pgbb.accountant import Composition
 from pgbb.errors import PgbbError
-from pgbb.private.mechanism import shifted
+from pgbb.private.clipping import FULL_BATCH, clipped, limit
 from pgbb.private.noise import rounded_normals
 from pgbb.private.partition import UNIT, Share
+from pgbb.private.placement import shifted
 from pgbb.private.rows import EXTRA
 from pgbb.private.sampling import Randomness
+from pgbb.private.wide_integers import block_sums
 
 if TYPE_CHECKING:
     from pgbb.private.records import Records
 
-__all__ = ["Program", "Statistic", "Sums", "mean_of", "slabs_of", "sum_of"]
+__all__ = ["Program", "Statistic", "Sums", "slabs_of", "sum_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Statistic = Callable[..., Any]
-"""(x, y, *parameters) → rows: a pure function of one chunk of records, row by row."""
+Statistic = Callable[..., Array]
+"""(x, y, *parameters) → numbers: a pure function of one record, of norm at most 1 or clipped to it."""
 Program = tuple[Statistic, tuple[tuple[int, ...], ...], int]
 """A statistic, the shapes of its parameters, and the power of the survey weights."""
 
-_SAFETY = 1e-6  # rows of m numbers are clipped to norm 1 − 1e-6 − m·2⁻²⁴, a margin for the rounding of one norm
 _CELLS = 2**20  # numbers of one chunk of rows; bounds memory, not results
 _THREADS = 2  # that compile
 _SLAB = 2**16  # rows that a program is compiled for
 _BLOCK, _BITS = 2**10, 20  # whole numbers of at most 20 bits, 2¹⁰ of them, add up in 32 bits without rounding
 
 
-def _chunk_sums(statistic: Statistic, power: int, size: int, count: Any, rows: Any, parameters: Any) -> Any:
+def _chunk_sums(
+    statistic: Statistic, power: int, size: int, count: Array, rows: Array, parameters: Sequence[Array]
+) -> Array:
     """Sums over blocks of the clipped rows in whole units of 2⁻²⁰, rounded toward zero: (chunks, blocks, m).
 
     Sums of floating-point numbers are rounded differently when one record is
@@ -61,19 +65,17 @@ def _chunk_sums(statistic: Statistic, power: int, size: int, count: Any, rows: A
     """
     width = rows.shape[1] - EXTRA
 
-    def chunk(packed: Any) -> Any:
-        values = statistic(packed[:, :width], packed[:, width], *parameters)
-        values = computed_once(values.reshape(values.shape[0], -1))
-        norm = jnp.sqrt(dots(values, values))
-        limit = 1 - _SAFETY - values.shape[1] * 2.0**-24
-        survey = packed[:, width + 1]
-        counts = jnp.isfinite(norm) & (survey > 0)
-        weight = jnp.where(counts, survey**power * limit / jnp.maximum(norm, 1.0), 0.0)
-        rows = jnp.where(jnp.isfinite(norm)[:, None], values, 0.0) * weight[:, None]
-        whole = jnp.trunc(rows * 2.0**_BITS).astype(jnp.int32)
-        return jnp.sum(whole.reshape(-1, _BLOCK, whole.shape[1]), axis=1)
+    def one(row: Array) -> Array:
+        """What one record adds, in units of 2⁻²⁰; `vmap` leaves no way for other rows to take part."""
+        values = computed_once(jnp.ravel(statistic(row[:width], row[width], *parameters)))
+        survey, most = row[width + 1], limit(values.shape[0], FULL_BATCH) * 2.0**_BITS
+        scale = jnp.where(survey > 0, survey**power * most, 0.0)
+        return clipped([values], lambda v: dots(v, v), scale, xp=jnp)[0]
 
-    def add(i: Any, found: Any) -> Any:
+    def chunk(packed: Array) -> Array:
+        return block_sums(jax.vmap(one)(packed), _BLOCK)
+
+    def add(i: Array, found: Array) -> Array:
         part = computed_once(jax.lax.dynamic_slice_in_dim(rows, i * size, size))
         return jax.lax.dynamic_update_index_in_dim(found, chunk(part), i, 0)
 
@@ -86,25 +88,23 @@ _DEVICE, _ALL = PartitionSpec("device"), PartitionSpec()  # type: ignore[no-unty
 
 @partial(Compiled, static_argnames=("statistic", "power", "size", "mesh"))
 def _partial_sums(
-    statistic: Statistic, power: int, size: int, mesh: Any, counts: Any, rows: Any, parameters: Any
-) -> Any:
+    statistic: Statistic,
+    power: int,
+    size: int,
+    mesh: Mesh | None,
+    counts: Array,
+    rows: Array,
+    parameters: Sequence[Array],
+) -> Array:
     """The sums of every device over its rows, (devices, chunks, blocks, m); nothing is sent between devices."""
 
-    def one(count: Any, rows: Any, parameters: Any) -> Any:
+    def one(count: Array, rows: Array, parameters: Sequence[Array]) -> Array:
         return _chunk_sums(statistic, power, size, count[0], rows[0], parameters)[None]
 
     if mesh is None:
         return one(counts, rows, parameters)
-    return _shard_map(one, mesh, (_DEVICE, _DEVICE, _ALL), _DEVICE)(counts, rows, parameters)
-
-
-def _shard_map(function: Any, mesh: Any, inputs: Any, outputs: Any) -> Any:
-    """`jax.shard_map` under either of its names and options."""
-    if hasattr(jax, "shard_map"):
-        return jax.shard_map(function, mesh=mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
-    from jax.experimental.shard_map import shard_map
-
-    return shard_map(function, mesh=mesh, in_specs=inputs, out_specs=outputs, check_rep=False)  # type: ignore[no-untyped-call]
+    shared = jax.shard_map(one, mesh=mesh, in_specs=(_DEVICE, _DEVICE, _ALL), out_specs=_DEVICE, check_vma=False)
+    return shared(counts, rows, parameters)
 
 
 class Slabs(NamedTuple):
@@ -114,8 +114,8 @@ class Slabs(NamedTuple):
     by the same code at the same place of a chunk, however many processes and devices share the records.
     """
 
-    parts: list[tuple[Any, NDArray[np.int64]]]
-    mesh: Any
+    parts: list[tuple[Array, NDArray[np.int64]]]
+    mesh: Mesh | None
     n: int
 
 
@@ -176,8 +176,8 @@ def _layout(statistic: Statistic, slabs: Slabs, parameters: Any) -> tuple[int, i
 @lru_cache(maxsize=256)
 def _numbers(statistic: Statistic, width: int, shapes: tuple[tuple[int, ...], ...]) -> int:
     """Numbers of an answer, from its trace."""
-    given = [np.empty(shape, np.float32) for shape in ((1, width), (1,), *shapes)]
-    return int(np.prod(jax.eval_shape(statistic, *given).shape[1:]))
+    given = [np.empty(shape, np.float32) for shape in ((width,), (), *shapes)]
+    return int(np.prod(jax.eval_shape(statistic, *given).shape))
 
 
 def _compile(program: Program, slabs: Slabs) -> Any:
@@ -198,11 +198,6 @@ _COMPILED: WeakKeyDictionary[Statistic, set[Any]] = WeakKeyDictionary()
 def _kind(program: Program, slabs: Slabs) -> Any:
     """What a program of a statistic is compiled for."""
     return program[1:], slabs.mesh, *((part.shape, part.sharding) for part, _ in slabs.parts[:1])
-
-
-def mean_of(statistic: Statistic, rows: Any, parameters: Sequence[Any], power: int = 1) -> Floats:
-    """The mean that belongs to `sum_of`, without noise."""
-    return sum_of(statistic, rows, parameters, power).astype(np.float64) * (2.0**-_BITS / len(rows))
 
 
 class Sums:
@@ -229,8 +224,7 @@ class Sums:
         share: Share | None = None,
     ) -> None:
         self._share = share = Share.of(records.n, None) if share is None else share
-        if share.last - share.first != records.n:
-            raise PgbbError(f"{records.n} records were loaded, but this process has {share.last - share.first}.")
+        share.check(records.n)
         for member in plan.mechanisms:
             if member.n != share.n:
                 raise PgbbError(f"the plan is described for n = {member.n} records, but {share.n} were loaded.")
@@ -272,19 +266,29 @@ class Sums:
         Survey weights, in [0, 1], multiply: to the power 2 for the variance of
         a weighted score, and 0 where only the bulk of the records matters.
         """
-        if self._left.get(stage, 0) == 0:
+        answers, noise = self.ask_often(stage, 1, statistic, *parameters, power=power)
+        return answers[0], noise
+
+    def ask_often(
+        self, stage: str, times: int, statistic: Statistic, *parameters: Any, power: int = 1
+    ) -> tuple[Floats, float]:
+        """The same question so many times, each with noise of its own: (times, numbers). All of them count.
+
+        Noise is added here, by the process that leads, before a sum goes anywhere.
+        """
+        if not 1 <= times <= self._left.get(stage, 0):
             raise PgbbError(f"stage {stage!r} has given all its answers; another would not be covered.")
-        self._left[stage] -= 1
-        self.asked.append(stage)
+        self._left[stage] -= times
+        self.asked += [stage] * times
         noise, grid, share = self._noise[stage], 2.0**-_BITS / self.n, self._share
         given = tuple(np.asarray(p, np.float32) for p in parameters)
         given = share.question(f"{stage} {getattr(statistic, '__name__', '')} {power}", given)
         if (ahead := self._ahead.pop((statistic, power), None)) is not None:
             wait([ahead])  # if it failed, the answer will say why
-        whole = sum_of(statistic, self._rows, given, power)
+        whole = np.tile(sum_of(statistic, self._rows, given, power), (times, 1))
         if share.leads:
             whole = whole + rounded_normals(self._random, noise, grid, whole.shape)
-        answer = share.total(whole).astype(np.float64) * grid
+        answers = share.total(whole).astype(np.float64) * grid
         if self._progress is not None:
             self._progress(len(self.asked), self._answers)
-        return answer, noise
+        return answers, noise

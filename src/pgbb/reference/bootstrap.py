@@ -16,7 +16,7 @@ from pgbb.accountant.description import gamma_star
 from pgbb.errors import InvalidValue
 from pgbb.model.blocks import block_of_position
 from pgbb.model.problem import Problem
-from pgbb.private.records import NonPrivateRecords
+from pgbb.private.door import NonPrivateRecords
 from pgbb.reference.solvers import Solver, to_original
 
 __all__ = [
@@ -39,11 +39,11 @@ def bayesian_bootstrap(
       seed: the same seed gives the same weights.
 
     >>> import pandas as pd, pgbb
-    >>> from pgbb.private.loading import records_for
+    >>> from pgbb.private.door import non_private
     >>> schema = pgbb.Schema(x=pgbb.Range(0, 1))
     >>> problem = pgbb.Mean("x", scale=1.0).prepare(schema)
     >>> frame = pd.DataFrame({"x": np.linspace(0, 1, 101)})
-    >>> records = records_for(frame, problem, schema).as_non_private()
+    >>> records = non_private(frame, problem, schema)
     >>> draws = bayesian_bootstrap(problem, records, 2000, seed=1)
     >>> draws.shape, round(float(draws.mean()), 2), round(float(draws.std()), 3)
     ((2000, 1), 0.5, 0.029)

@@ -16,79 +16,21 @@ import numpy as np
 import pandas as pd
 
 from pgbb import _validate
-from pgbb.accountant import Composition, Mechanism, compose, epsilon
 from pgbb.accountant.calibrate import Accountant
 from pgbb.custody.run import fit
-from pgbb.errors import InvalidValue, PgbbError, PgbbWarning
-from pgbb.methods.registry import METHODS, settings_for
+from pgbb.errors import InvalidValue, PgbbWarning
+from pgbb.methods.registry import METHODS, OLDER_NAMES, method_called, settings_for
 from pgbb.methods.request import Request, prepared
 from pgbb.model.models import Model, Problem
 from pgbb.model.schema import Schema
+from pgbb.reference.exact import exact_fit
 from pgbb.release.bars import Bar, intervals
-from pgbb.release.certificate import Certificate
+from pgbb.release.cost import Cost, total_cost
 from pgbb.release.file import Release
 
-__all__ = ["Comparison", "Cost", "Outcome", "compare", "methods_for", "total_cost"]
+__all__ = ["Comparison", "Outcome", "compare", "methods_for"]
 
 Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What several releases on the same records cost together, for replacing one record.
-
-    Attributes:
-      epsilon, delta: the sums of what the certificates claim (basic composition).
-      tighter: ε at the same δ when the mechanisms in `composed` are composed exactly, which is allowed because all of
-        them were fixed before the first answer; None where there are none, or where no figure can be certified.
-      composed: the methods whose mechanisms were composed; the others enter with their own (ε, δ).
-      private: no release was made without noise or with an insecure seed.
-    """
-
-    epsilon: float
-    delta: float
-    tighter: float | None
-    composed: tuple[str, ...]
-    private: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """A JSON object; an infinite ε is null."""
-        return {
-            "epsilon": self.epsilon if math.isfinite(self.epsilon) else None,
-            "delta": self.delta,
-            "tighter_epsilon": self.tighter,
-            "composed": list(self.composed),
-            "private": self.private,
-        }
-
-
-def total_cost(certificates: Mapping[str, Certificate]) -> Cost:
-    """The cost of all releases, which are named by the keys.
-
-    Noisy weighted sums compose exactly: ε of the joint mechanism at the sum of
-    their δ. Any other mechanism adds its (ε, δ).
-
-    >>> m = Mechanism(n=1000, blocks=1, sampling_rate=1.0, steps=1, clip=1.0)
-    >>> c = Certificate(1.0, 1e-5, .0075, m, "exact", "operating system")
-    >>> cost = total_cost({"one": c, "two": c})
-    >>> cost.epsilon, cost.delta, round(cost.tighter, 2)
-    (2.0, 2e-05, 1.39)
-    """
-    claims = list(certificates.values())
-    basic, delta = math.fsum(c.epsilon for c in claims), math.fsum(c.delta for c in claims)
-    private = all(c.private for c in claims)
-    sums = {name: c for name, c in certificates.items() if isinstance(c.mechanism, Mechanism | Composition)}
-    share = math.fsum(c.delta for c in sums.values())
-    if not sums or share >= 1 or any(c.non_private for c in claims):
-        return Cost(basic, delta, None, (), private)
-    parts = [part for c in sums.values() for part in c.parts]
-    others = math.fsum(c.epsilon for name, c in certificates.items() if name not in sums)
-    try:
-        joint = compose([cast(Mechanism, m) for m, _ in parts], scales=[noise for _, noise in parts])
-        exact = epsilon(joint, 1.0, share) + others  # scales are the noises themselves
-    except (PgbbError, ArithmeticError):
-        return Cost(basic, delta, None, (), private)
-    return Cost(basic, delta, min(exact, basic), tuple(sums), private)
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,7 +166,7 @@ def methods_for(model: Model, problem: Problem) -> list[str]:
     >>> import pgbb
     >>> model = pgbb.QuantileRegression("y ~ x", interval=(.1, .9))
     >>> found = methods_for(model, model.prepare(pgbb.Schema(y=pgbb.Range(0, 1), x=pgbb.Range(0, 1))))
-    >>> "paper" in found, "sgld" in found
+    >>> "pgbb" in found, "sgld" in found
     (True, False)
     """
 
@@ -284,7 +226,7 @@ def compare(
     chosen = _chosen(model, problem, methods)
     constants = _settings(chosen, settings or {})
     levels = _levels(problem, tau)
-    reference = _exact_fit(problem, data, schema, weights, levels) if non_private_reference else None
+    reference = exact_fit(problem, data, schema, weights, levels) if non_private_reference else None
     outcomes: list[Outcome] = []
     skipped: dict[str, str] = {}
     for name in chosen:
@@ -317,15 +259,17 @@ def _chosen(model: Model, problem: Problem, methods: Sequence[str] | None) -> li
     if methods is None:
         return methods_for(model, problem)
     names = [methods] if isinstance(methods, str) else list(methods)
-    if not names or len(set(names)) < len(names):
+    found = [method_called(name, "methods") for name in names]
+    if not found or len({method.name for method in found}) < len(found):
         raise _validate.fail("methods", methods, f"a non-empty list of different methods, of {', '.join(METHODS)}")
-    for name in names:
-        METHODS[_validate.one_of("methods", name, tuple(METHODS))].check(model, problem)
-    return names
+    for method in found:
+        method.check(model, problem)
+    return [method.name for method in found]
 
 
 def _settings(chosen: Sequence[str], given: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """The constants of each method, validated."""
+    given = {OLDER_NAMES.get(name, name): values for name, values in given.items()}
     for name in given:
         if name not in chosen:
             raise _validate.fail(
@@ -360,22 +304,3 @@ def _levels(problem: Problem, tau: float | Sequence[float] | None) -> tuple[floa
             )
         found.append(near[0])
     return tuple(found)
-
-
-def _exact_fit(
-    problem: Problem, data: Any, schema: Schema, weights: str | None, levels: tuple[float, ...] | None
-) -> dict[tuple[float | None, str], float]:
-    """The exact minimiser at every level, in original units: NOT PRIVATE."""
-    from pgbb.private.loading import records_for
-    from pgbb.reference import solve, to_original
-
-    if problem.score is None:
-        raise InvalidValue(
-            "non_private_reference = True is not allowed with a custom loss: it has no exact solver. Leave it out."
-        )
-    records = records_for(data, problem, schema, weights).as_non_private()
-    found: dict[tuple[float | None, str], float] = {}
-    for at in levels or (None,):
-        values = to_original(problem, solve(problem, records, index=at))
-        found.update({(at, name): float(v) for name, v in zip(problem.names, values, strict=True)})
-    return found

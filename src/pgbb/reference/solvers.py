@@ -14,7 +14,7 @@ from pgbb._numerics import newton as _newton
 from pgbb._numerics.newton import CELLS, TOLERANCE, Bools, Floats, Sample
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.problem import Problem
-from pgbb.private.records import NonPrivateRecords
+from pgbb.private.door import NonPrivateRecords
 
 __all__ = ["Solver", "gradient", "solve", "to_original"]
 
@@ -31,7 +31,7 @@ def solve(
 
     Args:
       problem: a prepared model with a formula or a mean; a custom loss has no solver.
-      records: handed over with `as_non_private()`. Survey weights multiply w; invalid records count for nothing.
+      records: handed over by `private.door.non_private`. Survey weights multiply w; invalid ones count for nothing.
       weights: w, (n,) or (m, n), non-negative; each row counts up to a factor. None means equal weights.
       index: τ of a quantile regression; it may be left out if the model has one level.
 
@@ -39,10 +39,10 @@ def solve(
       (d,), or (m, d) for many weight vectors.
 
     >>> import pandas as pd, pgbb
-    >>> from pgbb.private.loading import records_for
+    >>> from pgbb.private.door import non_private
     >>> schema = pgbb.Schema(x=pgbb.Range(0, 10))
     >>> problem = pgbb.Mean("x", scale=1.0).prepare(schema)
-    >>> records = records_for(pd.DataFrame({"x": [1.0, 2.0, 6.0]}), problem, schema).as_non_private()
+    >>> records = non_private(pd.DataFrame({"x": [1.0, 2.0, 6.0]}), problem, schema)
     >>> solve(problem, records), solve(problem, records, [[1, 1, 0], [0, 0, 1]])[:, 0]
     (array([3.]), array([1.5, 6. ]))
     """
@@ -71,7 +71,7 @@ def gradient(
     solver = Solver(problem, records, index)
     point = np.asarray(theta, dtype=np.float64)
     array = np.ones(records.n) if weights is None else check_weights(weights, records.n)
-    found, _ = solver._gradient(np.atleast_2d(point), solver._normalised(np.atleast_2d(array)))
+    found, _ = solver._gradient(np.atleast_2d(point), solver._normalised(np.atleast_2d(array)))  # noqa: SLF001
     return found[0] if point.ndim == array.ndim == 1 else found
 
 
@@ -190,7 +190,7 @@ def check_records(records: object) -> None:
     if not isinstance(records, NonPrivateRecords):
         raise InvalidValue(
             f"records of type {type(records).__name__} are not allowed here: a reference protects nothing and takes "
-            "NonPrivateRecords only. Call records.as_non_private(), and publish nothing that comes of it."
+            "NonPrivateRecords only. Read them with pgbb.private.door.non_private(...), and publish nothing of it."
         )
 
 
@@ -224,7 +224,7 @@ def as_sample(x: ArrayLike, y: ArrayLike) -> Sample:
     except (TypeError, ValueError):
         raise InvalidValue(
             f"x of type {type(x).__name__} and y of type {type(y).__name__} are not allowed: they must be arrays of "
-            "numbers. Take records.as_non_private().x and .y, and publish nothing that comes of them."
+            "numbers. Take x and y of pgbb.private.door.non_private(...), and publish nothing that comes of them."
         ) from None
     if design.ndim != 2 or response.shape != design.shape[:1] or not len(response):
         raise InvalidValue(

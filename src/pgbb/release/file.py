@@ -4,57 +4,36 @@ A zip of JSON and safetensors; nothing in it is ever executed, and reading it
 needs no JAX. Statistics live in posterior.py, the claim in certificate.py.
 """
 
-import base64
-import binascii
 import hashlib
 import io
-import json
 import math
-import os
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+import numpy as np
 from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
-import pgbb
-from pgbb import _validate
 from pgbb._io import write_whole
 from pgbb.accountant import Mechanism, Resampling
-from pgbb.errors import InvalidValue, PgbbError
+from pgbb.errors import PgbbError
 from pgbb.model.schema import Schema
+from pgbb.release import container
 from pgbb.release.certificate import Certificate
+from pgbb.release.container import MANIFEST, REFETCH, SIGNATURE, TENSORS, ReleaseError, json_bytes
 from pgbb.release.payloads import PAYLOADS, ModelSummary, Payload
 from pgbb.release.posterior import Posterior
+from pgbb.release.signing import Key, private_key, signature_of, signer_of
 
-__all__ = ["FORMAT_VERSION", "Release", "ReleaseError", "Verification", "generate_key", "load"]
-
-FORMAT = "pgbb-release"
-FORMAT_VERSION = 1
-MANIFEST, SIGNATURE, TENSORS = "manifest.json", "signature.json", "payload.safetensors"
-REQUIRED = ("model.json", "schema.json", "certificate.json", "payload.json", TENSORS)
-OPTIONAL = ("diagnostics.json",)
-LARGEST = 2**30  # bytes of a file's members together, once unpacked
-LARGEST_JSON = 2**24  # parsed, it takes some thirty times as much memory
-REFETCH = "Fetch or write the file again."
-
-
-class ReleaseError(PgbbError):
-    """A release file cannot be read, or cannot be trusted as it is."""
+__all__ = ["Release", "ReleaseError", "Verification", "load"]
 
 
 @dataclass(frozen=True)
 class _Origin:
-    """Where a loaded release came from: what `verify` reports on beside the certificate."""
+    """What `verify` of a loaded release reports on beside the certificate."""
 
-    path: Path
     manifest: bytes
     signature: bytes | None
     members: int
@@ -146,9 +125,29 @@ class Release(Posterior):
     @property
     def certificate_hash(self) -> str:
         """SHA-256 of certificate.json in the file: the manifest has it, and a ledger keeps it."""
-        return hashlib.sha256(_json(self.certificate.to_dict())).hexdigest()
+        return hashlib.sha256(json_bytes(self.certificate.to_dict())).hexdigest()
 
-    def save(self, path: str | Path, key: str | Path | Ed25519PrivateKey | None = None) -> Path:
+    def to_bytes(self, key: Key | None = None) -> bytes:
+        """The file as bytes, signed if a key is given: what `save` writes and `from_bytes` reads."""
+        members = {
+            "model.json": json_bytes(self.model.to_dict()),
+            "schema.json": json_bytes(self.schema),
+            "certificate.json": json_bytes(self.certificate.to_dict()),
+            "payload.json": json_bytes({"kind": self.payload.kind, "settings": self.payload.settings}),
+            TENSORS: safetensors.save({k: np.ascontiguousarray(v) for k, v in self.payload.tensors.items()}),
+        }
+        if self.stored_diagnostics:
+            members["diagnostics.json"] = json_bytes(self.stored_diagnostics)
+        manifest = container.manifest_of(members, self.payload.kind)
+        signed = {} if key is None else {SIGNATURE: signature_of(manifest, private_key(key))}
+        return container.pack({MANIFEST: manifest, **members, **signed})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Release":
+        """The release that `to_bytes` wrote; everything in it is checked, and nothing in it is executed."""
+        return _understood(container.unpack(io.BytesIO(data), "the release"), "the release")
+
+    def save(self, path: str | Path, key: Key | None = None) -> Path:
         """Write the release as one file, whole or not at all, and sign it if a key is given.
 
         Args:
@@ -156,41 +155,7 @@ class Release(Posterior):
           key: an ed25519 private key, or the PEM file of one; `generate_key` makes one. A signature that came with
             a loaded file is not carried over.
         """
-        signer = private_key(key) if key is not None else None
-        members = {
-            "model.json": _json(self.model.to_dict()),
-            "schema.json": _json(self.schema),
-            "certificate.json": _json(self.certificate.to_dict()),
-            "payload.json": _json({"kind": self.payload.kind, "settings": self.payload.settings}),
-            TENSORS: safetensors.save({k: _contiguous(v) for k, v in self.payload.tensors.items()}),
-        }
-        if self.stored_diagnostics:
-            members["diagnostics.json"] = _json(self.stored_diagnostics)
-        manifest = _json(
-            {
-                "format": FORMAT,
-                "format_version": FORMAT_VERSION,
-                "pgbb": pgbb.__version__,
-                "payload": self.payload.kind,
-                "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in members.items()},
-            }
-        )
-        plain = sum(len(data) for name, data in members.items() if name != TENSORS)
-        if plain + len(manifest) > LARGEST_JSON or plain + len(members[TENSORS]) > LARGEST:
-            raise ReleaseError(
-                f"the release is larger than a file may be ({LARGEST_JSON:,} bytes without its tensors)."
-            )
-        contents = {MANIFEST: manifest, **members}
-        if signer is not None:
-            public = signer.public_key().public_bytes_raw()
-            contents[SIGNATURE] = _json(
-                {
-                    "algorithm": "ed25519",
-                    "public_key": base64.b64encode(public).decode(),
-                    "signature": base64.b64encode(signer.sign(manifest)).decode(),
-                }
-            )
-        return write_whole(path, _zip(contents), ReleaseError)
+        return write_whole(path, self.to_bytes(key), ReleaseError)
 
     def verify(self, signer: str | None = None) -> Verification:
         """Recompute ε, and report hashes and signature of a loaded file.
@@ -202,7 +167,7 @@ class Release(Posterior):
         certificate = self.certificate
         check = certificate.check()
         problems = [*check.problems, *self._contradictions()]
-        signature = "unsigned" if self._origin is None else _signature(self._origin)
+        signature = "unsigned" if self._origin is None else signer_of(self._origin.manifest, self._origin.signature)
         if signature == "INVALID":
             problems.append("the signature does not belong to this content: it was changed after signing.")
         elif signer is not None and signature != f"valid by {signer}":
@@ -255,17 +220,12 @@ class Release(Posterior):
 def load(path: str | Path) -> Release:
     """Read a release file; everything in it is checked, and nothing in it is executed."""
     source = Path(path)
-    try:
-        with zipfile.ZipFile(source) as archive:
-            contents = _read(archive, source)
-    except FileNotFoundError:
-        raise ReleaseError(f"{source}: there is no such file. Check the path.") from None
-    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, ValueError) as error:
-        raise ReleaseError(
-            f"{source} is not a readable release: it is damaged, cut short, or another kind of file "
-            f"({type(error).__name__}). {REFETCH}"
-        ) from None
-    plain = {name: _parse(source, name, data) for name, data in contents.items() if name in JSON_MEMBERS}
+    return _understood(container.unpack(source, str(source)), str(source))
+
+
+def _understood(contents: Mapping[str, bytes], source: str) -> Release:
+    """The release of these members, each of which is validated again."""
+    plain = {n: container.parse(source, n, data) for n, data in contents.items() if n in container.JSON_MEMBERS}
     described = plain["payload.json"]
     if set(described) != {"kind", "settings"} or not isinstance(described["settings"], dict):
         raise ReleaseError(f"{source}: payload.json must have exactly kind and settings. {REFETCH}")
@@ -287,190 +247,5 @@ def load(path: str | Path) -> Release:
         detail = str(error) if isinstance(error, PgbbError) else type(error).__name__
         raise ReleaseError(f"{source}: the content is not that of a release: {detail} {REFETCH}") from None
     hashed = len(plain[MANIFEST]["sha256"])
-    release._origin = _Origin(source, contents[MANIFEST], contents.get(SIGNATURE), hashed)
+    release._origin = _Origin(contents[MANIFEST], contents.get(SIGNATURE), hashed)  # noqa: SLF001
     return release
-
-
-JSON_MEMBERS = (MANIFEST, *(n for n in (*REQUIRED, *OPTIONAL) if n.endswith(".json")))
-
-
-def _read(archive: zipfile.ZipFile, source: Path) -> dict[str, bytes]:
-    """The members, after manifest, version, names, sizes and hashes have been checked, in this order."""
-    infos = archive.infolist()
-    names = [info.filename for info in infos]
-    plain = sum(info.file_size for info in infos if info.filename != TENSORS)
-    if sum(info.file_size for info in infos) > LARGEST or plain > LARGEST_JSON:
-        raise ReleaseError(
-            f"{source}: the members unpack to more than the {LARGEST:,} bytes allowed, or more than {LARGEST_JSON:,} "
-            "without the tensors. Do not open it."
-        )
-    if any(info.compress_type not in (zipfile.ZIP_STORED, _method(info.filename)) for info in infos):
-        raise ReleaseError(
-            f"{source}: a member is packed in another way than pgbb does it, and could unpack to anything. {REFETCH}"
-        )
-    if MANIFEST not in names or len(set(names)) < len(names):
-        raise ReleaseError(f"{source}: manifest.json is missing, or a member is there twice. {REFETCH}")
-    manifest_bytes = _member(archive, archive.getinfo(MANIFEST))
-    manifest = _parse(source, MANIFEST, manifest_bytes)
-    version = manifest.get("format_version")
-    if manifest.get("format") != FORMAT or isinstance(version, bool) or not isinstance(version, int) or version < 1:
-        raise ReleaseError(f"{source}: the manifest is not that of a {FORMAT} file. {REFETCH}")
-    if version > FORMAT_VERSION:
-        raise ReleaseError(
-            f"{source} has format version {version}; this pgbb {pgbb.__version__} reads up to {FORMAT_VERSION}. "
-            "Upgrade pgbb: pip install --upgrade pgbb."
-        )
-    hashes = manifest.get("sha256")
-    if not isinstance(hashes, dict) or "payload" not in manifest:
-        raise ReleaseError(f"{source}: the manifest lists no hashes or no payload. {REFETCH}")
-    missing = sorted(set(REQUIRED) - set(names) | (set(hashes) - set(names)))
-    strange = sorted(set(names) - {MANIFEST, SIGNATURE, *REQUIRED, *OPTIONAL})
-    if missing:
-        raise ReleaseError(f"{source}: {missing[0]!r} is missing from the file. {REFETCH}")
-    if strange:
-        raise ReleaseError(f"{source}: member {strange[0]!r} has no place in a release. Do not open it.")
-    contents = {MANIFEST: manifest_bytes}
-    for info in infos:
-        if info.filename != MANIFEST:
-            contents[info.filename] = _member(archive, info)
-    for name, data in contents.items():
-        if name not in (MANIFEST, SIGNATURE) and hashes.get(name) != hashlib.sha256(data).hexdigest():
-            raise ReleaseError(
-                f"{source}: {name} does not match its hash in the manifest: it was edited or damaged. "
-                "Do not use it; ask for the original."
-            )
-    return contents
-
-
-def _method(name: str) -> int:
-    """Tensors are stored as they are, so that a small file holds small tensors."""
-    return zipfile.ZIP_STORED if name == TENSORS else zipfile.ZIP_DEFLATED
-
-
-def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    """Unpack no more than the size that was declared; `archive.read` would unpack first and cut then."""
-    with archive.open(info) as file:
-        return file.read(info.file_size)
-
-
-def _parse(source: Path, name: str, data: bytes) -> dict[str, Any]:
-    def refuse(constant: str) -> float:
-        raise ValueError(constant)
-
-    def finite(digits: str) -> float:
-        value = float(digits)  # 1e999 is JSON, and infinite
-        return value if math.isfinite(value) else refuse(digits)
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        """Two readers might take different ones of two values."""
-        if len(dict(pairs)) < len(pairs):
-            raise ValueError("a key is there twice")
-        return dict(pairs)
-
-    try:
-        text = data.decode("utf-8")
-        plain = json.loads(text, parse_constant=refuse, parse_float=finite, object_pairs_hook=once)
-        _refuse_controls(plain)
-    except (ValueError, RecursionError):
-        plain = None
-    if not isinstance(plain, dict):
-        raise ReleaseError(
-            f"{source}: {name} is not a JSON object of finite numbers and plain text, each key once. {REFETCH}"
-        )
-    return plain
-
-
-def _refuse_controls(plain: Any) -> None:
-    """No text in a release may steer the terminal that shows it."""
-    if isinstance(plain, str):
-        if not _validate.visible(plain):
-            raise ValueError("a control character")
-    elif isinstance(plain, dict):
-        for key, value in plain.items():
-            _refuse_controls(key)
-            _refuse_controls(value)
-    elif isinstance(plain, list):
-        for value in plain:
-            _refuse_controls(value)
-
-
-def _json(plain: Any) -> bytes:
-    try:
-        text = json.dumps(plain, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise InvalidValue(f"a part of the release is not plain JSON ({error}): use finite numbers and text.") from None
-    return text.encode("utf-8")
-
-
-def _contiguous(tensor: Any) -> Any:
-    import numpy as np
-
-    return np.ascontiguousarray(tensor)
-
-
-def _zip(contents: Mapping[str, bytes]) -> bytes:
-    """A zip without clock or machine in it: the same content gives the same bytes."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, data in contents.items():
-            info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
-            info.create_system = 3
-            info.external_attr = 0o644 << 16
-            info.compress_type = _method(name)
-            archive.writestr(info, data)
-    return buffer.getvalue()
-
-
-def fingerprint(public: Ed25519PublicKey) -> str:
-    """What a signer publishes so that others can recognise the key: SHA256 of it, in base64."""
-    digest = hashlib.sha256(public.public_bytes_raw()).digest()
-    return "SHA256:" + base64.urlsafe_b64encode(digest).decode().rstrip("=")
-
-
-def generate_key(path: str | Path) -> str:
-    """Write a new ed25519 private key as PEM, readable by its owner only; returns the public fingerprint.
-
-    Publish the fingerprint, keep the file. An existing file is never replaced.
-    """
-    key = Ed25519PrivateKey.generate()
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        raise ReleaseError(f"{path} exists, and a key is never replaced. Choose another path.") from None
-    except OSError as error:
-        raise ReleaseError(f"{path} cannot be written: {error.strerror}. Choose a folder that exists.") from None
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(pem)
-    return fingerprint(key.public_key())
-
-
-def private_key(key: str | Path | Ed25519PrivateKey) -> Ed25519PrivateKey:
-    """The key itself, read from its PEM file if a path is given."""
-    if isinstance(key, Ed25519PrivateKey):
-        return key
-    if not isinstance(key, str | Path):
-        raise _validate.fail("key", type(key).__name__, "an Ed25519PrivateKey, or the path of its PEM file")
-    try:
-        loaded = serialization.load_pem_private_key(Path(key).read_bytes(), password=None)
-    except OSError:
-        raise ReleaseError(f"the key {key} cannot be read. Make one with generate_key.") from None
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        loaded = None
-    if not isinstance(loaded, Ed25519PrivateKey):
-        raise ReleaseError(f"{key} is not an unencrypted ed25519 private key in PEM. Make one with generate_key.")
-    return loaded
-
-
-def _signature(origin: _Origin) -> str:
-    if origin.signature is None:
-        return "unsigned"
-    try:
-        plain = _parse(origin.path, SIGNATURE, origin.signature)
-        if plain["algorithm"] != "ed25519":
-            return "INVALID"
-        public = Ed25519PublicKey.from_public_bytes(base64.b64decode(cast(str, plain["public_key"]), validate=True))
-        public.verify(base64.b64decode(cast(str, plain["signature"]), validate=True), origin.manifest)
-    except (ReleaseError, InvalidSignature, KeyError, TypeError, ValueError, binascii.Error):
-        return "INVALID"
-    return f"valid by {fingerprint(public)}"

@@ -364,7 +364,7 @@ def test_a_custom_loss_with_an_index_is_refused_before_the_records_are_read():
     model = Custom(
         lambda t, r, i: i * (r["y"] - t[0]) ** 2, dim=1, clip=1.0, columns=["y"], box=(-5, 5), index=[0.5, 1.0]
     )
-    with pytest.raises(PgbbError, match=r"'calibrated' does not serve a custom loss with an index.*'paper'"):
+    with pytest.raises(PgbbError, match=r"'calibrated' does not serve a custom loss with an index.*'pgbb'"):
         fit(model, "never-opened.csv")
     plain = Custom(lambda t, r, i: (r["y"] - t[0]) ** 2, dim=1, clip=1.0, columns=["y"], box=(-5, 5))
     assert fit(plain, frame(200)).model.index is None

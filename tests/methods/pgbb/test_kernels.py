@@ -15,12 +15,12 @@ import pgbb
 from pgbb.accountant import Mechanism
 from pgbb.methods.pgbb import generator, training
 from pgbb.methods.pgbb.kernels import ALONE, COLUMNS, Layout, network
-from pgbb.methods.pgbb.training import Settings
+from pgbb.methods.pgbb.training import Learning
 from pgbb.model.models import Index, Problem
-from pgbb.private import mechanism as private
+from pgbb.private import session as private
 from pgbb.private.loading import records_for
-from pgbb.private.mechanism import Session
 from pgbb.private.sampling import Randomness
+from pgbb.private.session import Session
 
 LEVELS = Index("τ", levels=(0.2, 0.5, 0.9), weights=(0.3, 0.3, 0.4))
 
@@ -54,7 +54,7 @@ def drawn(m, p, steps, seed):
 @cache
 def stepper(m, p, fuse):
     """`begin(params)`, `go(state, (draw, slope))` with answers slope · θ, and `end(state, steps)`."""
-    step, optimiser, layout = training._make_step(p, m, Settings(), 0, True, None, fuse)
+    step, optimiser, layout = training._make_step(p, m, Learning(), 0, True, None, fuse)
     assert (layout is not None) == fuse
 
     def go(state, given):
@@ -188,14 +188,14 @@ def test_plain_and_fused_steps_go_on_from_each_other(monkeypatch):
 @pytest.mark.parametrize(
     "k, blocks, d, settings, fits",
     [
-        (16, 127, 64, Settings(), True),
-        (4, 5, 3, Settings(unit_weights=True), True),
-        (4, 128, 3, Settings(), False),
-        (4, 5, 65, Settings(), False),
-        (17, 5, 3, Settings(), False),
-        (4, 5, 3, Settings(width=128), False),
-        (4, 5, 3, Settings(depth=2), False),
-        (4, 5, 3, Settings(operator_norm=2.0), False),
+        (16, 127, 64, Learning(), True),
+        (4, 5, 3, Learning(unit_weights=True), True),
+        (4, 128, 3, Learning(), False),
+        (4, 5, 65, Learning(), False),
+        (17, 5, 3, Learning(), False),
+        (4, 5, 3, Learning(width=128), False),
+        (4, 5, 3, Learning(depth=2), False),
+        (4, 5, 3, Learning(operator_norm=2.0), False),
     ],
 )
 def test_kernels_are_used_where_their_sizes_allow(k, blocks, d, settings, fits):

@@ -25,7 +25,7 @@ QUICK = {"schema": SCHEMA, "delta": 1e-6, "blocks": 5, "steps": 60, "draws_per_s
 
 
 def fit(model, data, **settings):
-    return pgbb.fit(model, data, **({"method": "paper"} | settings))
+    return pgbb.fit(model, data, **({"method": "pgbb"} | settings))
 
 
 def frame(n=2000, seed=0):
@@ -245,13 +245,13 @@ def test_diagnostics_tell_a_learned_map_from_an_unlearned_one():
 
 def test_replicates_side_by_side_train_as_they_do_alone():
     from pgbb.accountant import Mechanism
-    from pgbb.methods.pgbb.training import Settings, train, train_many
+    from pgbb.methods.pgbb.training import Learning, train, train_many
     from pgbb.private.loading import records_for
-    from pgbb.private.mechanism import Session
+    from pgbb.private.session import Session
 
     problem = HuberRegression("y ~ a + b").prepare(SCHEMA)
     m = Mechanism(n=300, blocks=5, sampling_rate=0.3, steps=40, clip=problem.clip)
-    settings = Settings(width=16)
+    settings = Learning(width=16)
 
     def session(seed):
         return Session(records_for(frame(300, seed), problem, SCHEMA), problem, m, 0.05, Randomness.create(seed))

@@ -15,6 +15,7 @@ from pgbb.methods.calibrated.ingredients import left_out, uses
 from pgbb.methods.calibrated.plan import composition, stages_for
 from pgbb.methods.request import Planned, Request, prepared
 from pgbb.model.models import Problem
+from pgbb.private.door import Randomness, open_dataset
 from pgbb.release.file import Release
 from pgbb.release.payloads import Payload, summary_of
 
@@ -75,31 +76,17 @@ def run(request: Request, settings: Settings) -> Release:
     from pgbb.methods.calibrated.ahead import programs  # JAX is needed from here on
     from pgbb.methods.calibrated.quantile import fit_quantile
     from pgbb.methods.calibrated.smooth import fit_custom, fit_huber, fit_logistic, fit_mean
-    from pgbb.private.loading import share_for
-    from pgbb.private.sampling import Randomness
-    from pgbb.private.sums import Sums
 
     problem = prepared(request.model, request.schema)
     stages = stages_for(problem)
-    records, share = share_for(request.data, problem, request.schema, request.weights, request.together)
-    n = share.n
+    data = open_dataset(request.data, problem, request.schema, request.weights, request.together)
+    n = data.n
     request.advise(n)
     planned = plan(request, settings, n)
     target, sigma = planned.mechanism, planned.sigma
     assert isinstance(target, Composition)
     randomness = Randomness.create(request.insecure_seed, together=request.together)
-    sums = Sums(
-        records,
-        problem.shift,
-        target,
-        [s.name for s in stages],
-        sigma,
-        randomness,
-        consume=True,
-        progress=request.progress,
-        share=share,
-    )
-    del records  # what is needed of them has been taken over
+    sums = data.sums(target, [s.name for s in stages], sigma, randomness, progress=request.progress)
     levels = levels_of(problem, settings.knots)
     sums.prepare(programs(problem, 0 if levels is None else len(levels)))
     request.begin(planned)

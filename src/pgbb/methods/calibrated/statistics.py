@@ -1,7 +1,7 @@
 """The per-record statistics that the calibrated method asks for, each of norm at most 1.
 
-Pure functions (x, y, *parameters) → rows, compiled inside `private.sums`, which
-clips every row again. `frame` is a public matrix F, and
+Pure functions (x, y, *parameters) of one record, which the door of `private/`
+vectorises and clips again. `frame` is a public matrix F, and
 u = xF. A record with ‖u‖ > 1 has its covariates far from the bulk and gets the
 weight ω = 1/‖u‖² (else 1), so that ‖ωu‖ ≤ 1 and ‖ωuuᵀ‖ ≤ 1: every bound below
 rests on that and on the loss alone. Since ω depends on x only, the weighted
@@ -49,19 +49,19 @@ WRITTEN_OUT = 128  # outer products of so few numbers are written out: processor
 
 
 def _packed(v: Any) -> Any:
-    """Packed outer products v vᵀ of rows; their length is ‖v‖²."""
-    d = v.shape[1]
+    """The packed outer product v vᵀ; its length is ‖v‖²."""
+    d = v.shape[0]
     i, j = np.triu_indices(d)
     scale = jnp.asarray(np.where(i == j, 1.0, np.sqrt(2.0)), v.dtype)
     if d > WRITTEN_OUT:
-        return v[:, i] * v[:, j] * scale
-    return jnp.concatenate([v[:, k : k + 1] * v[:, k:] for k in range(d)], axis=1) * scale
+        return v[i] * v[j] * scale
+    return jnp.concatenate([v[k : k + 1] * v[k:] for k in range(d)]) * scale
 
 
 def _bounded(x: Any, frame: Any) -> tuple[Any, Any]:
     """√ω u, of norm at most 1, and √ω."""
     u = times(x, frame)
-    root = 1 / jnp.maximum(jnp.sqrt(dots(u, u)), 1.0)[:, None]
+    root = 1 / jnp.maximum(jnp.sqrt(dots(u, u)), 1.0)
     return u * root, root
 
 
@@ -79,7 +79,7 @@ def moment(x: Any, y: Any, frame: Any) -> Any:
 def moment_and_cut(x: Any, y: Any, frame: Any, part: Any) -> Any:
     """(ωuuᵀ, k·1{ω < 1})/√(1 + k²): second moments, and whether the record is weighted down."""
     bounded, root = _bounded(x, frame)
-    return jnp.concatenate([_packed(bounded), part * (root < 1)], axis=1) / jnp.sqrt(1 + part**2)
+    return jnp.append(_packed(bounded), part * (root < 1)) / jnp.sqrt(1 + part**2)
 
 
 def square_moment(x: Any, y: Any, frame: Any) -> Any:
@@ -89,12 +89,12 @@ def square_moment(x: Any, y: Any, frame: Any) -> Any:
 
 def median(x: Any, y: Any, theta: Any, h: Any, frame: Any) -> Any:
     """Twice the gradient of the smoothed absolute loss over 2: 2(½ − Φ(r/h)) ωu."""
-    return (1 - 2 * ndtr((y - times(x, theta)) / h))[:, None] * _weighted(x, frame)
+    return (1 - 2 * ndtr((y - times(x, theta)) / h)) * _weighted(x, frame)
 
 
 def window(x: Any, y: Any, theta: Any, h: Any) -> Any:
     """2 exp(−r²/2h²) − 1: how many residuals are within reach."""
-    return (2 * jnp.exp(-0.5 * ((y - times(x, theta)) / h) ** 2) - 1)[:, None]
+    return 2 * jnp.exp(-0.5 * ((y - times(x, theta)) / h) ** 2) - 1
 
 
 def histogram(x: Any, y: Any, theta: Any, edges: Any, a: Any) -> Any:
@@ -108,35 +108,35 @@ def cells(x: Any, y: Any, theta: Any, h: Any, a: Any, frame: Any) -> Any:
     Where curves cross, sorting the m indicators restores their order, so c is a
     point of the simplex and ‖A c‖ ≤ 1.
     """
-    above = _decreasing(ndtr((y[:, None] - times(x, theta.T)) / h))
-    one, zero = jnp.ones_like(above[:, :1]), jnp.zeros_like(above[:, :1])
-    cell = computed_once(jnp.concatenate([one, above], axis=1) - jnp.concatenate([above, zero], axis=1))
-    return (times(cell, a.T)[:, :, None] * _weighted(x, frame)[:, None, :]).reshape(x.shape[0], -1)
+    above = _decreasing(ndtr((y - times(x, theta.T)) / h))
+    one, zero = jnp.ones_like(above[:1]), jnp.zeros_like(above[:1])
+    cell = computed_once(jnp.concatenate([one, above]) - jnp.concatenate([above, zero]))
+    return times(cell, a.T)[:, None] * _weighted(x, frame)[None, :]
 
 
 def _decreasing(values: Any) -> Any:
-    """Every row in decreasing order; a few columns by exchanging neighbours, which compiles to faster code."""
-    columns = list(values.T)
-    if len(columns) > 16:
-        return -jnp.sort(-values, axis=1)
-    for turn in range(len(columns)):
-        for j in range(turn % 2, len(columns) - 1, 2):
-            a, b = columns[j : j + 2]
-            columns[j : j + 2] = jnp.maximum(a, b), jnp.minimum(a, b)
-    return jnp.stack(columns, axis=1)
+    """In decreasing order; a few numbers by exchanging neighbours, which compiles to faster code."""
+    if len(values) > 16:
+        return -jnp.sort(-values)
+    numbers = list(values)
+    for turn in range(len(numbers)):
+        for j in range(turn % 2, len(numbers) - 1, 2):
+            a, b = numbers[j : j + 2]
+            numbers[j : j + 2] = jnp.maximum(a, b), jnp.minimum(a, b)
+    return jnp.stack(numbers)
 
 
 def cell_curvature(x: Any, y: Any, theta: Any, h: Any, overlap: Any, frame: Any) -> Any:
     """exp(−r_j²/2h_j²)/overlap · ωuuᵀ for every level j, side by side."""
-    kernel = jnp.exp(-0.5 * ((y[:, None] - times(x, theta.T)) / h) ** 2) / overlap
+    kernel = jnp.exp(-0.5 * ((y - times(x, theta.T)) / h) ** 2) / overlap
     packed = computed_once(_packed(_bounded(x, frame)[0]))
-    return jnp.concatenate([kernel[:, j : j + 1] * packed for j in range(len(theta))], axis=1)
+    return jnp.concatenate([kernel[j : j + 1] * packed for j in range(len(theta))])
 
 
 def densities(x: Any, y: Any, theta: Any, h: Any, overlap: Any) -> Any:
     """exp(−r_j²/2h²)/overlap for every level j and each of its bandwidths h_·j, side by side."""
-    residual = (y[:, None] - times(x, theta.T))[:, None, :]
-    return (jnp.exp(-0.5 * (residual / h) ** 2) / overlap).reshape(x.shape[0], -1)
+    residual = (y - times(x, theta.T))[None, :]
+    return jnp.exp(-0.5 * (residual / h) ** 2) / overlap
 
 
 def _huber(x: Any, y: Any, theta: Any, c: Any) -> tuple[Any, Any]:
@@ -147,17 +147,15 @@ def _huber(x: Any, y: Any, theta: Any, c: Any) -> tuple[Any, Any]:
 def huber_score(x: Any, y: Any, theta: Any, frame: Any, weight: Any, c: Any, kappa: Any, bound: Any) -> Any:
     """ω(−ψu, k(κ − ψ²)/2)/b: the gradient in (β, σ_H); its square is convex in ψ², hence largest at 0 or c²."""
     _, psi = _huber(x, y, theta, c)
-    extra = (weight * (kappa - psi**2) / 2)[:, None]
-    rows = jnp.concatenate([-psi[:, None] * _weighted(x, frame), extra * _bounded(x, frame)[1] ** 2], axis=1)
-    return rows / bound
+    extra = weight * (kappa - psi**2) / 2
+    return jnp.append(-psi * _weighted(x, frame), extra * _bounded(x, frame)[1] ** 2) / bound
 
 
 def huber_curvature(x: Any, y: Any, theta: Any, frame: Any, weight: Any, c: Any) -> Any:
     """ω1{|z| < c} v vᵀ/(1 + k²c²), v = (u, kz): σ_H times the Hessian, up to that constant."""
     z, _ = _huber(x, y, theta, c)
     bounded, root = _bounded(x, frame)
-    rows = jnp.concatenate([bounded, weight * z[:, None] * root], axis=1) * (jnp.abs(z) < c)[:, None]
-    return _packed(rows) / (1 + (weight * c) ** 2)
+    return _packed(jnp.append(bounded, weight * z * root) * (jnp.abs(z) < c)) / (1 + (weight * c) ** 2)
 
 
 def huber_spread(x: Any, y: Any, theta: Any, frame: Any, weight: Any, c: Any, kappa: Any, bound: Any) -> Any:
@@ -167,13 +165,13 @@ def huber_spread(x: Any, y: Any, theta: Any, frame: Any, weight: Any, c: Any, ka
 
 def logistic_score(x: Any, y: Any, theta: Any, frame: Any) -> Any:
     """ω(expit(xᵀθ) − y)u."""
-    return (jax.nn.sigmoid(times(x, theta)) - y)[:, None] * _weighted(x, frame)
+    return (jax.nn.sigmoid(times(x, theta)) - y) * _weighted(x, frame)
 
 
 def logistic_curvature(x: Any, y: Any, theta: Any, frame: Any) -> Any:
     """4 p(1 − p)ωuuᵀ."""
     p = jax.nn.sigmoid(times(x, theta))
-    return (4 * p * (1 - p))[:, None] * _packed(_bounded(x, frame)[0])
+    return 4 * p * (1 - p) * _packed(_bounded(x, frame)[0])
 
 
 def logistic_spread(x: Any, y: Any, theta: Any, frame: Any) -> Any:
@@ -183,12 +181,12 @@ def logistic_spread(x: Any, y: Any, theta: Any, frame: Any) -> Any:
 
 def mean_range(x: Any, y: Any, middle: Any, half: Any) -> Any:
     """((y − middle)/half, 1)/√2: the second counts the records that have a value."""
-    return jnp.stack([(y - middle) / half, jnp.ones_like(y)], axis=1) / jnp.sqrt(2.0)
+    return jnp.stack([(y - middle) / half, jnp.ones_like(y)]) / jnp.sqrt(2.0)
 
 
 def mean_score(x: Any, y: Any, low: Any, high: Any) -> Any:
     """y clipped to [low, high], mapped to [−1, 1]."""
-    return ((jnp.clip(y, low, high) - (low + high) / 2) / ((high - low) / 2))[:, None]
+    return (jnp.clip(y, low, high) - (low + high) / 2) / ((high - low) / 2)
 
 
 def mean_spread(x: Any, y: Any, low: Any, high: Any, centre: Any) -> Any:
@@ -196,15 +194,15 @@ def mean_spread(x: Any, y: Any, low: Any, high: Any, centre: Any) -> Any:
     reach = jnp.maximum(high - centre, centre - low)
     inside = 2.0 * ((y > low) & (y < high)) - 1
     square = 2 * ((jnp.clip(y, low, high) - centre) / reach) ** 2 - 1
-    return jnp.stack([inside, square], axis=1) / jnp.sqrt(2.0)
+    return jnp.stack([inside, square]) / jnp.sqrt(2.0)
 
 
 def _clipped(problem: Problem, x: Any, theta: Any) -> Any:
     """∇l/C of a custom loss, clipped to norm 1."""
     assert problem.gradient is not None
-    rows = problem.gradient(theta, x, 0.0) / problem.clip
-    rows = computed_once(jnp.where(jnp.all(jnp.isfinite(rows), axis=1, keepdims=True), rows, 0.0))
-    return rows / jnp.maximum(jnp.sqrt(dots(rows, rows)), 1.0)[:, None]
+    slope = problem.gradient(theta, x, 0.0) / problem.clip
+    slope = computed_once(jnp.where(jnp.all(jnp.isfinite(slope)), slope, 0.0))
+    return slope / jnp.maximum(jnp.sqrt(dots(slope, slope)), 1.0)
 
 
 @lru_cache(maxsize=32)
@@ -223,10 +221,10 @@ def outer_gradient(problem: Problem) -> Any:
 def differences(problem: Problem) -> Any:
     """(∇l(θ + ρ_j e_j) − ∇l(θ − ρ_j e_j))/(2C√d) for every j, side by side: curvature over a public distance ρ."""
 
-    def rows(x: Any, y: Any, theta: Any, step: Any) -> Any:
+    def change(x: Any, y: Any, theta: Any, step: Any) -> Any:
         moves = jnp.diag(step)
-        up = jax.vmap(lambda m: _clipped(problem, x, theta + m), out_axes=1)(moves)
-        down = jax.vmap(lambda m: _clipped(problem, x, theta - m), out_axes=1)(moves)
-        return ((up - down) / (2 * jnp.sqrt(1.0 * len(step)))).reshape(x.shape[0], -1)
+        up = jax.vmap(lambda m: _clipped(problem, x, theta + m))(moves)
+        down = jax.vmap(lambda m: _clipped(problem, x, theta - m))(moves)
+        return (up - down) / (2 * jnp.sqrt(1.0 * len(step)))
 
-    return rows
+    return change

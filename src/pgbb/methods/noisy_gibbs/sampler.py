@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb._numerics.threads import one_blas_thread
-from pgbb.private.moments import entries
+from pgbb.private.door import entries
 
 Floats = NDArray[np.float64]
 Progress = Callable[[int, int], None]

@@ -1,7 +1,8 @@
 """The generator's step in seven kernels, for a GPU, where plain array operations spend it on starting many small ones.
 
 `pgbb.methods.pgbb.training` has the same step in plain array operations, to read and to compare with. Nothing here sees
-records.
+records. `python benchmarks/device.py kernels` on one H200: a step of 29.9 µs against 48.0 µs in plain operations at
+n = 10,000, K = 1, and 31 µs less at n = 1.94 million, K = 5, where a step of the natality study takes 39 µs in all.
 
 A layer is one array (4, rows, columns), updated in place: its values, the two moments of Adam, and the average.
 Its rows belong to the hidden units before it (none before layer 0), to the inputs, and to the bias: a constant
@@ -23,7 +24,7 @@ import jax.numpy as jnp
 import optax
 from jax.experimental import pallas as pl
 
-from pgbb.private.batches import power_of_two
+from pgbb._numerics.compiled import power_of_two
 
 __all__ = ["Layout", "find_layout", "network"]
 

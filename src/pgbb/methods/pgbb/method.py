@@ -9,11 +9,12 @@ import numpy as np
 from pgbb import _validate
 from pgbb._numerics.threads import mapped
 from pgbb.accountant import Mechanism, noise_scale
-from pgbb.custody.checkpoint import position_from_first
 from pgbb.errors import InvalidValue
+from pgbb.methods.position import position_of_first
 from pgbb.methods.request import Planned, Request, prepared
 from pgbb.model.models import Problem
 from pgbb.model.schema import Schema
+from pgbb.private.door import Randomness, open_dataset, public_samples
 from pgbb.release.file import Release
 from pgbb.release.payloads import Payload, summary_of
 
@@ -137,27 +138,22 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
 
 def _open(request: Request, settings: Settings, problem: Problem) -> tuple[Any, Any, Planned]:
     """A session that is ready to answer, the gradient of public pseudo-samples, if any, and what is to be paid."""
-    from pgbb.private.loading import share_for
-    from pgbb.private.mechanism import Session
-    from pgbb.private.sampling import Randomness
-
     together = request.together
-    records, share = share_for(request.data, problem, request.schema, request.weights, together, copies=2)
-    request.advise(share.n)
-    planned = plan(request, settings, share.n)
-    mechanism = settings.describe(share.n, problem.clip)
+    data = open_dataset(request.data, problem, request.schema, request.weights, together, copies=2)
+    request.advise(data.n)
+    planned = plan(request, settings, data.n)
+    mechanism = settings.describe(data.n, problem.clip)
     public_part, extra_blocks = None, 0
     if settings.pseudo is not None:
         public_part, extra_blocks = _pseudo_gradient(settings, problem, request.schema, mechanism)
     saved = None if request.checkpoint is None else request.checkpoint.saved
     position = None if saved is None else saved.position
     if together is not None:
-        position = position_from_first(together, position)
+        position = position_of_first(together, position)
     order = None if position is None or settings.reshuffle else position.order  # else partitions would come again
-    session = Session(
-        records, problem, mechanism, planned.sigma,
-        Randomness.create(request.insecure_seed, order=order, together=together),
-        pseudo_blocks=extra_blocks, reshuffle=settings.reshuffle, consume=True, resume=position, share=share,
+    session = data.session(
+        mechanism, planned.sigma, Randomness.create(request.insecure_seed, order=order, together=together),
+        pseudo_blocks=extra_blocks, reshuffle=settings.reshuffle, resume=position,
     )  # fmt: skip
     return session, public_part, planned
 
@@ -165,7 +161,7 @@ def _open(request: Request, settings: Settings, problem: Problem) -> tuple[Any, 
 def _learning(settings: Settings) -> Any:
     from pgbb.methods.pgbb import training
 
-    return training.Settings(
+    return training.Learning(
         learning_rate=settings.learning_rate,
         slope=settings.slope,
         average_from=settings.average_from,
@@ -211,10 +207,7 @@ def _packed(request: Request, settings: Settings, session: Any, trained: Any) ->
 
 def _pseudo_gradient(settings: Settings, problem: Problem, schema: Schema, mechanism: Mechanism) -> tuple[Any, int]:
     """q times the block-weighted gradient of public pseudo-samples (SM `app:pseudo-sample-alpha`), and their blocks."""
-    from pgbb.private.loading import records_for
-    from pgbb.private.pseudo import gradient_of
-
-    records = records_for(settings.pseudo, problem, schema)
-    count = min(mechanism.blocks, records.n) if settings.pseudo_blocks is None else settings.pseudo_blocks
-    count = _validate.integer("pseudo_blocks", count, low=1, high=records.n)
-    return gradient_of(records, problem, mechanism, count), count
+    samples = public_samples(settings.pseudo, problem, schema)
+    count = min(mechanism.blocks, samples.n) if settings.pseudo_blocks is None else settings.pseudo_blocks
+    count = _validate.integer("pseudo_blocks", count, low=1, high=samples.n)
+    return samples.gradient(mechanism, count), count

@@ -17,16 +17,15 @@ import optax
 from pgbb._numerics.compiled import computed_once
 from pgbb._numerics.threads import mapped
 from pgbb.accountant import Mechanism
-from pgbb.methods.pgbb import generator
-from pgbb.methods.pgbb import kernels as fused
+from pgbb.methods.pgbb import generator, kernels
 from pgbb.methods.pgbb.kernels import Layout
 from pgbb.model.models import Problem
-from pgbb.private.mechanism import Session, Step, run_many
+from pgbb.private.door import Session, Step, run_many
 
 if TYPE_CHECKING:
-    from pgbb.custody.checkpoint import Checkpoint  # needs safetensors, which a machine that only trains may lack
+    from pgbb.methods.request import Checkpoint  # needs libraries that a machine that only trains may lack
 
-__all__ = ["Settings", "Trained", "train", "train_many"]
+__all__ = ["Learning", "Trained", "train", "train_many"]
 
 PublicPart = Callable[[Any, Any, Any], Any] | None
 
@@ -34,7 +33,7 @@ _AVERAGED = 500  # iterates, about, whose average is taken
 
 
 @dataclass(frozen=True)
-class Settings:
+class Learning:
     """How the generator learns; nothing here affects privacy.
 
     Args:
@@ -71,17 +70,17 @@ class Trained:
 def _make_step(
     problem: Problem,
     mechanism: Mechanism,
-    settings: Settings,
+    settings: Learning,
     pseudo_blocks: int,
     keep: bool,
     public_part: PublicPart,
     fuse: bool | None = None,
     alone: bool = True,
 ) -> tuple[Step, Any, Layout | None]:
-    """One update of Algorithm 1 or 2, its optimiser, and the layout of its state where it runs in fused kernels.
+    """One update of Algorithm 1 or 2, its optimiser, and the layout of its state where it runs in kernels of its own.
 
-    Cached, so that equal arguments compile once. Kernels are fused on a GPU, where the sizes allow it; tests ask for
-    them elsewhere by `fuse`, in an interpreter.
+    Cached, so that equal arguments compile once. Kernels are used on a GPU, where the sizes allow it; tests ask
+    for them elsewhere by `fuse`, in an interpreter.
     """
     shift, scale = generator.input_map(problem, mechanism, pseudo_blocks, unit=settings.unit_weights)
     reach = generator.reach_of(problem.radius, settings.slope)
@@ -99,11 +98,11 @@ def _make_step(
     on_gpu = jax.default_backend() == "gpu"
     wanted = settings.operator_norm is None and (on_gpu if fuse is None else fuse)
     size = len(shift), problem.dim, settings.width, settings.depth
-    layout = fused.find_layout(mechanism.draws_per_step, *size, alone=alone) if wanted else None
+    layout = kernels.find_layout(mechanism.draws_per_step, *size, alone=alone) if wanted else None
     if layout is None:
         forward, backward = _network(settings, optimiser, box, share)
     else:
-        forward, backward = fused.network(layout, schedule, box, share, interpret=not on_gpu)
+        forward, backward = kernels.network(layout, schedule, box, share, interpret=not on_gpu)
 
     def query(state: Any, draw: dict[str, Any]) -> tuple[Any, Any]:
         values = draw["u"]
@@ -122,8 +121,8 @@ def _make_step(
     return Step(query, update), optimiser, layout
 
 
-def _network(settings: Settings, optimiser: Any, box: Any, share: Callable[[Any], Any]) -> Any:
-    """Both passes in plain array operations; `fused.network` does the same."""
+def _network(settings: Learning, optimiser: Any, box: Any, share: Callable[[Any], Any]) -> Any:
+    """Both passes in plain array operations; `kernels.network` does the same."""
 
     def forward(state: Any, inputs: Any, t: Any) -> tuple[Any, Any]:
         return jax.vjp(lambda p: generator.forward(p, inputs, *box), state[0])
@@ -146,7 +145,7 @@ def _network(settings: Settings, optimiser: Any, box: Any, share: Callable[[Any]
     return forward, backward
 
 
-def _initial(session: Session, settings: Settings) -> dict[str, np.ndarray]:
+def _initial(session: Session, settings: Learning) -> dict[str, np.ndarray]:
     size = session.mechanism.blocks + session.pseudo_blocks + (session.problem.index is not None)
     return generator.initialise(size, session.problem.dim, settings.width, settings.depth, session.randomness.public)
 
@@ -168,7 +167,7 @@ def _plain(layout: Layout | None, state: Any, steps: int) -> Any:
 
 def train(
     session: Session,
-    settings: Settings = Settings(),
+    settings: Learning = Learning(),
     *,
     public_part: PublicPart = None,
     keep_transcript: bool = False,
@@ -221,7 +220,7 @@ def train(
 
 
 def train_many(
-    sessions: Sequence[Session], settings: Settings = Settings(), *, public_part: PublicPart = None
+    sessions: Sequence[Session], settings: Learning = Learning(), *, public_part: PublicPart = None
 ) -> list[Trained]:
     """Train several sessions of one problem and mechanism side by side: for replicates, on a GPU."""
     first = sessions[0]

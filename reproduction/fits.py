@@ -1,0 +1,68 @@
+"""Fits of a cell as its settings say, and their scores for every iterate that a release holds."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from pgbb.custody.run import fit_many
+from pgbb.methods.effective_size import effective_sample_size
+from pgbb.methods.registry import METHODS
+from pgbb.model.models import Model
+from pgbb.model.schema import Schema
+from pgbb.release.file import Release
+from reproduction.simulate import Floats, all_draws, scored
+from reproduction.study import Row
+
+__all__ = ["CHAINS", "chain_size", "fit_cells", "known", "score_cell"]
+
+CHAINS = ("sgld", "noisy_gibbs")
+"""Methods whose draws are correlated."""
+
+
+def known(method: str) -> str:
+    """The name by which this pgbb fits a method: Algorithms 1 and 2 are "paper" where they are not yet "pgbb"."""
+    return method if method in METHODS else "paper"
+
+
+def fit_cells(
+    model: Model, frames: Sequence[pd.DataFrame], schema: Schema, settings: Mapping[str, Any], seeds: Sequence[int]
+) -> list[Release]:
+    """Fits of replicates at δ = 1/n with the cell's ε, method, accountant and constants, side by side."""
+    return fit_many(
+        model,
+        frames,
+        schema=schema,
+        epsilon=settings["epsilon"],
+        delta=1 / len(frames[0]),
+        method=known(settings["method"]),
+        accountant=settings["accountant"],
+        insecure_seeds=seeds,
+        **settings["constants"],
+    )
+
+
+def score_cell(
+    release: Release,
+    method: str,
+    seed: int,
+    shown: Callable[[Floats], Floats],
+    truth: Floats,
+    names: list[str],
+    levels: tuple[float, ...] | None = None,
+) -> list[Row]:
+    """Rows of `scored` on what is shown of the draws: for both iterates of the printed method, else once.
+
+    A chain without levels has its effective sample size too, mean over what is shown.
+    """
+    rows = []
+    for iterate in ("last", "average") if method == "pgbb" else (None,):
+        draws = shown(all_draws(release, seed, iterate))
+        size = chain_size(draws) if method in CHAINS and levels is None else float("nan")
+        rows += [{"variant": iterate or "", **row, "ess": size} for row in scored(draws, truth, names, levels)]
+    return rows
+
+
+def chain_size(draws: Floats) -> float:
+    """Effective sample size of (m, 1, coefficients), mean over coefficients."""
+    return float(effective_sample_size(draws[:, 0]).mean())

@@ -1,0 +1,66 @@
+"""The method comparison (Table `tab:method-comparison`), generated from what each method declares."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pgbb.methods.registry import METHODS
+from reproduction.constants import RENAMED
+from reproduction.judge import Line, goal
+from reproduction.printed import table
+from reproduction.study import Cells, Quick, Results, Row, Study, Table, each
+
+__all__ = ["STUDY", "run"]
+
+COLUMNS = ("data_model_free", "scaling_free", "budget_free_draws", "multiple_rules")
+KIN = {
+    "pgbb": "PGBB",
+    "calibrated": "PGBB",
+    "sgld": "Stochastic Gradient Langevin Dynamics",
+    "noisy_gibbs": "Noisy Summary Statistics",
+    "dp_bootstrap": "Nonparametric bootstrap",
+}
+
+
+def cells() -> Cells:
+    """One: the registry has all methods."""
+    return {"methods": {"columns": list(COLUMNS), "once": True}}
+
+
+def run(settings: Mapping[str, Any], seed: int) -> list[Row]:
+    """A row a method; nothing is random."""
+    return [
+        {"name": name, **{column: bool(getattr(m, column)) for column in settings["columns"]}}
+        for name, m in METHODS.items()
+    ]
+
+
+def tables(results: Results, _: Callable[[str], Results]) -> list[Table]:
+    """Each declaration beside the printed tick or cross."""
+    printed = table("method_comparison").set_index("method")
+    lines: list[Line] = []
+    for outcome in results.values():
+        for _, row in outcome.rows.iterrows():
+            name = RENAMED.get(row["name"], row["name"])
+            kin = KIN[name]
+            for column in COLUMNS:
+                there = printed.loc[kin, column] == "yes"
+                where = {"method": name, "printed as": kin}
+                agrees = bool(row[column]) == there
+                rule = "declares what the paper prints"
+                lines.append(
+                    goal(where, column.replace("_", " "), float(row[column]), agrees, rule, printed=float(there))
+                )
+    others = ", ".join(name for name in printed.index if name not in KIN.values())
+    return [Table("Private methods (tab:method-comparison); 1 is yes", lines, (f"Not implemented: {others}.",))]
+
+
+STUDY = Study(
+    name="comparison",
+    labels=("tab:method-comparison",),
+    title="what each method needs and gives",
+    cells=cells,
+    replicates=1,
+    run=each(run),
+    quick=Quick(cells, 1),
+    tables=tables,
+)

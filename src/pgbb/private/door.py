@@ -1,0 +1,212 @@
+"""The door: every way to ask confidential records, what one record can do to the answer, and where noise is added.
+
+A reviewer of privacy begins here. Nothing else of this package may be imported from outside it.
+
+| way to ask        | answer                                      | one record adds at most | noise is added in        |
+|-------------------|---------------------------------------------|-------------------------|--------------------------|
+| `Dataset.sums`    | (1/n) Σ_i a_t(x_i) over all records         | 1/n (`sums`)            | `Sums.ask`               |
+| `Dataset.session` | Σ_{i∈B} w̄_i ∇l(θ, x_i), B a Poisson batch  | w̄_i·C (`gradients`)    | `loop`, drawn by `draws` |
+| `Dataset.moments` | Σ_i t(x_i, y_i) over all records            | C (`Moment.clip`)       | `moments.noisy_sums`     |
+| `Dataset.refits`  | minimisers on bootstrap resamples           | Δ (`refit_sensitivity`) | `refits.noisy_refits`    |
+| `Dataset.means`   | means of bootstrap resamples                | Δ (`mean_sensitivity`)  | `refits.noisy_means`     |
+
+The first three are bounded by one function, `clipping.clipped`, whatever the statistic or the model says of itself. A
+statistic or a gradient is a function of one record, which this package vectorises: it cannot see another row. How
+often may be asked, and at which noise, is read from the object that the accountant certifies, and no handle gives one
+answer more. What leaves without noise: n, which is public; `examine`, for the custodian's own eyes; and `non_private`,
+by name. The proof is docs/privacy.md. This module loads neither pandas nor JAX before they are needed.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb.accountant import Composition, Mechanism, Resampling
+from pgbb.model.problem import Problem
+from pgbb.model.schema import Schema
+from pgbb.private.hosts import HostLost, Hosts, Together, connected
+from pgbb.private.moments import Moment, entries, noisy_sums
+from pgbb.private.refits import (
+    largest_sensitivity,
+    mean_sensitivity,
+    noisy_means,
+    noisy_refits,
+    refit_sensitivity,
+)
+from pgbb.private.rows import EXTRA
+from pgbb.private.sampling import Position, Randomness
+
+if TYPE_CHECKING:
+    from pgbb.private.loading import Listing, NonPrivateRecords, Records, Share, Source, examine, frame_of
+    from pgbb.private.pseudo_samples import PublicSamples
+    from pgbb.private.session import Session, Step, run_many
+    from pgbb.private.sums import Sums
+
+__all__ = [
+    "EXTRA", "Dataset", "HostLost", "Hosts", "Listing", "Moment", "NonPrivateRecords", "Position", "Randomness",
+    "Session", "Step", "Sums", "Together", "agreed_listing", "connected", "entries", "examine", "frame_of",
+    "largest_sensitivity", "mean_sensitivity", "non_private", "open_dataset", "public_samples", "refit_sensitivity",
+    "run_many", "session_without_noise",
+]  # fmt: skip
+
+Floats = NDArray[np.float64]
+Progress = Callable[[int, int], None]
+
+_LATER = {
+    "Listing": "loading", "NonPrivateRecords": "loading", "examine": "loading", "frame_of": "loading",
+    "Session": "session", "Step": "session", "run_many": "session", "Sums": "sums",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """Names whose modules need pandas or JAX, imported on first use."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"pgbb.private.{_LATER[name]}"), name)
+
+
+class Dataset:
+    """The records of one source, encoded for one problem and out of sight; `open_dataset` makes one.
+
+    A handle takes the memory of the records over, unless it is told to `keep` them for another one.
+    Every method runs what the accountant certifies, and checks that it is described for these records.
+    """
+
+    def __init__(self, records: "Records", share: "Share", problem: Problem) -> None:
+        self._records, self._share, self._problem = records, share, problem
+        self.n = share.n
+        """How many records there are, in all processes; public."""
+
+    def __repr__(self) -> str:
+        return f"Dataset(n={self.n})"
+
+    def sums(
+        self,
+        plan: Composition,
+        names: Sequence[str],
+        sigma: float,
+        randomness: Randomness,
+        *,
+        progress: Progress | None = None,
+        keep: bool = False,
+    ) -> "Sums":
+        """Noisy means of statistics over all records, asked one after another, by stages with names."""
+        from pgbb.private.sums import Sums
+
+        return Sums(
+            self._records, self._problem.shift, plan, names, sigma, randomness,
+            consume=not keep, progress=progress, share=self._share,
+        )  # fmt: skip
+
+    def session(
+        self,
+        mechanism: Mechanism,
+        sigma: float,
+        randomness: Randomness,
+        *,
+        problem: Problem | None = None,
+        pseudo_blocks: int = 0,
+        reshuffle: bool = False,
+        resume: Position | None = None,
+        keep: bool = False,
+    ) -> "Session":
+        """T·K noisy block-weighted sums of gradients over Poisson batches.
+
+        Another `problem` may be asked about than the one the records were encoded for if it has the same columns, such
+        as another level of a quantile regression.
+        """
+        from pgbb.private.session import Session
+
+        return Session(
+            self._records, problem or self._problem, mechanism, sigma, randomness, pseudo_blocks=pseudo_blocks,
+            reshuffle=reshuffle, consume=not keep, resume=resume, share=self._share,
+        )  # fmt: skip
+
+    def moments(
+        self,
+        moments: Sequence[Moment],
+        target: Mechanism | Composition,
+        sigma: float,
+        randomness: Randomness,
+        *,
+        shift: float = 0.0,
+    ) -> list[tuple[Floats, float]]:
+        """The noisy sum of each moment over all records, once, with the standard deviation of its noise."""
+        return noisy_sums(self._records, moments, target, sigma, randomness, shift=shift)
+
+    def refits(
+        self,
+        problems: Sequence[Problem],
+        target: Resampling,
+        sigma: float,
+        randomness: Randomness,
+        *,
+        penalty: float,
+        progress: Progress | None = None,
+    ) -> Floats:
+        """Ridge-penalised refits on bootstrap resamples, with noise: (problems, refits, d), internal coordinates."""
+        return noisy_refits(self._records, problems, target, sigma, randomness, penalty=penalty, progress=progress)
+
+    def means(self, bounds: tuple[float, float], target: Resampling, sigma: float, randomness: Randomness) -> Floats:
+        """Means of the response over bootstrap resamples, with noise: (resamples, 1)."""
+        return noisy_means(self._records, bounds, target, sigma, randomness)
+
+
+def open_dataset(
+    source: "Source | Listing",
+    problem: Problem,
+    schema: Schema,
+    weights: str | None = None,
+    together: Together | None = None,
+    *,
+    copies: int = 1,
+) -> Dataset:
+    """Read and encode the records of this process; errors depend on names, types and counts, never on a cell.
+
+    Args:
+      source: a frame, the path of a file or folder; or with other processes the listing that all have agreed on.
+      problem: a prepared model.
+      schema: the declared columns.
+      weights: a column of survey weights.
+      together: the processes that share the records.
+      copies: how many times the records will be in memory at once; refused where they do not fit.
+    """
+    from pgbb.private.loading import share_for
+
+    return Dataset(*share_for(source, problem, schema, weights, together, copies=copies), problem)
+
+
+def agreed_listing(source: "Source", together: Together, facts: Mapping[str, Any]) -> "Listing":
+    """The files and row groups that all processes have agreed on, as on other public facts; opens no row group."""
+    from pgbb.private.loading import agreed
+
+    return agreed(source, together, facts)
+
+
+def public_samples(source: "Source", problem: Problem, schema: Schema) -> "PublicSamples":
+    """Pseudo-samples, which are nobody's records: their gradient is computed without noise."""
+    from pgbb.private.loading import records_for
+    from pgbb.private.pseudo_samples import PublicSamples
+
+    return PublicSamples(records_for(source, problem, schema), problem)
+
+
+def non_private(source: "Source", problem: Problem, schema: Schema, weights: str | None = None) -> "NonPrivateRecords":
+    """The encoded records themselves, for `pgbb.reference`. NOT PRIVATE: publish nothing that comes of them."""
+    from pgbb.private.loading import records_for
+
+    return records_for(source, problem, schema, weights).as_non_private()
+
+
+def session_without_noise(
+    records: "NonPrivateRecords", problem: Problem, mechanism: Mechanism, randomness: Randomness
+) -> "Session":
+    """A session about records that were handed over by `non_private`, without noise. NOT PRIVATE."""
+    from pgbb.private.loading import Records
+    from pgbb.private.session import Session
+
+    return Session(Records.from_rows(records.rows, records.valid), problem, mechanism, 0.0, randomness)

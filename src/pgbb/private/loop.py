@@ -1,0 +1,156 @@
+"""The compiled loop over steps: a step's points go in, K noisy sums over Poisson batches come out.
+
+Noise is added here, to whole numbers and before anything else sees a sum: on a CPU and for several processes in
+`answers`, on a GPU in the kernel of `batch_sums`, whose totals begin with the noise.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.experimental import io_callback
+
+from pgbb._numerics.compiled import Compiled, computed_once
+from pgbb.accountant import Mechanism
+from pgbb.errors import PgbbError
+from pgbb.model.problem import Problem
+from pgbb.private import batches
+from pgbb.private.batch_sums import add_batch_sums, noise_totals, serves
+from pgbb.private.gradients import weighted_rows
+from pgbb.private.hosts import Together
+from pgbb.private.placement import Data, positions_and_blocks
+from pgbb.private.sampling import MULTIPLE
+from pgbb.private.wide_integers import joined, wide_sum
+
+__all__ = ["STATIC", "Step", "run_many", "run_one"]
+
+_LISTS = 16  # steps whose candidates are listed at once, and which are a turn of the loop, at most
+_LISTED = 2**25  # places of their lists, at most, unless one step has more
+_LARGE = 2**12  # rows of a batch that is worth cutting
+
+
+class Step(NamedTuple):
+    """What is done between two answers; pure functions that never see a record.
+
+    `query(state, draw)` returns the K points (K, d) to ask about and a memo;
+    `update(state, draw, memo, answers)` returns the next state and what to keep.
+    `draw` holds this step's u, index and number t. The mechanism answers once
+    between the two: there is no way to ask twice with the same batch or noise.
+    """
+
+    query: Callable[[Any, dict[str, Any]], tuple[Any, Any]]
+    update: Callable[[Any, dict[str, Any], Any, Any], tuple[Any, Any]]
+
+
+def _rows_at(rows: Array, numbers: Array) -> Array:
+    """Rows by their numbers; taken in fours of columns, of which compilers for a CPU make faster code."""
+    width = rows.shape[1]
+    part = math.gcd(width, 4)
+    taken = computed_once(rows.reshape(-1, width // part, part).at[numbers].get(mode="promise_in_bounds"))
+    return taken.reshape(-1, width)
+
+
+def _sum(problem: Problem, packed: Array, inverse: Array, theta: Array, index: Array) -> Array:
+    """One answer without noise in units of the grid, (2, d): high and low parts."""
+    return jnp.stack(wide_sum(weighted_rows(problem, packed, inverse, theta, index)))[:, : problem.dim]
+
+
+def _gathered(problem: Problem, rows: Array, batch: dict[str, Array], points: Array, index: Array) -> Array:
+    """K answers as `_sum` has one, (K, 2, d), from the rows that each batch numbers.
+
+    Large batches are cut into 64 parts, which are the first axis: that one cores share, and five answers are not halved
+    evenly.
+    """
+    cut = MULTIPLE if batch["rows"].shape[1] >= _LARGE else 1
+
+    def part(batch: dict[str, Array], theta: Array, index: Array) -> Array:
+        return weighted_rows(problem, _rows_at(rows, batch["rows"]), batch["inverse"], theta, index)
+
+    parts = jax.tree.map(lambda v: v.reshape(len(points), cut, -1), batch)
+    values = jax.vmap(jax.vmap(part), (1, None, None))(parts, points, index)
+    return jnp.stack(jax.vmap(wide_sum, 1)(values), axis=1)[:, :, : problem.dim]
+
+
+def _loop(
+    state: Any,
+    data: Data,
+    grid: Array,
+    inputs: dict[str, Any],
+    problem: Problem,
+    mechanism: Mechanism,
+    step: Step,
+    together: Together | None = None,
+) -> Any:
+    k, n = mechanism.draws_per_step, mechanism.n
+    on_device = "key" in inputs["batch"]
+    sampler: Any = batches.sampler(n, mechanism.sampling_rate) if on_device else None
+    position, block = positions_and_blocks(data, mechanism.blocks)
+    sparse = data.position is None and mechanism.sampling_rate <= batches.SPARSE and jax.default_backend() == "gpu"
+
+    def masked(batch: dict[str, Array], point: Array, index: Array) -> Array:
+        joins = batches.mask(sampler, batch["key"])  # every process draws for all, and keeps what is about its rows
+        joins = joins[jnp.minimum(position, n - 1)] & (position < n)
+        return _sum(problem, data.rows, jnp.where(joins, batch["inverse"][block], jnp.inf), point, index)
+
+    def answers(points: Array, drawn: dict[str, Any]) -> Array:
+        sums = jax.vmap(masked) if on_device else partial(_gathered, problem, data.rows)
+        found = sums(drawn["batch"], points, drawn["index"])
+        found += drawn["noise"]  # whole numbers, added before any rounding
+        if together is not None:  # only process 0 has added noise
+            found = io_callback(together.total_of, jax.eval_shape(lambda: found), found, ordered=True)
+        return joined(found[:, 0], found[:, 1]) * grid
+
+    def asked(state: Any, drawn: dict[str, Any]) -> tuple[Array, dict[str, Array], Any]:
+        draw = {name: drawn[name] for name in ("u", "index", "t")}
+        points, memo = step.query(state, draw)
+        if points.shape != (k, problem.dim):
+            raise PgbbError(f"a query of shape {points.shape} is not allowed: it must be {(k, problem.dim)}.")
+        points = computed_once(points)
+        if together is not None:  # the points of process 0, for all
+            points = io_callback(together.first_of, jax.eval_shape(lambda: points), points, ordered=True)
+        return points, draw, memo
+
+    def one(state: Any, drawn: dict[str, Any]) -> Any:
+        points, draw, memo = asked(state, drawn)
+        return step.update(state, draw, memo, computed_once(answers(points, drawn)))
+
+    def few(state: Any, drawn: dict[str, Any]) -> Any:
+        """Steps whose candidates are listed ahead, all at once."""
+        ahead = {**drawn["batch"], "index": drawn["index"]}
+        ahead["listed"] = jax.vmap(jax.vmap(partial(batches.candidates, sampler)))(ahead["key"])
+
+        def next_one(carry: tuple[Any, Any], drawn: dict[str, Any]) -> Any:
+            state, totals = carry
+            points, draw, memo = asked(state, drawn)
+            totals = add_batch_sums(problem, sampler, data.rows, block, ahead, drawn["place"], points, totals)
+            high, low = (totals[drawn["place"], :, half, : problem.dim] for half in (0, 1))
+            state, out = step.update(state, draw, memo, computed_once(joined(high, low) * grid))
+            return (state, totals), out
+
+        each = {name: drawn[name] for name in ("u", "index", "t")}
+        each["place"] = jnp.arange(len(drawn["t"]), dtype=jnp.int32)
+        carry = state, noise_totals(drawn["noise"], data.rows.shape[1])
+        (state, _), out = jax.lax.scan(next_one, carry, each, unroll=True)
+        return state, out
+
+    if not (on_device and sparse and serves(problem, data.rows.shape[1])):
+        return jax.lax.scan(one, state, inputs)
+    count = inputs["t"].shape[0]
+    most = max(1, min(_LISTS, _LISTED // (k * sampler.places)))
+    size = max(size for size in range(1, most + 1) if count % size == 0)
+    state, out = jax.lax.scan(few, state, jax.tree.map(lambda v: v.reshape(-1, size, *v.shape[1:]), inputs))
+    return state, jax.tree.map(lambda v: v.reshape(-1, *v.shape[2:]), out)
+
+
+STATIC = ("problem", "mechanism", "step", "together")
+run_one = Compiled(_loop, static_argnames=STATIC, donate_argnums=(0,))
+
+
+@partial(Compiled, static_argnames=STATIC[:3], donate_argnums=(0,))
+def run_many(state: Any, data: Data, grid: Any, inputs: Any, problem: Problem, mechanism: Mechanism, step: Step) -> Any:
+    """`run_one` for several runs of one problem and mechanism side by side, along a leading axis."""
+    return jax.vmap(lambda s, d, g, i: _loop(s, d, g, i, problem, mechanism, step))(state, data, grid, inputs)

@@ -1,0 +1,80 @@
+"""How packed rows lie on the device: one copy, in the order of the secret partition. Nothing is asked here."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pgbb.model.blocks import block_sizes
+from pgbb.private.partition import Share
+from pgbb.private.rows import EXTRA, empty_rows
+
+if TYPE_CHECKING:
+    from pgbb.private.records import Records  # needs pandas, which a machine that only trains may lack
+
+__all__ = ["Data", "place", "place_share", "positions_and_blocks", "shifted"]
+
+
+@dataclass(frozen=True)
+class Data:
+    """Records on the device, one packed row each: x, response − shift, survey weight (0 if invalid).
+
+    Rows are in the order of the secret partition: the block of position i is
+    ⌊iS/n⌋. Row i has position i, or `position[i]` where other processes hold other rows.
+    """
+
+    rows: jax.Array
+    n: int
+    position: jax.Array | None = None
+
+
+jax.tree_util.register_dataclass(Data, data_fields=["rows", "position"], meta_fields=["n"])
+
+
+def positions_and_blocks(data: Data, blocks: int) -> tuple[jax.Array, jax.Array]:
+    """The position of every row in the secret order of all records, and the block of that position."""
+    position = jnp.arange(data.rows.shape[0], dtype=jnp.int32) if data.position is None else data.position
+    first = jnp.asarray(np.cumsum(block_sizes(data.n, blocks)), jnp.int32)  # where the next block begins
+    return position, jnp.minimum(jnp.searchsorted(first, position, side="right"), blocks - 1).astype(jnp.int32)
+
+
+def shifted(records: "Records", shift: float, *, consume: bool = False) -> Any:
+    """Packed rows with the response shifted, in a copy of their own; with `consume` the records hand theirs over."""
+    rows = records.rows if consume else _copy(records.rows)
+    if consume:
+        records.rows, records.valid = rows[:0], records.valid[:0]  # else they would be shifted twice
+    rows[:, -EXTRA] -= shift
+    return rows
+
+
+def place(records: "Records", shift: float, order: np.random.Generator | None, *, consume: bool = False) -> Data:
+    """Put records on the device, shuffled in place by `order`, or as they are; `consume` spares a copy.
+
+    A shuffle of whole rows needs no second array: the design exists once.
+    """
+    rows = shifted(records, shift, consume=consume)
+    if order is not None:
+        order.shuffle(rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1])))[:, 0])
+    return Data(rows=jax.device_put(rows, may_alias=True), n=len(rows))
+
+
+def place_share(records: "Records", shift: float, order: np.random.Generator, share: Share) -> tuple[Data, Any]:
+    """A share of the records in the order that `place` gives to all n, and their positions in it, increasing.
+
+    The same generator swaps numbers here and rows there: position i of all holds record order[i] in both.
+    """
+    number = np.arange(share.n, dtype=np.int64)
+    order.shuffle(number)
+    held = np.flatnonzero((share.first <= number) & (number < share.last))
+    given = shifted(records, shift, consume=True)
+    rows = empty_rows(len(held), given.shape[1] - EXTRA)
+    np.take(given, number[held] - share.first, axis=0, out=rows)
+    return Data(rows=jax.device_put(rows, may_alias=True), n=share.n, position=jnp.asarray(held, jnp.int32)), held
+
+
+def _copy(rows: Any) -> Any:
+    out = empty_rows(rows.shape[0], rows.shape[1] - EXTRA)
+    out[:] = rows
+    return out
