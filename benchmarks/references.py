@@ -11,6 +11,7 @@ The loop refits with `scipy.optimize.minimize` (L-BFGS-B with gradient, from the
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,11 @@ from scipy.optimize import minimize
 import pgbb
 from pgbb._numerics import newton as _newton
 from pgbb.private.door import non_private
-from pgbb.reference import bayesian_bootstrap, blocked_bootstrap, solve
+from pgbb.reference import solve
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # reproduction/ lies beside benchmarks/
+
+from reproduction.references.bootstrap import bayesian_bootstrap, blocked_bootstrap
 from reproduction.references.ridge import ridge, ridge_bootstrap
 
 FEW = 20

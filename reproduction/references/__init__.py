@@ -1,1 +1,1 @@
-"""Fits without privacy that only the studies and benchmarks use; those of the product are in pgbb.reference."""
+"""Bootstraps and quantile regressions without privacy, which studies, benchmarks and tests compare with."""

@@ -8,8 +8,9 @@ from numpy.typing import ArrayLike
 from pgbb import _validate
 from pgbb._numerics.newton import CELLS, Floats, Sample
 from pgbb.errors import InvalidValue, PgbbError
-from pgbb.reference.bootstrap import block_weights, checked_labels, dirichlet, draw_partition, streams
-from pgbb.reference.solvers import as_sample, check_weights
+from pgbb.reference.solvers import check_weights
+from reproduction.references.bootstrap import block_weights, checked_labels, dirichlet, draw_partition, streams
+from reproduction.references.quantile import as_sample
 
 __all__ = ["ridge", "ridge_bootstrap"]
 

@@ -3,7 +3,7 @@ import pytest
 
 import pgbb
 from pgbb.accountant.description import gamma_star
-from pgbb.reference import draw_partition
+from reproduction.references.bootstrap import draw_partition
 from reproduction.references.ridge import ridge, ridge_bootstrap
 from tests.reference.data import problem_and_records
 

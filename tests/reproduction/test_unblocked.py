@@ -3,7 +3,8 @@ import pytest
 
 import pgbb
 from pgbb.private.loading import records_for
-from pgbb.reference import bayesian_bootstrap, solve, to_original
+from pgbb.reference import solve, to_original
+from reproduction.references.bootstrap import bayesian_bootstrap
 from reproduction.references.unblocked import unblocked_generator
 from tests.reference.data import SCHEMA, frame, problem_and_records
 

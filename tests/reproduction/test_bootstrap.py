@@ -3,13 +3,8 @@ import pytest
 from scipy.stats import ks_2samp
 
 import pgbb
-from pgbb.reference import (
-    bayesian_bootstrap,
-    blocked_bootstrap,
-    draw_partition,
-    solve,
-    to_original,
-)
+from pgbb.reference import solve, to_original
+from reproduction.references.bootstrap import bayesian_bootstrap, blocked_bootstrap, draw_partition
 from tests.reference.data import MODELS, frame, problem_and_records
 
 

@@ -5,13 +5,8 @@ from statsmodels.regression.quantile_regression import QuantReg
 
 import pgbb
 from pgbb.private.loading import records_for
-from pgbb.reference import (
-    exact_quantile,
-    multiplier_bootstrap,
-    smoothed_quantile,
-    solve,
-    to_original,
-)
+from pgbb.reference import solve, to_original
+from reproduction.references.quantile import exact_quantile, multiplier_bootstrap, smoothed_quantile
 from tests.reference.data import SCHEMA, frame, problem_and_records
 
 
