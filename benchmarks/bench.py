@@ -4,7 +4,7 @@
     python benchmarks/bench.py page  write the page again from what was measured
 
 Measurements go to benchmarks/results/measured.json, the page to docs/benchmarks.md and benchmarks/results/benchmarks.html, the
-coefficients to src/pgbb/costs.json. A quick run measures fewer points with fewer repetitions, and leaves the
+coefficients to src/pgbb/planning/costs.json. A quick run measures fewer points with fewer repetitions, and leaves the
 coefficients in the package alone.
 """
 
@@ -321,38 +321,37 @@ def fitted(m: Row) -> Row:
         return dict(zip(names, (nnls(scaled / unit, np.ones(len(seconds)))[0] / unit).tolist(), strict=True))
 
     paper = [r for name in ("n", "p", "K", "q", "T") for r in m["curves"][f"paper {name}"]]
-    batch = [(r["K"], r["K"] * r["q"] * r["n"], r["p"] + costs.EXTRA) for r in paper]
     default = [r for name in ("n", "p", "levels", "kind") for r in m["curves"][f"default {name}"]]
-    features = []
-    for r in default:
-        stages = _stages(r["kind"], r["p"])
-        answers = sum(s.asks for s in stages)
-        count = costs.numbers(r["kind"], stages, r["p"], r["levels"])
-        features.append([answers, r["n"] * answers * (r["p"] + costs.EXTRA), r["n"] * count])
+
+    def coefficients(rows: list[Row], work: Callable[[Row], tuple[int, float]]) -> dict[str, float]:
+        answers = [(*work(r), r["p"] + costs.EXTRA) for r in rows]
+        features = [[count, count * read * cells] for count, read, cells in answers]
+        return solved(features, [r["seconds"] for r in rows], ("answer", "cell"))
+
     last = m["memory"][-1]
     # The process before anything is read, and the compiler: what is at the peak beyond the records.
     fixed = max(r["peak"] * 2**20 - r["n"] * ((r["p"] + costs.EXTRA) * 4 + 1) for r in m["memory"])
-    return {
+    found = {
         "machine": m["machine"],
-        "calibrated": solved(features, [r["seconds"] for r in default], ("answer", "read", "number")),
-        "paper": solved(
-            [[1, k, rows, rows * cells] for k, rows, cells in batch], [r["seconds"] for r in paper],
-            ("step", "draw", "record", "cell"),
-        ),
+        "calibrated": coefficients(default, lambda r: (_answers(r["kind"], r["p"]), r["n"])),
+        "paper": coefficients(paper, lambda r: (r["K"], r["q"] * r["n"])),
         "load": last["loaded"] / (last["n"] * (last["p"] + costs.EXTRA)),
         "compile": {
             "calibrated": max(min(r["cold"], r["cold_cpu"]) for r in m["compile"]),
             "paper": m["torch"]["compile"] if m["torch"] else 2.0,
         },
         "fixed_memory": fixed,
-    }  # fmt: skip
+    }
+    ratios = [predicted(found, r) / r["seconds"] for r in m["check"]]
+    return found | {"worst": max(max(ratio, 1 / ratio) for ratio in ratios)}
 
 
-def _stages(kind: str, p: int) -> Any:
-    from pgbb.methods.calibrated.plan import stages_for
+def _answers(kind: str, p: int) -> int:
+    """How many answers a fit of the default method asks for."""
+    from pgbb.methods.calibrated.questions import questions_for
     from pgbb.planning.forecast import Reference
 
-    return stages_for(Reference(kind, p).problem())  # type: ignore[arg-type]
+    return sum(s.asks for s in questions_for(Reference(kind, p).problem(), 1))  # type: ignore[arg-type]
 
 
 def predicted(c: Row, r: Row) -> float:
@@ -360,27 +359,24 @@ def predicted(c: Row, r: Row) -> float:
     from pgbb.planning import costs
 
     if r["method"] == "pgbb":
-        return costs.paper_seconds(r["n"], r["q"], 1, r["K"], r["p"], c["paper"])
-    stages = _stages(r["kind"], r["p"])
-    return costs.calibrated_seconds(r["kind"], stages, r["n"], r["p"], r["levels"], c["calibrated"])
+        return costs.seconds("pgbb", r["K"], r["q"] * r["n"], r["p"], c)
+    return costs.seconds("calibrated", _answers(r["kind"], r["p"]), r["n"], r["p"], c)
 
 
-def on_many_hosts(c: Row, n: float = 1e10, hosts: int = 1000, p: int = 14, levels: int = 5) -> Row:
+def on_many_hosts(c: Row, n: float = 1e10, hosts: int = 1000, p: int = 14) -> Row:
     """The default method, extrapolated on paper."""
     from pgbb.planning import costs
 
-    stages = _stages("quantile", p)
-    answers, count = sum(s.asks for s in stages), costs.numbers("quantile", stages, p, levels)
-    delay, speed = 50e-6, 1.25e9  # seconds of a message; bytes a second, ten gigabits
+    answers, delay = _answers("quantile", p), 50e-6  # seconds of a message; an answer is a few kilobytes
     rounds = 2 * math.ceil(math.log2(hosts))
     own = n / hosts
     return {
-        "n": n, "hosts": hosts, "p": p, "own": own, "answers": answers, "delay": delay, "speed": speed, "rounds": rounds,
+        "n": n, "hosts": hosts, "p": p, "own": own, "answers": answers, "delay": delay, "rounds": rounds,
         "read": own * (p + costs.EXTRA) * c["load"],
-        "compute": costs.calibrated_seconds("quantile", stages, int(own), p, levels, c["calibrated"]),
-        "network": answers * rounds * delay + rounds * count * 8 / speed,
+        "compute": costs.seconds("calibrated", answers, own, p, c),
+        "network": answers * rounds * delay,
         "memory": own * ((p + costs.EXTRA) * 4 + 1) + c["fixed_memory"],
-        "paper_step": costs.paper_seconds(int(own), 0.01, 1, 5, p, c["paper"]) + rounds * delay,
+        "paper_step": costs.seconds("pgbb", 5, 0.01 * own, p, c) + rounds * delay,
     }  # fmt: skip
 
 
@@ -426,7 +422,7 @@ def panels(m: Row) -> list[tuple[str, str, str, list[Row], list[tuple[str, list[
     )
     for x, label in (("n", "records n"), ("p", "terms p"), ("levels", "levels")):
         rows = c[f"default {x}"]
-        passes = [sum(s.asks for s in _stages(r["kind"], r["p"])) for r in rows]
+        passes = [_answers(r["kind"], r["p"]) for r in rows]
         limits = [
             (
                 "bandwidth, all passes",
@@ -552,15 +548,13 @@ def text(m: Row, c: Row) -> str:
         "",
         "## The cost model",
         "",
-        "`pgbb plan` predicts by these coefficients, in `src/pgbb/costs.json`, for this machine with nothing else to do:",
+        "`pgbb plan` predicts by these coefficients, in `src/pgbb/planning/costs.json`, for this machine with nothing else to do:",
         "",
-        f"- default method: answers·{c['calibrated']['answer']:.2g} s + n·(answers·(p + 2)·{c['calibrated']['read']:.2g} s + "
-        f"numbers·{c['calibrated']['number']:.2g} s), where numbers is how many numbers all answers have;",
-        f'- `method="pgbb"`: T·({c["paper"]["step"]:.2g} s + K·({c["paper"]["draw"]:.2g} s + q·n·({c["paper"]["record"]:.2g} s + '
-        f"(p + 2)·{c['paper']['cell']:.2g} s)));",
+        f"- default method: answers·({c['calibrated']['answer']:.2g} s + n·(p + 2)·{c['calibrated']['cell']:.2g} s);",
+        f'- `method="pgbb"`: T·K·({c["pgbb"]["answer"]:.2g} s + q·n·(p + 2)·{c["pgbb"]["cell"]:.2g} s);',
         f"- reading Parquet: n·(p + 2)·{c['load']:.2g} s; memory: n·((p + 2)·4 + 1) bytes + {c['fixed_memory'] / 2**20:.0f} MiB.",
         "",
-        "Settings that it was not fitted to:",
+        f"Settings that it was not fitted to; it is wrong by a factor of at most {c['worst']:.1f}:",
         "",
         "| method | n | p | measured | predicted | ratio |",
         "|---|---|---|---|---|---|",
@@ -574,7 +568,7 @@ def text(m: Row, c: Row) -> str:
         "",
         "Nobody has run this. It is the model above, and these assumptions: every host is this machine, and has "
         f"{far['own']:,.0f} of the records on a disk of its own; none is slower than the others; whole-number sums are added up over "
-        f"a tree, {far['rounds']} messages an answer up and down, {far['delay'] * 1e6:.0f} µs each, at {far['speed'] * 8 / 1e9:.0f} Gbit/s; "
+        f"a tree, {far['rounds']} messages an answer up and down, {far['delay'] * 1e6:.0f} µs each; "
         f"p = {far['p']}, five levels, {far['answers']} answers; no host fails.",
         "",
         "| part | seconds |",

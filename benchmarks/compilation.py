@@ -26,7 +26,7 @@ def measure(family: str) -> None:
     import pandas as pd
 
     import pgbb
-    import pgbb.methods.calibrated.smooth  # what is imported is not compiled
+    import pgbb.methods.calibrated.statistics  # what is imported is not compiled
 
     warnings.simplefilter("ignore")
     counted = {"programs": 0}

@@ -52,8 +52,7 @@ def measure(path: str, small: str, method: str, p: int, repeats: int) -> None:
     import pyarrow.parquet as pq
 
     import pgbb
-    import pgbb.methods.calibrated.quantile
-    import pgbb.methods.calibrated.smooth
+    import pgbb.methods.calibrated.statistics
     import pgbb.methods.pgbb.training
     import pgbb.private.loading
     from pgbb.private.rows import EXTRA

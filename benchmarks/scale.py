@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from pgbb.accountant import noise_scale
-from pgbb.methods.calibrated.plan import composition, stages_for
+from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.quantile import fit_quantile
+from pgbb.methods.calibrated.questions import composition, questions_for
 from pgbb.model.models import Problem
 from pgbb.private import sums as private_sums
 from pgbb.private.partition import Share
@@ -47,13 +48,15 @@ def simulated(n: int, p: int, seed: int) -> Any:
 
 def main(n: int = 1_000_000, p: int = 14) -> None:
     rows = simulated(n, p, 0)
-    design = SimpleNamespace(names=("Intercept", *(f"x{j}" for j in range(1, p))), has_intercept=True)
-    half = 6.0
+    half, names = 6.0, ("Intercept", *(f"x{j}" for j in range(1, p)))
+    design = SimpleNamespace(
+        names=names, has_intercept=True, norm_bound=float(np.sqrt(p)), response_bounds=(-half, half)
+    )
     problem = Problem(
         kind="quantile", formula=None, names=design.names, clip=1.0, center=np.zeros(p), radius=np.full(p, half),
         transform=np.eye(p), offset=np.zeros(p), index=None, response="y", shift=0.0, design=cast(Any, design),
     )  # fmt: skip
-    stages = stages_for(problem)
+    stages = questions_for(problem, len(TAUS))
     plan = composition(stages, n)
     sigma = noise_scale(plan, 1.0, 1e-9)
     for attempt in ("first", "second"):
@@ -64,7 +67,7 @@ def main(n: int = 1_000_000, p: int = 14) -> None:
         asked._progress, asked._answers, asked.n, asked._share = None, 0, n, Share.of(n, None)
         asked._ahead = {}
         begin = time.perf_counter()
-        found = fit_quantile(asked, problem, TAUS, n, float(np.sqrt(p)), half)
+        found, _ = fit_quantile(Asker(asked, problem, stages), problem, cast(Any, design), TAUS)
         spent = time.perf_counter() - begin
         print(
             f"n = {n:,}, p = {p}, {len(asked.asked)} answers on {jax.devices()[0].platform}: "

@@ -3,8 +3,14 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pandas as pd
+
 from pgbb.custody.run import fit
-from pgbb.methods.calibrated.ingredients import without
+from pgbb.methods import calibrated
+from pgbb.methods.request import Request
+from pgbb.model.models import Model
+from pgbb.model.schema import Schema
+from pgbb.release.file import Release
 from reproduction.constants import constants
 from reproduction.fits import known
 from reproduction.judge import Line, shown, summarise
@@ -74,20 +80,24 @@ def quick() -> Cells:
 
 def run(settings: Mapping[str, Any], seed: int) -> list[Row]:
     """One replicate."""
-    with without(*settings.get("without", ())):
-        return _fitted(settings, seed)
-
-
-def _fitted(settings: Mapping[str, Any], seed: int) -> list[Row]:
     n = settings["n"]
-    budget = {"epsilon": settings["epsilon"], "delta": 1 / n, "insecure_seed": seed}
-    how = {"method": known(settings["method"]), "accountant": settings["accountant"], **settings["constants"]}
     if settings["data"] == "linear":
-        release = fit(LINEAR_MODEL, linear_frame("contaminated_normal", n, seed), schema=LINEAR_SCHEMA, **budget, **how)
+        release = _released(settings, LINEAR_MODEL, linear_frame("contaminated_normal", n, seed), LINEAR_SCHEMA, seed)
         return scored(all_draws(release, seed)[:, :, :3], BETA[None], ["x1", "x2", "x3"])
     frame, truth = process_frame(n, seed)
-    release = fit(process_model(), frame, schema=PROCESS_SCHEMA, **budget, **how)
+    release = _released(settings, process_model(), frame, PROCESS_SCHEMA, seed)
     return scored(all_draws(release, seed)[:, :, 1:], truth[:, 1:], ["educ", "exper", "black"], TAUS)
+
+
+def _released(settings: Mapping[str, Any], model: Model, frame: pd.DataFrame, schema: Schema, seed: int) -> Release:
+    """A fit; of the default method without the ingredients that the rung leaves out."""
+    budget = {"epsilon": settings["epsilon"], "delta": 1 / settings["n"], "insecure_seed": seed}
+    accountant = settings["accountant"]
+    if "without" in settings:
+        request = Request(model, frame, schema, accountant=accountant, **budget)
+        return calibrated.run(request, calibrated.Settings(), without=frozenset(settings["without"]))
+    how = {"method": known(settings["method"]), "accountant": accountant, **settings["constants"]}
+    return fit(model, frame, schema=schema, **budget, **how)
 
 
 def tables(results: Results, _: Callable[[str], Results]) -> list[Table]:

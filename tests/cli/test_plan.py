@@ -1,18 +1,25 @@
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 
+import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+import pgbb
 from pgbb import PgbbError
 from pgbb.accountant import Mechanism, epsilon
 from pgbb.cli import app
+from pgbb.methods.registry import settings_for
+from pgbb.methods.request import Request
+from pgbb.planning import costs
 from pgbb.planning.forecast import Reference, forecast
-from pgbb.planning.privacy import plan
+from pgbb.planning.noise import forecast_noise
 
 BUDGET = ["--n", "10000", "--epsilon", "1", "--delta", "1e-4"]
-PLAN = ["--method", "paper", *BUDGET, "--steps", "500"]
+PLAN = ["--method", "pgbb", *BUDGET, "--steps", "500"]
 
 
 def run(*arguments):
@@ -41,7 +48,7 @@ def test_plan_prints_every_part_and_opens_no_data():
 def test_plan_json_holds_the_numbers_that_the_library_gives():
     done = run(*PLAN, "--json")
     data = json.loads(done.stdout)
-    m = Mechanism(n=10_000, blocks=20, sampling_rate=0.1, steps=500, clip=1.0)
+    m = Mechanism(n=10_000, blocks=5, sampling_rate=0.1, steps=500, draws_per_step=4, clip=1.0)
     assert data["epsilon_by_accountant"]["exact"] == pytest.approx(epsilon(m, data["sigma"], 1e-4), rel=1e-9)
     assert data["epsilon_by_accountant"]["exact"] <= 1.0
     assert data["sigma"] < data["sigma_by_accountant"]["paper"] < data["sigma_by_accountant"]["worst-case"]
@@ -52,6 +59,20 @@ def test_plan_json_holds_the_numbers_that_the_library_gives():
     assert len(data["leading_order"]["conditions"]) == 4
 
 
+@pytest.mark.parametrize("given", [{}, {"blocks": 20, "draws_per_step": 1}])
+def test_a_plan_of_the_printed_algorithm_describes_the_mechanism_that_a_fit_runs(given):
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"y": rng.normal(size=2_000)})
+    request = Request(pgbb.Mean("y", scale=1.0, clip=1.0), data, pgbb.Schema(y=pgbb.Range(-5, 5)), 1.0, 1e-5)
+    chosen, settings = settings_for("pgbb", given)
+    planned = chosen.load().plan(request, settings, len(data))
+    options = [part for name, value in given.items() for part in ("--" + name.replace("_", "-"), str(value))]
+    budget = ["--n", "2000", "--epsilon", "1", "--delta", "1e-5", "--clip", "1"]
+    shown = json.loads(invoke("--method", "pgbb", *budget, *options, "--json").stdout)
+    assert {name: shown["mechanism"][name] for name in asdict(planned.mechanism)} == asdict(planned.mechanism)
+    assert shown["sigma"] == planned.sigma
+
+
 def test_plan_draws_the_four_panels(tmp_path):
     target = tmp_path / "budget.png"
     done = run(*PLAN, "--plot", str(target))
@@ -60,7 +81,7 @@ def test_plan_draws_the_four_panels(tmp_path):
 
 
 def test_plan_at_full_batches_leaves_out_what_the_paper_does_not_cover():
-    result = plan(Mechanism(n=1000, blocks=1, sampling_rate=1.0, steps=10, clip=1.0), 1.0, 1e-5).to_dict()
+    result = forecast_noise(Mechanism(n=1000, blocks=1, sampling_rate=1.0, steps=10, clip=1.0), 1.0, 1e-5).to_dict()
     assert result["epsilon_by_accountant"]["paper"] is None
     assert result["epsilon_by_accountant"]["exact"] <= 1.0
 
@@ -86,11 +107,12 @@ def test_json_of_the_default_method_holds_the_numbers_that_the_library_gives():
     assert "candidates" not in data
 
 
-@pytest.mark.parametrize("extra", [[], ["--method", "paper", "--dim", "4"]])
+@pytest.mark.parametrize("extra", [[], ["--method", "pgbb", "--dim", "4"]])
 def test_time_and_memory_are_shown_with_where_they_were_measured(extra):
     text = " ".join(invoke(*BUDGET, *extra).stdout.split())
-    for part in ("to read them from Parquet", "to compile", "GiB of memory", "measured on two cores", "factor of two"):
+    for part in ("to read them from Parquet", "to compile", "GiB of memory", "measured on two cores"):
         assert part in text
+    assert f"right to a factor of {costs.coefficients()['worst']:.2g}" in text
 
 
 def test_optimise_marks_the_least_noise_within_the_time_limit():
@@ -98,7 +120,7 @@ def test_optimise_marks_the_least_noise_within_the_time_limit():
     rows = data["candidates"]
     assert [r["chosen"] for r in rows] == [True] + [False] * (len(rows) - 1)
     weighed = [r for r in rows if r["effective"] is not None]
-    assert {r["method"] for r in weighed} == {"calibrated", "paper"} and len(weighed) < len(rows)
+    assert {r["method"] for r in weighed} == {"calibrated", "pgbb"} and len(weighed) < len(rows)
     assert all(r["seconds"] <= 0.6 for r in weighed)
     assert all(r["seconds"] > 0.6 for r in rows if r["effective"] is None)
 
@@ -107,7 +129,7 @@ def test_optimise_marks_the_least_noise_within_the_time_limit():
     "arguments, word",
     [
         ([*PLAN, "--terms", "4"], "--method calibrated"),
-        ([*BUDGET, "--sampling-rate", ".5"], "--method paper"),
+        ([*BUDGET, "--sampling-rate", ".5"], "--method pgbb"),
         ([*BUDGET, "--method", "sgld"], "--method"),
         ([*BUDGET, "--family", "probit"], "family"),
         ([*BUDGET, "--levels", ".5,1.5"], "levels"),
@@ -126,7 +148,7 @@ def test_an_option_that_makes_no_sense_is_named(arguments, word):
 @pytest.mark.parametrize(
     "arguments, field",
     [
-        (["--method", "paper", "--n", "10", "--epsilon", "1", "--delta", "1e-4", "--blocks", "11"], "blocks"),
+        (["--method", "pgbb", "--n", "10", "--epsilon", "1", "--delta", "1e-4", "--blocks", "11"], "blocks"),
         (["--n", "10000", "--epsilon", "0", "--delta", "1e-4"], "epsilon"),
         (["--n", "10000", "--epsilon", "nan", "--delta", "1e-4"], "epsilon"),
         (["--n", "10000", "--epsilon", "1", "--delta", "1"], "delta"),

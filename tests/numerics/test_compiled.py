@@ -10,7 +10,7 @@ import pytest
 import pgbb
 from pgbb._numerics import compiled as _compiled
 from pgbb._numerics.compiled import Compiled, dots, times
-from pgbb.methods.calibrated.ahead import programs
+from pgbb.methods.calibrated.questions import questions_for
 from pgbb.private import gradients, loop, sums
 from tests.private.hosts_process import PGBB, fit
 
@@ -73,7 +73,8 @@ def test_sums_over_records_call_no_library(name, cpu):
     model, levels = MODELS[name]
     problem = model.prepare(SCHEMA)
     p = {"mean": 1, "custom": 2}.get(name) or len(problem.design.names)
-    asked = programs(problem, levels)
+    listed = [q for stage in questions_for(problem, levels) for q in stage.questions]
+    asked = list(dict.fromkeys((q.function(problem), q.shapes, q.power) for q in listed))
     for program in asked if name != "wide" else [q for q in asked if q[0].__name__ in ("median", "cells")]:
         assert calls(text_of(program, p)) == set(), program[0].__name__
     product = (lambda x, y, matrix: jnp.exp(x @ matrix), ((4, 40),), 1)

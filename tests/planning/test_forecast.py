@@ -11,9 +11,9 @@ import pgbb
 from pgbb import PgbbWarning, Range, Schema
 from pgbb.accountant import Mechanism, noise_scale
 from pgbb.accountant.gaussian import gdp_mu
-from pgbb.methods.calibrated.plan import stages_for
 from pgbb.planning import costs
-from pgbb.planning.forecast import FAMILIES, Reference, calibrated_seconds, forecast, paper_seconds, search
+from pgbb.planning.forecast import FAMILIES, Reference, forecast
+from pgbb.planning.search import search
 
 BETA = np.array([1.5, -1.5, 1.0])
 LINEAR = Schema(x1=Range(-1, 1), x2=Range(-1, 1), x3=Range(-1, 1), y=Range(-20, 20), z=pgbb.Flag())
@@ -103,14 +103,6 @@ def test_the_prediction_for_a_mean_is_what_a_fit_reports():
     assert [width.sampling, width.privacy] == pytest.approx(np.mean(rows, axis=0), rel=0.15)
 
 
-def test_constants_are_those_of_the_method():
-    from pgbb.methods.calibrated import quantile, smooth
-    from pgbb.planning import forecast as module
-
-    assert module.REACH == quantile.REACH and module.WIDEST == quantile.WIDEST
-    assert module.SCALE_WEIGHT == smooth.SCALE_WEIGHT
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_noise_and_stages_are_those_of_the_plan(family):
     result = forecast(4_000, 2.0, 1e-6, Reference(family, terms=5))
@@ -150,7 +142,7 @@ def test_the_search_weighs_what_is_quick_enough_and_takes_the_least():
     result = forecast(5_000, 1.0, 1e-5, Reference("huber", terms=3))
     found = search(result, time_limit=0.5)
     assert [c.chosen for c in found].count(True) == 1 and found[0].chosen and found[0].method == "calibrated"
-    paper = [c for c in found if c.method == "paper" and c.effective is not None]
+    paper = [c for c in found if c.method == "pgbb" and c.effective is not None]
     assert paper and all(c.effective > result.effective for c in paper)
     one = paper[0]
     m = Mechanism(
@@ -164,39 +156,19 @@ def test_the_search_weighs_what_is_quick_enough_and_takes_the_least():
     assert not any(c.chosen for c in nothing) and all(c.effective is None for c in nothing)
 
 
-def test_times_grow_with_records_and_answers():
-    assert calibrated_seconds("huber", 2_000_000, 4) > 1.9 * calibrated_seconds("huber", 1_000_000, 4)
-    assert calibrated_seconds("mean", 1_000_000, 1) < calibrated_seconds("huber", 1_000_000, 1)
-    assert paper_seconds(10_000, 0.1, 10_000, 1) > paper_seconds(10_000, 0.1, 2_000, 5)
-
-
 def test_the_cost_model_is_measured_linear_in_n_and_grows_with_all_that_costs():
     known = costs.coefficients()
-    assert known["machine"] and all(v >= 0 for part in ("calibrated", "paper") for v in known[part].values())
-    stages = stages_for(Reference("quantile", 6).problem())
-
-    def fit(n=10**6, terms=6, levels=5):
-        return costs.calibrated_seconds("quantile", stages, n, terms, levels)
-
-    assert fit(10**8) - fit(10**7) == pytest.approx(10 * (fit(10**7) - fit(10**6)))
-    assert fit() <= fit(terms=12) and fit() <= fit(levels=9) and 0 < fit(1) < fit()
-    base = {"n": 10**5, "rate": 0.01, "steps": 100, "draws": 2, "terms": 6}
-    for name, more in (("n", 10**6), ("rate", 0.1), ("steps", 200), ("draws", 4), ("terms", 12)):
-        assert costs.paper_seconds(**base) <= costs.paper_seconds(**base | {name: more})
+    assert known["machine"] and 1 < known["worst"] < 3
+    assert all(v > 0 for method in ("calibrated", "pgbb") for v in known[method].values())
+    base = {"method": "calibrated", "answers": 27, "rows": 10**6, "terms": 6}
+    for name, more in (("answers", 54), ("rows", 10**7), ("terms", 12)):
+        assert costs.seconds(**base) < costs.seconds(**base | {name: more})
+    small, middle, large = (costs.seconds("pgbb", 100, rows, 6) for rows in (10**6, 10**7, 10**8))
+    assert large - middle == pytest.approx(10 * (middle - small)) and small > 0
     assert costs.memory(10**7, 14) - costs.memory(0, 14) == 10**7 * (16 * 4 + 1)
     assert costs.load_seconds(2 * 10**6, 3) == pytest.approx(2 * costs.load_seconds(10**6, 3))
-
-
-@pytest.mark.parametrize("kind", ["quantile", "huber", "logistic", "mean", "custom"])
-def test_the_model_counts_the_numbers_that_are_asked(kind):
-    """Against the shapes of the statistics themselves, where a stage asks the same each time."""
-    from pgbb.methods.calibrated import statistics
-
-    assert costs.BINS == statistics.BINS
-    stages = stages_for(Reference(kind, 3).problem())
-    assert costs.numbers(kind, stages, 3, 5) >= sum(s.asks for s in stages)
-    if kind == "huber":  # 3·6 + 7 (with the count of cuts, which is left out) + 7·(3 + 1) + 64 + 3·10 + 2·4
-        assert costs.numbers(kind, stages, 3, 5) == 4 * 6 + 14 * 2 + 64 + 3 * 10 + 2 * 4
+    result = forecast(10**6, 1.0, 1e-8, Reference("huber", 6))
+    assert result.seconds == costs.seconds("calibrated", result.passes, 10**6, 6)
 
 
 def test_a_forecast_needs_no_jax():

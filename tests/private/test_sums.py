@@ -10,7 +10,7 @@ from scipy import stats
 from pgbb import Flag, LogisticRegression, PgbbError, QuantileRegression, Range, Schema
 from pgbb.accountant import Mechanism, compose
 from pgbb.methods.calibrated import statistics as ask_for
-from pgbb.methods.calibrated.plan import composition, stages_for
+from pgbb.methods.calibrated.questions import composition, questions_for
 from pgbb.private import sums as module
 from pgbb.private.loading import records_for
 from pgbb.private.records import Records
@@ -188,7 +188,7 @@ def silent(x, y):
 
 
 def test_noise_has_the_certified_scale_and_a_wrong_one_is_noticed():
-    stages = stages_for(QuantileRegression("y ~ a + b", taus=[0.2, 0.8]).prepare(SCHEMA))
+    stages = questions_for(QuantileRegression("y ~ a + b", taus=[0.2, 0.8]).prepare(SCHEMA), 2)
     plan, sigma = composition(stages, N), 0.02
     sums = Sums(encoded(), 0.0, plan, [s.name for s in stages], sigma, Randomness.create(4))
     for stage in stages:

@@ -9,10 +9,11 @@ import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
+from pgbb._numerics.symmetric import pack, triangle, unpack
 from pgbb.cli import app
 from pgbb.errors import InvalidValue, PgbbWarning
 from pgbb.release.file import load
-from pgbb.release.local_gaussian import Local, pack, triangle, unpack
+from pgbb.release.local_gaussian import LocalGaussian
 from pgbb.release.posterior import Posterior
 from pgbb.report.plots import coefficient_intervals, quantile_process
 from tests.release.builders import (
@@ -413,7 +414,16 @@ def test_a_local_posterior_has_no_iterates_and_only_its_declared_levels():
         posterior().sample(3, tau=0.5, iterate="last")
     with pytest.raises(InvalidValue, match=r"tau = 0\.2"):
         posterior().sample(3, tau=0.2)
-    assert isinstance(local().local, Local)
+    assert isinstance(local().local, LocalGaussian)
+
+
+@pytest.mark.parametrize("index", ["levels", "interval", None])
+def test_a_local_gaussian_is_what_its_settings_and_tensors_say_and_gives_them_back(index):
+    payload = local(index, settings={"floor": 0.3})
+    settings, tensors = payload.local.to_tensors()
+    assert settings == payload.settings and list(tensors) == list(payload.tensors)
+    assert all(np.array_equal(value, payload.tensors[name]) for name, value in tensors.items())
+    assert payload.local.floor == 0.3 and payload.local.dim == D
 
 
 def test_the_indices_that_all_callers_share_cannot_be_changed():

@@ -162,7 +162,7 @@ class Scripted:
 
 
 def python_with_normals(payload, levels, m, monkeypatch):
-    """`Local.draw`, and the normals that it used by stream."""
+    """`LocalGaussian.draw`, and the normals that it used by stream."""
     streams = []
 
     def rng(seed):

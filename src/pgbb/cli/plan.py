@@ -1,6 +1,7 @@
 """`pgbb plan`: noise and cost of a fit, from public settings alone. It never opens data."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -9,20 +10,19 @@ from rich.console import Console
 from rich.table import Table
 
 from pgbb import _validate
-from pgbb.accountant import Mechanism
 from pgbb.accountant.calibrate import Accountant
 from pgbb.cli.options import LEVELS, numbers
 from pgbb.cli.output import Json, print_json
 from pgbb.errors import InvalidValue
+from pgbb.methods.registry import settings_for
 from pgbb.planning import costs
-from pgbb.planning.forecast import FAMILIES, Candidate, Family, Forecast, Reference, forecast, search
-from pgbb.planning.privacy import Plan, plan
+from pgbb.planning.forecast import FAMILIES, Family, Forecast, Reference, forecast
+from pgbb.planning.noise import NoiseForecast, forecast_noise
+from pgbb.planning.search import Candidate, search
 
-_METHODS = ("calibrated", "paper")
-_PAPER: dict[str, Any] = {
-    "blocks": 20, "gamma": None, "alpha": 0.0, "sampling_rate": 0.1, "steps": 10_000, "draws_per_step": 1,
-    "clip": 1.0, "dim": 1, "plot": None,
-}  # fmt: skip
+_METHODS = ("calibrated", "pgbb")
+_SETTINGS = ("blocks", "gamma", "sampling_rate", "steps", "draws_per_step")  # of method pgbb, which has the defaults
+_PGBB: dict[str, Any] = {**dict.fromkeys(_SETTINGS), "alpha": 0.0, "clip": 1.0, "dim": 1, "plot": None}
 _CALIBRATED: dict[str, Any] = {
     "family": "quantile", "terms": 4, "levels": LEVELS, "spread": 1.0, "reach": None, "rate": 0.5, "half": None,
     "optimise": False, "time_limit": None,
@@ -33,7 +33,7 @@ def plan_command(
     n: Annotated[int, typer.Option("--n", help="Number of records.")],
     epsilon: Annotated[float, typer.Option("--epsilon", "-e", help="Privacy level ε to meet.")],
     delta: Annotated[float, typer.Option("--delta", "-d", help="Failure probability δ to meet.")],
-    method: Annotated[str, typer.Option(help="calibrated or paper.")] = "calibrated",
+    method: Annotated[str, typer.Option(help="calibrated or pgbb.")] = "calibrated",
     family: Annotated[str | None, typer.Option(help=f"{', '.join(FAMILIES)}; default quantile.")] = None,
     terms: Annotated[int | None, typer.Option(help="Coefficients, with the intercept; default 4.")] = None,
     levels: Annotated[str | None, typer.Option(help=f"Quantile levels; default {LEVELS}.")] = None,
@@ -47,21 +47,24 @@ def plan_command(
         bool | None, typer.Option("--optimise", help="Compare with mechanisms of the paper's kind (10 s).")
     ] = None,
     time_limit: Annotated[float | None, typer.Option(help="Seconds a fit may take, for --optimise.")] = None,
-    blocks: Annotated[int | None, typer.Option(help="paper: S, 1 means constant weights; default 20.")] = None,
-    gamma: Annotated[float | None, typer.Option(help="paper: Dirichlet concentration; default γ*(n, S).")] = None,
-    alpha: Annotated[float | None, typer.Option(help="paper: Dirichlet mass of pseudo-samples.")] = None,
-    sampling_rate: Annotated[
-        float | None, typer.Option("--sampling-rate", "-q", help="paper: Poisson sampling rate q; default .1.")
+    blocks: Annotated[
+        int | None, typer.Option(help="pgbb: S, 1 means constant weights; default that of a fit.")
     ] = None,
-    steps: Annotated[int | None, typer.Option("--steps", "-T", help="paper: T; default 10000.")] = None,
+    gamma: Annotated[float | None, typer.Option(help="pgbb: Dirichlet concentration; default γ*(n, S).")] = None,
+    alpha: Annotated[float | None, typer.Option(help="pgbb: Dirichlet mass of pseudo-samples.")] = None,
+    sampling_rate: Annotated[
+        float | None,
+        typer.Option("--sampling-rate", "-q", help="pgbb: Poisson sampling rate q; default that of a fit."),
+    ] = None,
+    steps: Annotated[int | None, typer.Option("--steps", "-T", help="pgbb: T; default that of a fit.")] = None,
     draws_per_step: Annotated[
-        int | None, typer.Option("--draws-per-step", "-K", help="paper: answers in a step; default 1.")
+        int | None, typer.Option("--draws-per-step", "-K", help="pgbb: K, answers in a step; default that of a fit.")
     ] = None,
     clip: Annotated[
-        float | None, typer.Option("--clip", "-C", help="paper: largest norm of a record's gradient; default 1.")
+        float | None, typer.Option("--clip", "-C", help="pgbb: largest norm of a record's gradient; default 1.")
     ] = None,
-    dim: Annotated[int | None, typer.Option(help="paper: dimension of the parameter, for the noise floor.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="paper: draw the four panels of the budget figure here.")] = None,
+    dim: Annotated[int | None, typer.Option(help="pgbb: dimension of the parameter, for the noise floor.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="pgbb: draw the four panels of the budget figure here.")] = None,
     accountant: Annotated[str, typer.Option(help="Calibrates σ: exact, paper or worst-case.")] = "exact",
     as_json: Json = False,
 ) -> None:
@@ -71,11 +74,11 @@ def plan_command(
 
     pgbb plan --n 65023 --epsilon 1 --delta 1e-6 --terms 4 --spread .6
 
-    pgbb plan --method paper --n 10000 --epsilon 1 --delta 1e-4 --clip 2.386 --dim 4
+    pgbb plan --method pgbb --n 10000 --epsilon 1 --delta 1e-4 --clip 2.386 --dim 4
     """
     given = locals()
     _validate.one_of("--method", method, _METHODS)
-    own, other = (_CALIBRATED, _PAPER) if method == "calibrated" else (_PAPER, _CALIBRATED)
+    own, other = (_CALIBRATED, _PGBB) if method == "calibrated" else (_PGBB, _CALIBRATED)
     for name in other:
         if given[name] is not None:
             option = "--" + name.replace("_", "-")
@@ -88,7 +91,7 @@ def plan_command(
     if method == "calibrated":
         _calibrated((n, epsilon, delta), cast(Accountant, accountant), chosen, console, as_json=as_json)
     else:
-        _paper((n, epsilon, delta), cast(Accountant, accountant), chosen, console, as_json=as_json)
+        _pgbb((n, epsilon, delta), cast(Accountant, accountant), chosen, console, as_json=as_json)
 
 
 def _calibrated(
@@ -115,20 +118,20 @@ def _calibrated(
         _show_search(candidates, chosen["time_limit"], console)
 
 
-def _paper(
+def _pgbb(
     budget: tuple[int, float, float], accountant: Accountant, chosen: dict[str, Any], console: Console, *, as_json: bool
 ) -> None:
-    dim, plot = chosen.pop("dim"), chosen.pop("plot")
-    mechanism = Mechanism(n=budget[0], **chosen)
-    result = plan(mechanism, *budget[1:], accountant=accountant, dim=dim)
+    _, settings = settings_for("pgbb", {name: chosen[name] for name in _SETTINGS})
+    mechanism = replace(settings.describe(budget[0], chosen["clip"]), alpha=chosen["alpha"])
+    result = forecast_noise(mechanism, *budget[1:], accountant=accountant, dim=chosen["dim"])
     if as_json:
         print_json(result.to_dict())
     else:
-        _show(result, console)
-    if plot is not None:
+        _show_noise(result, console)
+    if chosen["plot"] is not None:
         from pgbb.report.plots import budget_panels, save
 
-        path = save(budget_panels(mechanism, result.sigma, result.epsilon), plot)
+        path = save(budget_panels(mechanism, result.sigma, result.epsilon), chosen["plot"])
         if not as_json:
             typer.echo(f"\nfigure written to {path}")
 
@@ -159,7 +162,7 @@ def _cost(seconds: float, load: float, memory: float, method: str) -> str:
     return (
         f"about {seconds:.2g} s, after {load:.2g} s to read them from Parquet and {known['compile'][method]:.2g} s to "
         f"compile, the first time; {memory / 2**30:.2g} GiB of memory\n(measured on {known['machine']}, with nothing "
-        "else to do; right to a factor of two there; time and memory are linear in n)\n"
+        f"else to do; there right to a factor of {known['worst']:.2g}; time and memory are linear in n)\n"
     )
 
 
@@ -212,7 +215,7 @@ def _show_search(candidates: tuple[Candidate, ...], time_limit: float | None, co
     for c in candidates:
         noise = "too slow" if c.effective is None else _number(c.effective)
         ratio = "" if c.effective is None or best is None else f"{c.effective / best:.3f}"
-        answers = f"{c.steps:,}" + (f"·{c.draws_per_step}" if c.method == "paper" else "")
+        answers = f"{c.steps:,}" + (f"·{c.draws_per_step}" if c.method == "pgbb" else "")
         gamma = "—" if c.gamma is None else f"{c.gamma:.3g}"
         table.add_row(
             "→" if c.chosen else "", c.method, str(c.blocks), gamma, f"{c.sampling_rate:g}", answers,
@@ -223,7 +226,7 @@ def _show_search(candidates: tuple[Candidate, ...], time_limit: float | None, co
         console.print("[yellow]nothing is quick enough: allow more time.[/yellow]")
 
 
-def _show(result: Plan, console: Console) -> None:
+def _show_noise(result: NoiseForecast, console: Console) -> None:
     m = result.mechanism
     gamma = "constant weights" if m.blocks == 1 else f"γ = {m.concentration:.6g}" + ("" if m.gamma else " (γ*)")
     console.print(
@@ -236,9 +239,9 @@ def _show(result: Plan, console: Console) -> None:
         f"[bold]noise σ = {_number(result.sigma)}[/bold]  (σ·n_S/C = {_number(1 / m.signal(result.sigma))}, "
         f"by accountant '{result.accountant}'; no data was opened)\n"
     )
-    seconds = costs.paper_seconds(m.n, m.sampling_rate, m.steps, m.draws_per_step, result.dim)
+    seconds = costs.seconds("pgbb", m.answers, m.sampling_rate * m.n, result.dim)
     read, room = costs.load_seconds(m.n, result.dim), costs.memory(m.n, result.dim)
-    console.print(f"{m.steps:,} steps of {result.dim} terms: " + _cost(seconds, read, room, "paper"))
+    console.print(f"{m.steps:,} steps of {result.dim} terms: " + _cost(seconds, read, room, "pgbb"))
     table = _table(console, "By accountant", "accountant", "ε at this σ", "σ for this ε")
     for name in result.certified:
         table.add_row(name, _number(result.certified[name]), _number(result.noise[name]))

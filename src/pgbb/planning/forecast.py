@@ -1,6 +1,6 @@
-"""What a calibrated fit will cost and how wide its intervals will be, before any data is opened.
+"""How wide the intervals of the default method will be, and what a fit asks, before any data is opened.
 
-Public arithmetic: a plan and a budget give the noise of every answer, and a
+Public arithmetic: the questions and a budget give the noise of every answer, and a
 reference design turns it into standard errors. Where covariates, residuals or
 the curvature differ from the reference, so will the intervals.
 """
@@ -15,32 +15,23 @@ from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
 from pgbb import _validate
-from pgbb.accountant import ACCOUNTANTS, Mechanism, noise_scale
+from pgbb.accountant import ACCOUNTANTS, noise_scale
 from pgbb.accountant.calibrate import Accountant
 from pgbb.methods.calibrated.algebra import strategy
-from pgbb.methods.calibrated.plan import NEAREST, SPREAD, Stage, composition, squared_reach, stages_for
+from pgbb.methods.calibrated.frame import LEAST_REACH, REACH_PER_TERM, squared_reach
+from pgbb.methods.calibrated.huber import score_bound
+from pgbb.methods.calibrated.quantile import REACH, WIDEST
+from pgbb.methods.calibrated.questions import Stage, composition, questions_for
 from pgbb.model.models import Custom, HuberRegression, LogisticRegression, Mean, Model, Problem, QuantileRegression
 from pgbb.model.schema import Flag, Range, Schema
 from pgbb.planning import costs
 
-__all__ = [
-    "FAMILIES",
-    "Candidate",
-    "Forecast",
-    "Reference",
-    "Width",
-    "calibrated_seconds",
-    "forecast",
-    "paper_seconds",
-    "search",
-]
+__all__ = ["FAMILIES", "Family", "Forecast", "Reference", "Width", "forecast"]
 
 Family = Literal["quantile", "huber", "logistic", "mean", "custom"]
 FAMILIES: tuple[Family, ...] = ("quantile", "huber", "logistic", "mean", "custom")
 
 Z = 1.959963984540054  # half a 95 % interval, in standard deviations
-REACH, WIDEST = 0.8, 0.15  # bandwidth of the curvature of a level, as in `calibration.quantile`
-SCALE_WEIGHT = 0.5  # coordinate of the Huber scale, as in `calibration.smooth`
 
 
 @dataclass(frozen=True)
@@ -86,10 +77,10 @@ class Reference:
     @property
     def radius(self) -> float:
         """R: whitened covariates are divided by it, and records beyond it are weighted down."""
-        return math.sqrt(self.reach or max(SPREAD[0] * self.terms, NEAREST))
+        return math.sqrt(self.reach or max(REACH_PER_TERM[0] * self.terms, LEAST_REACH))
 
     def problem(self) -> Problem:
-        """A problem of this kind and size, over a schema made up for it: what the planner of the method reads."""
+        """A problem of this kind and size, over a schema made up for it: what `questions_for` reads."""
         names = [f"x{j}" for j in range(1, self.terms)]
         schema = Schema(y=Range(-1, 1), z=Flag(), **dict.fromkeys(names, Range(-1, 1)))
         terms = " + ".join(names) or "1"
@@ -121,8 +112,7 @@ class Reference:
             c, kappa = HuberRegression.c, HuberRegression.kappa
             scale = s / _huber_ratio(c, kappa)
             curvature = float(2 * ndtr(c * scale / s) - 1) / scale
-            bound = max(math.hypot(c, SCALE_WEIGHT * (c**2 - kappa) / 2), SCALE_WEIGHT * kappa / 2)
-            return [(None, math.sqrt(kappa) / curvature, radius * bound / curvature)]
+            return [(None, math.sqrt(kappa) / curvature, radius * score_bound(c, kappa) / curvature)]
         if self.family == "logistic":
             curvature = self.rate * (1 - self.rate)
             return [(None, 1 / math.sqrt(curvature), radius / curvature)]
@@ -197,8 +187,7 @@ class Forecast:
     @property
     def seconds(self) -> float:
         """Run time on the machine of the benchmark, compiling and reading apart."""
-        r = self.reference
-        return costs.calibrated_seconds(r.family, self.stages, self.n, r.terms, len(r.levels))
+        return costs.seconds("calibrated", self.passes, self.n, self.reference.terms)
 
     @property
     def load_seconds(self) -> float:
@@ -217,7 +206,7 @@ class Forecast:
 
     def noise(self, stage: Stage) -> float:
         """Standard deviation of the noise on each number that a stage answers."""
-        return self.sigma * math.sqrt(stage.asks / stage.share)
+        return self.sigma * stage.scale
 
     def to_dict(self) -> dict[str, Any]:
         """The forecast as plain data."""
@@ -234,7 +223,9 @@ class Forecast:
             "load_seconds": self.load_seconds,
             "memory_bytes": self.memory,
             "stages": [
-                asdict(s) | {"noise": self.noise(s), "noise_multiplier": self.n * self.noise(s)} for s in self.stages
+                {"name": s.name, "asks": s.asks, "share": s.share, "why": s.why, "noise": self.noise(s)}
+                | {"noise_multiplier": self.n * self.noise(s)}
+                for s in self.stages
             ],
             "reference": asdict(self.reference) | {"radius": self.reference.radius},
             "widths": [
@@ -265,94 +256,10 @@ def forecast(
     _validate.one_of("accountant", accountant, ACCOUNTANTS)
     goal, failure = _validate.epsilon(epsilon), _validate.delta(delta)
     n = _validate.integer("n", n, low=1)
-    stages = stages_for(reference.problem())
+    stages = questions_for(reference.problem(), len(reference.levels))
     sigma = noise_scale(composition(stages, n), goal, failure, accountant)
     unit = sigma / math.sqrt(gradient_share(stages))
-    farthest = squared_reach(n, reference.terms, sigma / math.sqrt(stages[-1].share))
+    farthest = squared_reach(n, reference.terms, sigma * stages[-1].scale)
     reference = replace(reference, reach=min(reference.reach or math.inf, farthest))
     widths = tuple(Width(tau, sampling / math.sqrt(n), slope * unit) for tau, sampling, slope in reference.errors())
     return Forecast(n, goal, failure, accountant, reference, stages, sigma, widths)
-
-
-# Which mechanism has the least noise ---------------------------------------------------------------------------------
-
-
-def calibrated_seconds(family: Family, n: int, terms: int, levels: int = 5) -> float:
-    """Run time of a calibrated fit on the machine of the benchmark, compiling and reading apart."""
-    stages = stages_for(Reference(family, terms).problem())
-    return costs.calibrated_seconds(family, stages, n, terms, levels)
-
-
-def paper_seconds(n: int, rate: float, steps: int, draws: int, terms: int = 4) -> float:
-    """Run time of the paper's method on the machine of the benchmark, compiling and reading apart."""
-    return costs.paper_seconds(n, rate, steps, draws, terms)
-
-
-GRID = (
-    (5, 0.01, 10_000, 1),
-    *((blocks, q, steps, draws) for blocks in (5, 10, 20) for q, steps, draws in ((0.1, 2_000, 5), (1.0, 1_000, 1))),
-)
-"""S, q, T, K of the mechanisms of the paper's kind that `search` compares."""
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One way to spend the budget, and the noise that its gradients carry in the end; None where it is too slow."""
-
-    method: str
-    blocks: int
-    gamma: float | None
-    sampling_rate: float
-    steps: int
-    draws_per_step: int
-    seconds: float
-    sigma: float | None
-    effective: float | None
-    chosen: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self)
-
-
-def search(result: Forecast, time_limit: float | None = None) -> tuple[Candidate, ...]:
-    """The calibrated method beside mechanisms of the paper's kind, by effective noise; the least is marked as chosen.
-
-    After T·K answers the centre is known to v = (σ/q)²H⁻¹H⁻¹/(T·K), whatever the
-    optimiser, so (σ/q)/√(T·K) ranks mechanisms, at statistics of norm ≤ 1. Of the
-    calibrated method only the gradients count, with their share of the budget.
-    Blocks have γ = γ*(n, S), which makes their spread that of the sample; with
-    one block there would be nothing to draw. What would run longer than
-    `time_limit` seconds is listed, but not weighed.
-    """
-    if time_limit is not None:
-        _validate.number("time_limit", time_limit, above=0)
-    limit = math.inf if time_limit is None else time_limit
-    within = result.seconds <= limit
-    found = [
-        Candidate(
-            method="calibrated",
-            blocks=1,
-            gamma=None,
-            sampling_rate=1.0,
-            steps=result.passes,
-            draws_per_step=1,
-            seconds=result.seconds,
-            sigma=result.sigma if within else None,
-            effective=result.effective if within else None,
-        )
-    ]
-    for blocks, q, steps, draws in GRID:
-        if blocks > result.n:
-            continue
-        m = Mechanism(n=result.n, blocks=blocks, sampling_rate=q, steps=steps, draws_per_step=draws, clip=1.0)
-        seconds = paper_seconds(result.n, q, steps, draws, result.reference.terms)
-        sigma = effective = None
-        if seconds <= limit:
-            sigma = noise_scale(m, result.epsilon, result.delta)
-            effective = sigma / q / math.sqrt(m.answers)
-        found.append(Candidate("paper", blocks, m.concentration, q, steps, draws, seconds, sigma, effective))
-    best = min((c.effective for c in found if c.effective is not None), default=None)
-    first = next((i for i, c in enumerate(found) if c.effective is not None and c.effective == best), None)
-    marked = [replace(c, chosen=i == first) for i, c in enumerate(found)]
-    return tuple(sorted(marked, key=lambda c: (c.effective is None, c.effective or c.seconds)))

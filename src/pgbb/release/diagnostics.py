@@ -121,7 +121,7 @@ def _local_diagnostics(
     if faint:
         remarks.append(f"{faint} {ADVICE}")
     signal = local.signal()
-    knots = ["all"] if levels is None else local.tensors["knots"].tolist()
+    knots = ["all"] if local.knots is None else local.knots.tolist()
     noisy = np.isfinite(signal)
     if (signal < FAINT).any():
         remarks.append(

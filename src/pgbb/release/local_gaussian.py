@@ -1,4 +1,4 @@
-"""The calibrated local posterior: θ* = c − H*⁻¹(a + privacy noise + sampling noise), drawn in numpy.
+"""The local Gaussian posterior: θ* = c − H*⁻¹(a + privacy noise + sampling noise), drawn in numpy.
 
 The centre c, gradient a and curvature H come from noisy answers; the law of
 what is wrong with them is known, so drawing it again gives the posterior.
@@ -8,17 +8,17 @@ Coordinates are the model's internal ones; a step q in the frame F is the step F
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pgbb import _validate
+from pgbb._numerics.symmetric import direction_sd, unpack
 from pgbb._numerics.threads import one_blas_thread
 from pgbb.errors import InvalidValue
 
-__all__ = ["Local", "direction_sd", "pack", "shortest", "triangle", "unpack"]
+__all__ = ["FLOOR", "LocalGaussian", "shortest"]
 
 SETTINGS = ("index", "bridge", "floor")
 TENSORS = (
@@ -36,79 +36,69 @@ TENSORS = (
 )
 CELLS = 2**21  # numbers in the largest array of a chunk of draws; bounds memory, not results
 VAGUE = 3.0  # sd along an unidentified direction, in widths of the box of the coefficient that it moves most
+FLOOR = 0.25  # a curvature is never taken below this share of its smallest eigenvalue
 FREE = 0.01  # a coefficient with more than this weight on unidentified directions is not identified
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.intp]
-
-
-@lru_cache(maxsize=64)
-def triangle(d: int) -> tuple[Ints, Ints, Floats]:
-    """Rows and columns of the upper triangle of a (d, d) matrix, and the length of each: 1, or √2 off the diagonal.
-
-    >>> [part.round(2).tolist() for part in triangle(2)]
-    [[0, 0, 1], [0, 1, 1], [1.0, 1.41, 1.0]]
-    """
-    rows, columns = np.triu_indices(d)
-    length = np.where(rows == columns, 1.0, np.sqrt(2.0))
-    rows.flags.writeable = columns.flags.writeable = length.flags.writeable = False  # one copy for all callers
-    return rows, columns, length
-
-
-def unpack(packed: Floats, d: int) -> Floats:
-    """(…, d(d+1)/2) isometric coordinates as symmetric matrices (…, d, d): upper triangle, off-diagonals over √2.
-
-    >>> unpack(np.array([1.0, 2.0**0.5, 3.0]), 2).tolist()
-    [[1.0, 1.0], [1.0, 3.0]]
-    """
-    rows, columns, length = triangle(d)
-    values = packed / length
-    matrix = np.empty((*packed.shape[:-1], d, d))
-    matrix[..., rows, columns] = values
-    matrix[..., columns, rows] = values
-    return matrix
-
-
-def pack(matrix: Floats) -> Floats:
-    """The coordinates of `unpack`, in which the Euclidean norm is the Frobenius norm of the matrix."""
-    rows, columns, length = triangle(matrix.shape[-1])
-    return matrix[..., rows, columns] * length
-
-
-def direction_sd(vectors: Floats, sd: Floats) -> Floats:
-    """Noise of vᵀHv for each unit column v, where the packed coordinates of H have independent noise `sd`."""
-    return np.sqrt(np.sum((pack(np.einsum("ai,bi->iab", vectors, vectors)) * sd) ** 2, axis=1))
 
 
 @dataclass(frozen=True, eq=False)
-class Local:
-    """Settings and tensors of a payload of kind "local": their check, draws from them, and closed forms.
+class LocalGaussian:
+    """The local posterior that the default method releases: what a file holds of it, draws from it, and closed forms.
 
-    For m knots (one without an index), d coefficients and a `frame` F (d, d), in
-    which the gradient is Fᵀ∇ and the curvature FᵀHF: `center`, `gradient` (m, d),
-    `curvature` (m, d, d) and `curvature_sd` (m, d(d+1)/2) are the estimates and
-    the noise of each isometric coordinate of the curvature; `privacy` (m, k) are
-    the loadings of k standard normal vectors on the gradient, `sampling` (d, d)
-    and `sampling_sd` (d(d+1)/2,) the covariance of the gradient's sampling error
-    up to min(τ, τ') − ττ', with the noise of its coordinates; `free` (m, d, d) projects on directions
-    that are not identified; `low`, `high` (d,) are the box.
+    For m knots (one without an index), d coefficients and a frame F, in which the gradient is Fᵀ∇ and the curvature
+    FᵀHF. Levels are those of the index, inside the range of the knots; None for a model without one. Between knots
+    the root and the curvature are interpolated linearly in log τ/(1 − τ); the sampling error has its exact law.
 
-    Levels are those of the index, inside the range of the knots; None for a
-    model without one. Between knots the root and the curvature are
-    interpolated linearly in log τ/(1 − τ); the sampling error has its exact law.
+    Args:
+      center, gradient: c and a, (m, d).
+      frame: F, (d, d).
+      curvature, curvature_sd: H, (m, d, d), and the noise of each of its isometric coordinates, (m, d(d+1)/2).
+      privacy: loadings of k standard normal vectors on the gradient, (m, k).
+      sampling, sampling_sd: covariance of the gradient's sampling error, up to min(τ, τ') − ττ' with an index, (d, d),
+        and the noise of its isometric coordinates, (d(d+1)/2,).
+      free: projectors on the directions that are not identified, (m, d, d).
+      low, high: the box, (d,).
+      knots: levels of the index, (m,); None without an index.
+      floor: eigenvalues of a curvature that is drawn are at least this share of the smallest of H.
     """
 
-    settings: Mapping[str, Any]
-    tensors: Mapping[str, Floats]
+    center: Floats
+    gradient: Floats
+    frame: Floats
+    curvature: Floats
+    curvature_sd: Floats
+    privacy: Floats
+    sampling: Floats
+    sampling_sd: Floats
+    free: Floats
+    low: Floats
+    high: Floats
+    knots: Floats | None = None
+    floor: float = FLOOR
 
     @property
     def dim(self) -> int:
         """d, the number of coefficients."""
-        return len(self.tensors["frame"])
+        return len(self.frame)
 
-    def check(self, dim: int, index: Mapping[str, Any] | None) -> None:
+    def to_tensors(self) -> tuple[dict[str, Any], dict[str, Floats]]:
+        """Settings and tensors of a payload of kind "local"."""
+        index = self.knots is not None
+        tensors = {name: getattr(self, name) for name in (*TENSORS, *(("knots",) if index else ()))}
+        settings = {"index": index, "bridge": index, "floor": self.floor}
+        return settings, {name: np.ascontiguousarray(value, dtype=np.float64) for name, value in tensors.items()}
+
+    @classmethod
+    def from_tensors(cls, settings: Mapping[str, Any], tensors: Mapping[str, Floats]) -> "LocalGaussian":
+        """The posterior that `to_tensors` wrote; `check_tensors` says whether it is one."""
+        return cls(**tensors, floor=settings["floor"])
+
+    @staticmethod
+    def check_tensors(
+        settings: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]], dim: int, index: Mapping[str, Any] | None
+    ) -> None:
         """Raise `InvalidValue` unless settings and tensors fit each other, d = `dim` and the declared index."""
-        settings, tensors = self.settings, self.tensors
         if set(settings) != set(SETTINGS):
             raise InvalidValue(f"local settings {sorted(settings)} are not allowed: they must be {sorted(SETTINGS)}.")
         if not isinstance(settings["index"], bool) or settings["index"] != (index is not None):
@@ -157,13 +147,13 @@ class Local:
         streams of their own, so that a seed gives a level the same privacy noise
         and curvature whichever other levels are asked.
         """
-        t, d = self.tensors, self.dim
+        d = self.dim
         mix = self._mix(levels)
         used = np.flatnonzero(mix.any(axis=0)).tolist()
-        privacy = shortest(t["privacy"])
+        privacy = shortest(self.privacy)
         streams = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(4 + mix.shape[1])]
         vague = self.vague
-        free, center = np.einsum("lj,jab->lab", mix, t["free"]), mix @ t["center"]
+        free, center = np.einsum("lj,jab->lab", mix, self.free), mix @ self.center
         out = np.empty((len(mix), m, d))
         size = max(1, CELLS // (d * max(d * len(used), privacy.shape[1], len(mix))))
         for start in range(0, m, size):
@@ -174,25 +164,24 @@ class Local:
             curvature = {j: self._curvature(j, rows, streams[4 + j]) for j in used}
             steps = {}
             for j in used:
-                gradient = t["gradient"][j] + np.einsum("k,rkd->rd", privacy[j], noise)
+                gradient = self.gradient[j] + np.einsum("k,rkd->rd", privacy[j], noise)
                 step = -_solve(curvature[j], gradient)
-                steps[j] = step + (loose - step) @ t["free"][j]
+                steps[j] = step + (loose - step) @ self.free[j]
             for i, weights in enumerate(mix):
                 parts = np.flatnonzero(weights).tolist()
                 moved = -_solve(_combined(weights, parts, curvature), error[i])
                 moved += _combined(weights, parts, steps) - moved @ free[i]
-                out[i, start : start + rows] = np.clip(center[i] + moved @ t["frame"].T, t["low"], t["high"])
+                out[i, start : start + rows] = np.clip(center[i] + moved @ self.frame.T, self.low, self.high)
         return out
 
     @property
     def vague(self) -> float:
         """Standard deviation of draws along unidentified directions, in the frame; 0 where there are none."""
-        t = self.tensors
-        open_knots = t["free"].any(axis=(1, 2))
+        open_knots = self.free.any(axis=(1, 2))
         if not open_knots.any():
             return 0.0
-        moved = np.sqrt(np.einsum("ab,jbc,ac->ja", t["frame"], t["free"][open_knots], t["frame"]))
-        return VAGUE / float(np.min(np.max(moved / (t["high"] - t["low"]), axis=1)))
+        moved = np.sqrt(np.einsum("ab,jbc,ac->ja", self.frame, self.free[open_knots], self.frame))
+        return VAGUE / float(np.min(np.max(moved / (self.high - self.low), axis=1)))
 
     def parts(self, levels: Sequence[float] | None, *, known: bool = False) -> tuple[Floats, Floats]:
         """Covariances (levels, d, d) of the sampling error and of the privacy noise, internal coordinates.
@@ -200,18 +189,17 @@ class Local:
         At the estimated curvature, before the box and along identified and
         unidentified directions alike, or along those that are `known` alone.
         """
-        t = self.tensors
         mix = self._mix(levels)
-        slope = np.linalg.inv(np.einsum("lj,jab->lab", mix, t["curvature"]))
-        inverse = np.linalg.inv(t["curvature"])
+        slope = np.linalg.inv(np.einsum("lj,jab->lab", mix, self.curvature))
+        inverse = np.linalg.inv(self.curvature)
         if known:
-            slope = slope - np.einsum("lj,jab->lab", mix, t["free"]) @ slope
-            inverse = inverse - t["free"] @ inverse
+            slope = slope - np.einsum("lj,jab->lab", mix, self.free) @ slope
+            inverse = inverse - self.free @ inverse
         factor = np.ones(len(mix)) if levels is None else np.array([v * (1 - v) for v in levels])
-        sampling = factor[:, np.newaxis, np.newaxis] * (slope @ t["sampling"] @ np.swapaxes(slope, 1, 2))
-        maps = np.einsum("lj,jk,jab->lkab", mix, t["privacy"], inverse)
+        sampling = factor[:, np.newaxis, np.newaxis] * (slope @ self.sampling @ np.swapaxes(slope, 1, 2))
+        maps = np.einsum("lj,jk,jab->lkab", mix, self.privacy, inverse)
         privacy = np.einsum("lkab,lkcb->lac", maps, maps)
-        frame = t["frame"]
+        frame = self.frame
         return frame @ sampling @ frame.T, frame @ privacy @ frame.T
 
     def columns(self, levels: Sequence[float] | None, transform: Floats) -> dict[str, NDArray[Any]]:
@@ -222,12 +210,12 @@ class Local:
         """
         sampling, privacy = (np.einsum("ab,lbc,ac->la", transform, c, transform) for c in self.parts(levels))
         total = sampling + privacy
-        frame = self.tensors["frame"]
-        loose = np.einsum("ab,jbc,ac->ja", frame, self.tensors["free"], frame) / np.sum(frame**2, axis=1)
+        frame = self.frame
+        loose = np.einsum("ab,jbc,ac->ja", frame, self.free, frame) / np.sum(frame**2, axis=1)
         weight = self._mix(levels) @ loose
         touched = (weight > FREE).astype(float) @ (transform != 0).T
         line = transform @ frame
-        spread = self._mix(levels) @ np.einsum("ab,jbc,ac->ja", line, self.tensors["free"], line) * self.vague**2
+        spread = self._mix(levels) @ np.einsum("ab,jbc,ac->ja", line, self.free, line) * self.vague**2
         rest = np.einsum("ab,lbc,ac->la", transform, sum(self.parts(levels, known=True)), transform)
         return {
             "sampling_sd": np.sqrt(np.maximum(sampling, 0.0)),  # semidefinite up to rounding
@@ -238,9 +226,8 @@ class Local:
 
     def signal(self) -> Floats:
         """(knots,): least curvature over its noise along identified directions; inf where there is no noise."""
-        t = self.tensors
-        out = np.full(len(t["curvature"]), np.inf)
-        for j, (curvature, sd, free) in enumerate(zip(t["curvature"], t["curvature_sd"], t["free"], strict=True)):
+        out = np.full(len(self.curvature), np.inf)
+        for j, (curvature, sd, free) in enumerate(zip(self.curvature, self.curvature_sd, self.free, strict=True)):
             values, vectors = np.linalg.eigh(curvature)
             noise = direction_sd(vectors, sd)
             known = (np.sum(vectors * (free @ vectors), axis=0) < 0.5) & (noise > 0)
@@ -253,9 +240,9 @@ class Local:
 
         Quantiles are closer to linear in that scale than in τ, above all in the tails.
         """
-        if levels is None:
+        knots = self.knots
+        if levels is None or knots is None:
             return np.ones((1, 1))
-        knots = self.tensors["knots"]
         mix = np.zeros((len(levels), len(knots)))
         for row, level in zip(mix, levels, strict=True):
             nearest = int(np.argmin(np.abs(knots - level)))
@@ -270,17 +257,17 @@ class Local:
 
     def _curvature(self, j: int, rows: int, stream: np.random.Generator) -> Floats:
         """H* at a knot: (rows, d, d), or (1, d, d) where it has no noise."""
-        d, base, sd = self.dim, self.tensors["curvature"][j], self.tensors["curvature_sd"][j]
+        d, base, sd = self.dim, self.curvature[j], self.curvature_sd[j]
         if not sd.any():
             return base[np.newaxis]
         smallest = float(np.linalg.eigvalsh(base)[0])
-        return _floored(base, sd * stream.standard_normal((rows, d * (d + 1) // 2)), smallest, self.settings["floor"])
+        return _floored(base, sd * stream.standard_normal((rows, d * (d + 1) // 2)), smallest, self.floor)
 
     def _error(
         self, levels: Sequence[float] | None, rows: int, path: np.random.Generator, spread: np.random.Generator
     ) -> Floats:
         """The sampling error of the scaled gradient, (levels, rows, d), with covariance factor ⊗ S*."""
-        d, base, sd = self.dim, self.tensors["sampling"], self.tensors["sampling_sd"]
+        d, base, sd = self.dim, self.sampling, self.sampling_sd
         spectrum = np.linalg.eigvalsh(base)
         matrix = base[np.newaxis]
         if sd.any():
@@ -289,13 +276,13 @@ class Local:
             # a singular covariance has no room for noise, so every draw is looked at
             room = lowest if len(positive) == d else 0.0
             packed = sd * spread.standard_normal((rows, d * (d + 1) // 2))
-            matrix = _floored(base, packed, lowest, self.settings["floor"], room)
+            matrix = _floored(base, packed, lowest, self.floor, room)
         values, vectors = np.linalg.eigh(matrix)
         root = (vectors * np.sqrt(np.maximum(values, 0.0))[:, np.newaxis, :]) @ np.swapaxes(vectors, 1, 2)
-        if levels is None:
+        knots = self.knots
+        if levels is None or knots is None:
             plain = path.standard_normal((rows, 1, d))
         else:
-            knots = self.tensors["knots"]
             at = [int(np.argmin(np.abs(knots - v))) for v in levels]
             if np.allclose(knots[at], levels, rtol=1e-9, atol=1e-12):
                 plain = _bridge(knots, rows, d, path)[:, at]

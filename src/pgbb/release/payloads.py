@@ -14,7 +14,7 @@ from pgbb import _validate
 from pgbb.errors import InvalidValue
 from pgbb.model.blocks import draw_weights
 from pgbb.model.problem import Problem
-from pgbb.release.local_gaussian import Local
+from pgbb.release.local_gaussian import LocalGaussian
 
 __all__ = ["ModelSummary", "Payload", "forward", "summary_of"]
 
@@ -190,7 +190,7 @@ class Payload:
         kept = {n for n in self.tensors if n.startswith("transcript/")}
         rest = set(self.tensors) - kept
         if self.kind == "local":
-            self.local.check(model.dim, model.index)
+            LocalGaussian.check_tensors(self.settings, self.tensors, model.dim, model.index)
             return
         if kept:
             self._check_transcript(kept, model)
@@ -284,9 +284,9 @@ class Payload:
         return draw_weights(s["blocks"], s["concentration"], s["pseudo_blocks"], s["alpha"], m, rng)
 
     @property
-    def local(self) -> Local:
-        """The draws and closed forms of a local posterior."""
-        return Local(self.settings, self.tensors)
+    def local(self) -> LocalGaussian:
+        """The local posterior: its draws and closed forms."""
+        return LocalGaussian.from_tensors(self.settings, self.tensors)
 
     def layers(self, iterate: str) -> int:
         """The number of layers, the last included."""

@@ -8,12 +8,13 @@ from scipy.special import expit, ndtr
 from pgbb import Custom, Range, Schema
 from pgbb.methods.calibrated import statistics as ask_for
 from pgbb.methods.calibrated.algebra import prefixes, strategy
+from pgbb.methods.calibrated.questions import BINS
 
 P = 3
 C, KAPPA, WEIGHT = 1.345, 0.71, 0.5
 OVERLAP = 1.2
 TAUS = (0.2, 0.5, 0.9)
-EDGES = np.concatenate([[-9.0], np.linspace(-3, 3, ask_for.BINS - 1), [9.0]])
+EDGES = np.concatenate([[-9.0], np.linspace(-3, 3, BINS - 1), [9.0]])
 LOW, HIGH, CENTRE = -1.2, 1.5, 0.3
 MIDDLE, HALF = 0.0, 4.0
 
@@ -169,7 +170,7 @@ def parameters(rng, scale=1.0, spread=1.0):
         "square_moment": (ask_for.square_moment, square_moment, (frame,), False),
         "median": (ask_for.median, median, (theta, h, frame), False),
         "window": (ask_for.window, window, (theta, h), False),
-        "histogram": (ask_for.histogram, histogram, (theta, EDGES, np.array(prefixes(ask_for.BINS)[0])), False),
+        "histogram": (ask_for.histogram, histogram, (theta, EDGES, np.array(prefixes(BINS)[0])), False),
         "cells": (ask_for.cells, cells, (many, widths, a, frame), False),
         "cell_curvature": (ask_for.cell_curvature, cell_curvature, (many, widths, OVERLAP, frame), False),
         "densities": (ask_for.densities, densities, (many, np.stack([widths, widths / 3]), 2 * OVERLAP), False),

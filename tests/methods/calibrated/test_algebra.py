@@ -3,17 +3,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgbb.methods.calibrated.algebra import clear_of, floored, monotone, pack, prefixes, shrink, strategy, unpack
-from pgbb.methods.calibrated.estimate import (
-    Curvature,
-    combine,
-    contradict,
-    curvature_of,
-    raised,
-    unidentified,
-    unsettled,
-    widened,
+from pgbb._numerics.symmetric import pack, unpack
+from pgbb.methods.calibrated.algebra import (
+    as_answered,
+    clear_of,
+    floored,
+    monotone,
+    prefixes,
+    shrink,
+    strategy,
 )
+from pgbb.methods.calibrated.curvature import Curvature, curvature_of, raised, unidentified
+from pgbb.methods.calibrated.refine import combine, widened, widening_for_contradiction, widening_for_last_step
 
 FIVE = (0.1, 0.3, 0.5, 0.7, 0.9)
 
@@ -71,6 +72,13 @@ def test_a_known_mixture_is_estimated_better_than_by_the_raw_matrix_and_its_erro
     assert np.mean(error) < 0.5 * np.mean(raw_error) or deviation == 0.3
     assert np.mean(claimed) / np.mean(error) > 0.8  # the noise said to remain is the error made, or more
     assert np.mean(claimed) < 1.1 * np.mean(raw_error)
+
+
+def test_without_shrinkage_a_matrix_stays_as_answered_with_all_of_its_noise():
+    raw, target = np.array([[2.0, 1.0], [1.0, 2.0]]), np.eye(2)
+    assert not np.array_equal(shrink(raw, target, 2.0)[0], raw)
+    value, left = as_answered(raw, target, 2.0)
+    assert np.array_equal(value, raw) and (left == 2.0).all()
 
 
 def test_uncertainty_of_the_target_is_passed_on():
@@ -136,7 +144,7 @@ def test_directions_below_their_noise_are_marked_and_no_step_is_taken_along_them
     assert not unidentified(value, np.full(6, 0.01)).any()
     step = Curvature(value, np.full(6, 0.1), free).step(np.array([2.0, 3.0, 5.0]))
     assert step == pytest.approx([1.0, 3.0, 0.0])
-    found = curvature_of(np.diag([2.0, 1.0, -0.5]), np.eye(3), 0.01)
+    found = curvature_of(np.diag([2.0, 1.0, -0.5]), np.eye(3), 0.01, shrink=shrink)
     assert np.linalg.eigvalsh(found.value)[0] >= 0.25 - 1e-12 and found.free[2, 2] == pytest.approx(1.0)
 
 
@@ -144,7 +152,7 @@ def test_a_curvature_that_only_its_target_has_is_not_identified():
     target = np.eye(6)
     raw = target.copy()
     raw[0, 0] = 0.0  # as where all records of a category are out of reach
-    known, borrowed = curvature_of(target, target, 0.2), curvature_of(raw, target, 0.2)
+    known, borrowed = (curvature_of(m, target, 0.2, shrink=shrink) for m in (target, raw))
     assert not known.free.any()
     assert borrowed.value[0, 0] > 0.2 and borrowed.free[0, 0] > 0.9 and np.trace(borrowed.free) == pytest.approx(1)
 
@@ -179,9 +187,9 @@ def test_a_local_model_that_holds_is_widened_seldom_and_not_given_up():
         true = positive(rng, d, 1.0)
         left = np.full(d * (d + 1) // 2, 0.05)
         bend = Curvature(true + noise(rng, d, 0.05), left, np.zeros((d, d)))
-        doubts.append(contradict(*gradients(rng, true, bend, 1.0, sd), bend, 1e-4 * np.eye(d), sd, sd))
+        doubts.append(widening_for_contradiction(*gradients(rng, true, bend, 1.0, sd), bend, 1e-4 * np.eye(d), sd, sd))
         late, first = (np.linalg.solve(true, s * rng.standard_normal(d)) for s in (np.sqrt(2) * sd, 1.0))
-        steps.append(unsettled(first, late, true, 1e-4 * np.eye(d), sd, sd))
+        steps.append(widening_for_last_step(first, late, true, 1e-4 * np.eye(d), sd, sd))
     for found in (doubts, steps):
         assert np.isfinite(found).all() and min(found) == 1.0
     assert np.mean(np.array(doubts) > 1) <= 0.002 and np.mean(np.array(steps) > 1) <= 0.02
@@ -193,19 +201,21 @@ def test_gradients_contradict_a_curvature_that_is_not_there_unless_the_sample_wo
     weak = np.diag([0.1, 1.0, 1.0, 1.0, 1.0])
     bend = Curvature(np.eye(d), np.full(d * (d + 1) // 2, 0.02), np.zeros((d, d)))
     moves = [gradients(rng, weak, bend, 30.0, sd) for _ in range(200)]
-    assert np.mean(np.isinf([contradict(*move, bend, 1e-4 * np.eye(d), sd, sd) for move in moves])) > 0.5
-    assert all(contradict(*move, bend, 1e4 * np.eye(d), sd, sd) == 1 for move in moves)
+    assert (
+        np.mean(np.isinf([widening_for_contradiction(*move, bend, 1e-4 * np.eye(d), sd, sd) for move in moves])) > 0.5
+    )
+    assert all(widening_for_contradiction(*move, bend, 1e4 * np.eye(d), sd, sd) == 1 for move in moves)
     vague = Curvature(np.eye(d), bend.sd + 5.0, bend.free)
-    assert all(contradict(*move, vague, 1e-4 * np.eye(d), sd, sd) == 1 for move in moves)
+    assert all(widening_for_contradiction(*move, vague, 1e-4 * np.eye(d), sd, sd) == 1 for move in moves)
 
 
 def test_a_step_that_noise_does_not_explain_is_given_up_and_one_that_it_may_is_made_wider():
     metric, sd, sampling = np.diag([1.0, 2.0]), 0.1, 1e-4 * np.eye(2)
     first = np.array([1.0, 0.0])
-    assert unsettled(first, np.array([0.9, 0.0]), metric, sampling, sd, sd) == np.inf
-    assert 1 < unsettled(0.1 * first, np.array([0.4, 0.0]), metric, sampling, sd, sd) < 10
-    assert unsettled(first, np.array([0.1, 0.0]), metric, sampling, sd, sd) == 1
-    assert unsettled(first, np.array([0.9, 0.0]), metric, 1e4 * np.eye(2), sd, sd) == 1
+    assert widening_for_last_step(first, np.array([0.9, 0.0]), metric, sampling, sd, sd) == np.inf
+    assert 1 < widening_for_last_step(0.1 * first, np.array([0.4, 0.0]), metric, sampling, sd, sd) < 10
+    assert widening_for_last_step(first, np.array([0.1, 0.0]), metric, sampling, sd, sd) == 1
+    assert widening_for_last_step(first, np.array([0.9, 0.0]), metric, 1e4 * np.eye(2), sd, sd) == 1
 
 
 def test_doubt_widens_the_whole_posterior_by_its_factor():

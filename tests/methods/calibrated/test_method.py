@@ -1,4 +1,5 @@
 import warnings
+from collections import Counter
 from typing import Any
 from unittest import mock
 
@@ -10,7 +11,10 @@ import pgbb
 from pgbb import Custom, Flag, HuberRegression, LogisticRegression, Mean, PgbbError, PgbbWarning, Range, Schema
 from pgbb import QuantileRegression as Quantile
 from pgbb.accountant import epsilon as epsilon_of
-from pgbb.methods.calibrated.ahead import programs
+from pgbb.methods.calibrated.asking import INGREDIENTS
+from pgbb.methods.calibrated.method import Settings, run
+from pgbb.methods.calibrated.questions import questions_for
+from pgbb.methods.request import Request
 from pgbb.private import sums
 from pgbb.private.loading import records_for
 from pgbb.reference import solve, to_original
@@ -434,8 +438,8 @@ def test_the_certificate_says_how_many_records_are_weighted_down():
     assert "at most" in none
 
 
-def test_what_is_asked_was_compiled_ahead():
-    """Shapes and powers of calibration/ahead.py are those of the questions; the order is that of the first asks."""
+def test_what_is_asked_is_what_the_questions_say():
+    """Statistics, shapes of their parameters, powers of the weights and how often, for every kind of model."""
     n, rng = 4000, np.random.default_rng(0)
     frame = pd.DataFrame({"x": rng.uniform(-1, 1, n)})
     frame["y"] = frame["x"] + rng.normal(0, 0.5, n)
@@ -446,23 +450,52 @@ def test_what_is_asked_was_compiled_ahead():
         pgbb.LogisticRegression("z ~ x"), pgbb.Mean("y", scale=0.5),
         pgbb.Custom(lambda t, r, i: (r["y"] - t[0]) ** 2, dim=1, clip=1.0, columns=["y"], box=(-4, 4)),
     )  # fmt: skip
-    real = sums.sum_of
+    real, real_ask = sums.sum_of, sums.Sums.ask
     for model in models:
-        expected = programs(model.prepare(schema), 2)
         asked: list[Any] = []
+        stage: list[str] = []
 
-        def ask(statistic, rows, parameters, power=1, asked=asked):
-            shapes = tuple(np.shape(p) for p in parameters)
-            if (statistic, shapes, power) not in asked:
-                asked.append((statistic, shapes, power))
+        def ask(statistic, rows, parameters, power=1, asked=asked, stage=stage):
+            asked.append((stage[-1], statistic, tuple(np.shape(p) for p in parameters), power))
             return real(statistic, rows, parameters, power)
 
-        with mock.patch.object(sums, "sum_of", ask):
+        def ask_stage(self, name, *given, stage=stage, **more):
+            stage.append(name)
+            return real_ask(self, name, *given, **more)
+
+        with mock.patch.object(sums, "sum_of", ask), mock.patch.object(sums.Sums, "ask", ask_stage):
             pgbb.fit(model, frame, schema=schema, epsilon=1.0, delta=1e-6, insecure_seed=0)
+        problem = model.prepare(schema)
+        expected = Counter(
+            {
+                (s.name, q.function(problem), q.shapes, q.power): q.times
+                for s in questions_for(problem, 2)
+                for q in s.questions
+            }
+        )
         if model is models[-1]:  # functions made for one prepared problem
-            assert [a[1:] for a in asked] == [e[1:] for e in expected]
-        else:
-            assert asked == expected
+            asked, expected = ([(a[0], *a[2:]) for a in asked], unmade(expected))
+        assert Counter(asked) == expected
+
+
+def unmade(expected):
+    """The same without the functions."""
+    found = Counter()
+    for (name, _, shapes, power), times in expected.items():
+        found[name, shapes, power] += times
+    return found
+
+
+@pytest.mark.parametrize("left_out", [("whitening",), ("redrawing", "shrinkage")])
+def test_a_fit_without_an_ingredient_says_so_and_is_another(left_out):
+    request = Request(HUBER, frame(2000), SCHEMA, 1.0, 1e-6, insecure_seed=1)
+    whole, less = run(request, Settings()), run(request, Settings(), without=frozenset(left_out))
+    assert "without" not in whole.stored_diagnostics
+    assert less.stored_diagnostics["without"] == [name for name in INGREDIENTS if name in left_out]
+    for name in ("curvature_sd", "sampling_sd"):
+        assert whole.payload.tensors[name].any() and less.payload.tensors[name].any() == ("redrawing" not in left_out)
+    assert not np.array_equal(whole.payload.tensors["curvature"], less.payload.tensors["curvature"])
+    assert whole.certificate.sigma == less.certificate.sigma
 
 
 def test_fits_of_one_process_share_neither_noise_nor_its_scale():

@@ -3,24 +3,33 @@
 Public arithmetic on noisy answers; nothing here sees a record.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb.methods.calibrated.ingredients import uses
-from pgbb.release.local_gaussian import direction_sd, pack, triangle, unpack
+from pgbb._numerics.symmetric import direction_sd, pack, triangle, unpack
 
 Floats = NDArray[np.float64]
+Shrink = Callable[..., tuple[Floats, Floats]]
+"""`shrink`, or `as_answered` in its place: (raw, target, sd, …) → the matrix, and the noise left in its coordinates."""
 
-__all__ = ["clear_of", "floored", "monotone", "pack", "prefixes", "shrink", "strategy", "unpack"]
+__all__ = ["Shrink", "as_answered", "clear_of", "floored", "limited", "monotone", "prefixes", "shrink", "strategy"]
 
 
 def floored(a: Floats, floor: float) -> Floats:
     """The symmetric matrix with eigenvalues raised to at least `floor`."""
     values, vectors = np.linalg.eigh(a)
     return (vectors * np.maximum(values, floor)) @ vectors.T
+
+
+def as_answered(
+    raw: Floats, target: Floats, sd: float, target_sd: Floats | float = 0.0, pulled: Any = True
+) -> tuple[Floats, Floats]:
+    """The matrix as it was answered, with all of its noise: what a fit without shrinkage uses."""
+    return raw.copy(), np.full(len(pack(raw)), sd)
 
 
 _SPREADS = np.concatenate([[0.0], np.geomspace(0.01, 3.0, 40)])  # of relative deviations from a target
@@ -38,8 +47,8 @@ def shrink(
     of noise remains: the target has a scalar that was estimated. Packed coordinates
     that are not to be `pulled` stay as answered, with all of their noise.
     """
-    if sd == 0 or not uses("shrinkage"):
-        return raw.copy(), np.full(len(pack(raw)), sd)
+    if sd == 0:
+        return as_answered(raw, target, sd)
     root = np.sqrt(np.diag(target))
     i, j, _ = triangle(len(raw))
     unit = root[i] * root[j]
@@ -68,6 +77,18 @@ def clear_of(vectors: Floats, sd: Floats) -> Floats:
     variance[i, j] = variance[j, i] = np.asarray(sd) ** 2 / 2
     radius: Floats = 2 * np.sqrt(np.sum(variance, axis=1) @ vectors**2)
     return np.maximum(3 * direction_sd(vectors, sd), radius)
+
+
+def limited(step: Floats, metric: Floats, most: Floats | float, noise: Floats | float) -> Floats:
+    """A step in the frame, (…, p), kept only as far as it stands out of its noise, and no farther than `most`.
+
+    Its squared length in the metric, which is how far it moves fitted values,
+    exceeds the expected square `noise` of its own noise by what is worth moving:
+    the factor 1 − noise/length² (James and Stein) lets steps die out at the target.
+    """
+    square = np.maximum(np.sum((step @ metric) * step, axis=-1), 1e-300)
+    factor = np.maximum(1 - noise / square, 0.0)
+    return step * (factor / np.maximum(factor * np.sqrt(square) / most, 1.0))[..., None]
 
 
 def monotone(values: Floats) -> Floats:

@@ -6,30 +6,23 @@ levels. Sampling covariance needs one matrix: the scores of levels τ, τ' have
 covariance (min(τ, τ') − ττ') E ω²uuᵀ.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb.methods.calibrated import statistics as ask_for
-from pgbb.methods.calibrated.algebra import floored, pack, shrink, strategy, unpack
-from pgbb.methods.calibrated.estimate import (
-    FLOOR,
-    Curvature,
-    Estimate,
-    combine,
-    contradict,
-    curvature_of,
-    toward,
-    unsettled,
-    widened,
-)
-from pgbb.methods.calibrated.location import PEAK, find, limited
+from pgbb._numerics.symmetric import pack, unpack
+from pgbb.methods.calibrated.algebra import Shrink, floored, limited, strategy
+from pgbb.methods.calibrated.asking import Asker
+from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of
+from pgbb.methods.calibrated.frame import Cut, design_frame
+from pgbb.methods.calibrated.median import PEAK, half_range, rough_median
+from pgbb.methods.calibrated.refine import combine, widened, widening_for_contradiction, widening_for_last_step
+from pgbb.model.formula import Design
 from pgbb.model.models import Problem
+from pgbb.release.local_gaussian import FLOOR, LocalGaussian
 
 Floats = NDArray[np.float64]
 
-__all__ = ["fit_quantile"]
+__all__ = ["REACH", "WIDEST", "fit_quantile"]
 
 WIDEST = 0.15  # neighbouring quantiles are τ ± min(τ, 1 − τ)/2, and no farther than this
 REACH = 0.8  # bandwidth of the curvature, in units of the distance to the neighbouring quantiles
@@ -39,52 +32,55 @@ SMOOTHNESS = 0.1  # how far densities over the two are from each other, relative
 BLUR = 2.0  # the last two bandwidths are at most this many standard deviations of what they help to find
 
 
-def fit_quantile(sums: Any, problem: Problem, levels: Floats, n: int, bound: float, half: float) -> Estimate:
+def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats) -> tuple[LocalGaussian, Cut]:
     """Ask all stages of a quantile regression."""
-    p, radius = problem.dim, problem.radius
-    m = len(levels)
-    near = find(sums, p, bound, half, radius, 7)
-    frame = near.frame
+    p, radius, n = problem.dim, problem.radius, asker.n
+    m, half = len(levels), half_range(problem)
+    near = design_frame(asker, design)
+    frame, solid = near.matrix, near.solid
+    start, residuals = rough_median(asker, near, half, radius)
     a, b = strategy(tuple(levels.tolist()))
     reach = np.minimum(np.minimum(levels, 1 - levels) / 2, WIDEST)
-    density = near.residuals.density(levels, reach)
+    density = residuals.density(levels, reach)
     h = np.clip(REACH * reach / density, 1e-4 * half, half)
-    theta = np.repeat(near.theta[None], m, axis=0)
-    if problem.design is not None and problem.design.has_intercept:
-        theta[:, 0] += near.residuals.quantile(levels)
+    theta = np.repeat(start[None], m, axis=0)
+    if design.has_intercept:
+        theta[:, 0] += residuals.quantile(levels)
     farthest = 2 * reach / density  # no step moves fitted values by more
 
     def gradient(stage: str, at: Floats, width: Floats) -> tuple[Floats, float]:
         """Gradients in the frame, (m, p); their noise is sd·B ⊗ I."""
-        answer, sd = sums.ask(stage, ask_for.cells, at, width, a, frame)
+        answer, sd = asker.ask(stage, "cells", at, width, a, frame)
         return b @ answer.reshape(-1, p), sd
 
     loudness = np.sum(b**2, axis=1)
 
-    def moved(at: Floats, steps: Floats, noise: Any = 0.0) -> Floats:
-        return np.clip(at - limited(steps, near.solid, farthest, noise) @ frame.T, -radius, radius)
+    def moved(at: Floats, steps: Floats, noise: Floats | float = 0.0) -> Floats:
+        return np.clip(at - limited(steps, solid, farthest, noise) @ frame.T, -radius, radius)
 
-    spread = float(np.trace(np.linalg.inv(near.solid)))
+    spread = float(np.trace(np.linalg.inv(solid)))
 
     def narrow(stage: str, most: Floats) -> Floats:
         """A bandwidth whose bias, of second order in it, vanishes beside noise and sampling error."""
-        error = np.sqrt(levels * (1 - levels) / n + loudness * spread / p * sums.noise(stage) ** 2)
+        error = np.sqrt(levels * (1 - levels) / n + loudness * spread / p * asker.noise(stage) ** 2)
         return np.clip(BLUR * error / density, 1e-4 * half, most)
 
     for width in (h, narrow("levels", h)):
         g, sd = gradient("levels", theta, width)
-        steps = np.linalg.solve(near.solid, g.T).T / density[:, None]
+        steps = np.linalg.solve(solid, g.T).T / density[:, None]
         theta = moved(theta, steps, loudness * (sd / density) ** 2 * spread)
 
-    ratio, ratio_sd = _sharpness(sums, theta, levels, h, REACH * reach)
+    ratio, ratio_sd = _sharpness(asker, theta, levels, h, REACH * reach)
     overlap = _overlap(levels, REACH * reach)
-    answer, sd = sums.ask("curvature", ask_for.cell_curvature, theta, h, overlap, frame)
+    answer, sd = asker.ask("curvature", "cell_curvature", theta, h, overlap, frame)
     unit = PEAK / h * overlap * ratio
     raw = unpack(answer.reshape(m, -1), p) * unit[:, None, None]
     curvatures = [
         _vague(c, float(s))
         for c, s in zip(
-            _curvatures(raw, sd * unit, near.moment, near.moment_sd, ratio * density), ratio_sd / ratio, strict=True
+            _curvatures(raw, sd * unit, near.moment, near.moment_sd, ratio * density, asker.shrink),
+            ratio_sd / ratio,
+            strict=True,
         )
     ]
 
@@ -92,7 +88,7 @@ def fit_quantile(sums: Any, problem: Problem, levels: Floats, n: int, bound: flo
         return np.stack([c.step(g[j]) for j, c in enumerate(curvatures)])
 
     before, sd_first = gradient("refine", theta, narrow("refine", h / 2))
-    expected = loudness * sd_first**2 * [np.sum((near.solid @ c.inverse) * c.inverse) for c in curvatures]
+    expected = loudness * sd_first**2 * [np.sum((solid @ c.inverse) * c.inverse) for c in curvatures]
     point, first = moved(theta, newton(before), expected), moved(theta, newton(before))
     g, sd_second = gradient("final", point, narrow("final", h * LAST))
     second = moved(point, newton(g))
@@ -100,20 +96,20 @@ def fit_quantile(sums: Any, problem: Problem, levels: Floats, n: int, bound: flo
     best, noise = combine(first, second, sd_first, sd_second, quiet)
     inverse = np.linalg.inv(frame)
     effective = np.stack([c.value @ (inverse @ (point[j] - best[j])) for j, c in enumerate(curvatures)])
-    answer, sd = sums.ask("spread", ask_for.square_moment, frame, power=2)
-    sampling, left = toward(unpack(answer, p), near.moment, sd)
+    answer, sd = asker.ask("spread", "square_moment", frame)
+    sampling, left = covariance_of(unpack(answer, p), near.moment, sd, shrink=asker.shrink)
     early, late, walked = ((b - a) @ inverse.T for a, b in ((theta, first), (point, second), (theta, point)))
 
-    doubts, privacy = [], []
+    factors, privacy = [], []
     for j, c in enumerate(curvatures):
         own, loud = levels[j] * (1 - levels[j]) * sampling / n, np.sqrt(loudness[j])
         noises = sd_first * loud, sd_second * loud
-        doubts.append(max(
-            unsettled(early[j], late[j], c.value, own, *noises),
-            contradict(g[j] - before[j], walked[j], late[j], c, own, *noises),
+        factors.append(max(
+            widening_for_last_step(early[j], late[j], c.value, own, *noises),
+            widening_for_contradiction(g[j] - before[j], walked[j], late[j], c, own, *noises),
         ))  # fmt: skip
-        privacy.append(widened(noise * loud, own, doubts[j]) / loud * b[j])
-    return Estimate(
+        privacy.append(widened(noise * loud, own, factors[j]) / loud * b[j])
+    posterior = LocalGaussian(
         center=point,
         gradient=effective,
         frame=frame,
@@ -122,13 +118,15 @@ def fit_quantile(sums: Any, problem: Problem, levels: Floats, n: int, bound: flo
         privacy=np.stack(privacy),
         sampling=sampling / n,
         sampling_sd=left / n,
-        free=np.stack([np.eye(p) if d == np.inf else c.free for c, d in zip(curvatures, doubts, strict=True)]),
+        free=np.stack([np.eye(p) if f == np.inf else c.free for c, f in zip(curvatures, factors, strict=True)]),
+        low=problem.center - radius,
+        high=problem.center + radius,
         knots=levels,
-        cut=near.cut,
     )
+    return posterior, near.cut
 
 
-def _sharpness(sums: Any, theta: Floats, levels: Floats, h: Floats, width: Floats) -> tuple[Floats, Floats]:
+def _sharpness(asker: Asker, theta: Floats, levels: Floats, h: Floats, width: Floats) -> tuple[Floats, Floats]:
     """Each level's density over its density smoothed by h, and the standard deviation of that ratio.
 
     A kernel of bandwidth h sees f + h²f''/2, so densities over h and h/3 tell the second term apart. Over a
@@ -136,13 +134,13 @@ def _sharpness(sums: Any, theta: Floats, levels: Floats, h: Floats, width: Float
     """
     both = np.concatenate([h, h / NEARER])
     overlap = _overlap(np.tile(levels, 2), np.concatenate([width, width / NEARER]))
-    answer, sd = sums.ask("density", ask_for.densities, theta, both.reshape(2, -1), overlap)
+    answer, sd = asker.ask("density", "densities", theta, both.reshape(2, -1), overlap)
     wide, near = np.maximum((answer * PEAK / both * overlap).reshape(2, -1), 1e-12)
     noise = sd * PEAK / h * overlap
     weight = 1 / (NEARER**2 - 1)
     sharp = (1 + weight) * near - weight * wide
     wide = np.maximum(wide, 3 * noise)
-    sampling = NEARER * near / (2 * np.sqrt(np.pi) * sums.n * h)
+    sampling = NEARER * near / (2 * np.sqrt(np.pi) * asker.n * h)
     variance = (1 + weight) ** 2 * ((NEARER * noise) ** 2 + sampling) / wide**2
     away = sharp / wide - 1
     prior = np.where(away**2 > 9 * variance, away**2, SMOOTHNESS**2)
@@ -162,7 +160,9 @@ def _overlap(levels: Floats, width: Floats) -> float:
     return float(np.sqrt(np.max(np.sum(np.exp(-(((grid - levels) / width) ** 2)), axis=1))))
 
 
-def _curvatures(raw: Floats, sd: Floats, moment: Floats, moment_sd: Floats, density: Floats) -> list[Curvature]:
+def _curvatures(
+    raw: Floats, sd: Floats, moment: Floats, moment_sd: Floats, density: Floats, shrink: Shrink
+) -> list[Curvature]:
     """Curvature of each level, shrunk to f_j times a shape common to all levels, itself shrunk to E xxᵀ.
 
     In a location-scale model the shape is common: H(τ) = f(τ) E[xxᵀ/s(x)].
@@ -176,6 +176,6 @@ def _curvatures(raw: Floats, sd: Floats, moment: Floats, moment_sd: Floats, dens
     shape, left = shrink(pooled, moment, noise, moment_sd)
     shape = floored(shape, FLOOR * float(np.linalg.eigvalsh(moment)[0]))
     return [
-        curvature_of(r, f_j * shape, float(s), f_j * left, (pooled, noise))
+        curvature_of(r, f_j * shape, float(s), f_j * left, (pooled, noise), shrink=shrink)
         for r, f_j, s in zip(raw, f, sd, strict=True)
     ]

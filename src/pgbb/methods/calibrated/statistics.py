@@ -20,7 +20,6 @@ from pgbb._numerics.compiled import computed_once, dots, times
 from pgbb.model.models import Problem
 
 __all__ = [
-    "BINS",
     "cell_curvature",
     "cells",
     "densities",
@@ -44,7 +43,6 @@ __all__ = [
     "window",
 ]
 
-BINS = 64
 WRITTEN_OUT = 128  # outer products of so few numbers are written out: processors are slow at columns taken one by one
 
 

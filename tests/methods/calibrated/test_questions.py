@@ -1,11 +1,13 @@
 import math
+from dataclasses import replace
 
 import pytest
 
 from pgbb import Custom, Flag, HuberRegression, LogisticRegression, Mean, PgbbError, QuantileRegression, Range, Schema
 from pgbb.accountant import epsilon, noise_scale
 from pgbb.accountant.gaussian import gdp_epsilon, gdp_mu
-from pgbb.methods.calibrated.plan import Stage, composition, stages_for
+from pgbb.methods.calibrated import statistics
+from pgbb.methods.calibrated.questions import Question, Stage, composition, questions_for
 
 WIDE = [f"x{j}" for j in range(24)]
 SCHEMA = Schema(a=Range(-1, 1), y=Range(-6, 6), z=Flag(), **dict.fromkeys(WIDE, Range(-1, 1)))
@@ -23,7 +25,7 @@ MODELS = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_shares_add_up_and_the_exact_epsilon_is_that_of_one_gaussian(name):
-    stages = stages_for(MODELS[name].prepare(SCHEMA))
+    stages = questions_for(MODELS[name].prepare(SCHEMA), 2)
     assert sum(s.share for s in stages) == pytest.approx(1, abs=1e-12)
     assert all(s.share > 0 and s.asks >= 1 and s.why for s in stages)
     assert len({s.name for s in stages}) == len(stages)
@@ -38,11 +40,12 @@ def test_shares_add_up_and_the_exact_epsilon_is_that_of_one_gaussian(name):
 
 
 def test_one_answer_more_than_the_plan_would_cost_more():
-    stages = stages_for(MODELS["huber"].prepare(SCHEMA))
+    stages = questions_for(MODELS["huber"].prepare(SCHEMA), 0)
     plan = composition(stages, 3000)
     sigma = noise_scale(plan, 1.0, 1e-6)
     scales = plan.scales
-    longer = [Stage(s.name, s.asks + (s.name == "final"), s.share, s.why) for s in stages]
+    last = stages[-1]
+    longer = [*stages[:-1], replace(last, questions=(*last.questions, Question("moment", ((2, 2),))))]
     more = composition(longer, 3000)
     broken = type(plan)(more.mechanisms, scales)  # the noise of the shorter plan
     assert epsilon(plan, sigma, 1e-6) <= 1.0 < epsilon(broken, sigma, 1e-6)
@@ -50,10 +53,22 @@ def test_one_answer_more_than_the_plan_would_cost_more():
 
 
 def test_a_stage_has_noise_by_its_share_and_its_number_of_answers():
-    stages = (Stage("a", 4, 0.25, "x"), Stage("b", 1, 0.75, "y"))
+    two = (Question("moment", ((2, 2),), times=3), Question("window", ((2,), ())))  # they share one part of the budget
+    stages = (Stage("a", 0.25, "x", two), Stage("b", 0.75, "y", (Question("moment", ((2, 2),)),)))
+    assert [s.asks for s in stages] == [4, 1]
     assert composition(stages, 100).scales == pytest.approx((4.0, math.sqrt(4 / 3)))
 
 
 def test_shares_that_do_not_add_up_are_refused():
     with pytest.raises(PgbbError, match="add up"):
-        composition((Stage("a", 1, 0.5, "x"), Stage("b", 1, 0.6, "y")), 100)
+        one = (Question("moment", ((2, 2),)),)
+        composition((Stage("a", 0.5, "x", one), Stage("b", 0.6, "y", one)), 100)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_question_names_a_statistic_and_no_stage_asks_the_same_under_two_entries(name):
+    problem = MODELS[name].prepare(SCHEMA)
+    for stage in questions_for(problem, 2):
+        named = [question.statistic for question in stage.questions]
+        assert len(set(named)) == len(named) and set(named) <= set(statistics.__all__)
+        assert all(callable(question.function(problem)) for question in stage.questions)

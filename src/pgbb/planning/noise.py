@@ -1,7 +1,6 @@
-"""A privacy plan: everything that can be said about a fit before any data is opened.
+"""The noise with which block-weighted batches meet a budget, by every accountant, and what theory expects of it.
 
-Pure arithmetic on public settings; the command line and the notebook both
-print what `plan` returns.
+Public arithmetic on a mechanism: what `pgbb plan` prints for the printed algorithms.
 """
 
 import math
@@ -13,13 +12,13 @@ from pgbb.accountant import ACCOUNTANTS, Mechanism, delta, epsilon, leading_orde
 from pgbb.accountant.calibrate import Accountant
 from pgbb.accountant.theory import LeadingOrder, NoiseFloor
 
-__all__ = ["Plan", "plan"]
+__all__ = ["NoiseForecast", "forecast_noise"]
 
 _CURVE = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)  # multiples of ε at which the curve is tabulated
 
 
 @dataclass(frozen=True)
-class Plan:
+class NoiseForecast:
     """What a mechanism costs at the noise that meets its budget."""
 
     mechanism: Mechanism
@@ -40,7 +39,7 @@ class Plan:
         return self.sigma / self.noise["worst-case"]
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan as plain data, non-finite numbers as None."""
+        """The forecast as plain data, non-finite numbers as None."""
         m = self.mechanism
         data = {
             "mechanism": asdict(m) | {"concentration": m.concentration, "block_size": m.block_size, "kappa": m.kappa},
@@ -71,9 +70,9 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def plan(
+def forecast_noise(
     mechanism: Mechanism, epsilon_: float, delta_: float, *, accountant: Accountant = "exact", dim: int = 1
-) -> Plan:
+) -> NoiseForecast:
     """Calibrate the noise to (ε, δ) and report what every accountant and the theory say about it.
 
     At `sampling_rate = 1` the paper's expansion does not apply; its entries
@@ -104,7 +103,7 @@ def plan(
         )
         for factor in _CURVE
     )
-    return Plan(
+    return NoiseForecast(
         mechanism=mechanism,
         epsilon=goal,
         delta=failure,

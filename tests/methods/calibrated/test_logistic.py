@@ -1,10 +1,8 @@
 import numpy as np
 import pytest
 
-from pgbb.methods.calibrated.algebra import shrink
-from pgbb.methods.calibrated.estimate import Curvature, bordered
-from pgbb.methods.calibrated.ingredients import left_out, uses, without
-from pgbb.methods.calibrated.logistic_curvature import crooked, relief_of
+from pgbb.methods.calibrated.curvature import Curvature, bordered
+from pgbb.methods.calibrated.logistic import logistic_curvature
 
 FRAME = np.diag([0.2, 0.3, 0.4])
 THETA = np.array([-1.0, 2.0, -1.5])
@@ -24,20 +22,20 @@ def exact(x, theta):
 def test_a_normal_design_tells_the_curvature_of_a_logistic_loss_everywhere(mass):
     x = normal_design()
     moment = mass * (x @ FRAME).T @ (x @ FRAME) / len(x)
-    relief = relief_of(moment, np.full(6, 1e-6), FRAME, True)
+    curvature = logistic_curvature(moment, np.full(6, 1e-6), FRAME, True)
     for theta in (np.zeros(3), THETA, 2 * THETA):
-        assert relief.at(theta) == pytest.approx(mass * exact(x, theta), rel=0.05, abs=2e-4 * mass)
-    assert abs(relief.at(2 * THETA) / relief.at(np.zeros(3)) - 1).max() > 0.3  # it does change
+        assert curvature.at(theta) == pytest.approx(mass * exact(x, theta), rel=0.05, abs=2e-4 * mass)
+    assert abs(curvature.at(2 * THETA) / curvature.at(np.zeros(3)) - 1).max() > 0.3  # it does change
     met = np.mean([exact(x, s * THETA) for s in np.linspace(0.05, 0.95, 10)], axis=0) - exact(x, np.zeros(3))
-    assert relief.change(np.zeros(3), THETA) == pytest.approx(mass * met, rel=0.1, abs=3e-4)
+    assert curvature.change(np.zeros(3), THETA) == pytest.approx(mass * met, rel=0.1, abs=3e-4)
 
 
 def test_a_posterior_as_wide_as_the_bend_of_the_loss_is_not_local():
     x = normal_design(50_000)
-    relief = relief_of((x @ FRAME).T @ (x @ FRAME) / len(x), np.full(6, 1e-6), FRAME, True)
-    bend = Curvature(relief.at(THETA), np.zeros(6), np.zeros((3, 3)))
-    assert not crooked(relief, THETA, FRAME, bend, np.zeros((3, 3)), 1e-5)
-    assert crooked(relief, THETA, FRAME, bend, np.zeros((3, 3)), 1e-2)
+    curvature = logistic_curvature((x @ FRAME).T @ (x @ FRAME) / len(x), np.full(6, 1e-6), FRAME, True)
+    bend = Curvature(curvature.at(THETA), np.zeros(6), np.zeros((3, 3)))
+    assert not curvature.varies(THETA, FRAME, bend, np.zeros((3, 3)), 1e-5)
+    assert curvature.varies(THETA, FRAME, bend, np.zeros((3, 3)), 1e-2)
 
 
 def test_the_border_of_a_skewed_scale_is_a_multiple_of_the_mean_and_leaves_the_target_positive():
@@ -49,12 +47,3 @@ def test_the_border_of_a_skewed_scale_is_a_multiple_of_the_mean_and_leaves_the_t
     assert not bordered(raw, shape, 0.0, 0.0)[:2, 2].any()
     raw[:2, 2] = raw[2, :2] = 50 * mean
     assert np.linalg.eigvalsh(bordered(raw, shape, 0.0, 0.0, mean))[0] > 0
-
-
-def test_an_ingredient_is_left_out_within_its_context_only():
-    raw, target = np.array([[2.0, 1.0], [1.0, 2.0]]), np.eye(2)
-    assert uses("shrinkage") and not np.array_equal(shrink(raw, target, 2.0)[0], raw)
-    with without("shrinkage"):
-        value, left = shrink(raw, target, 2.0)
-        assert np.array_equal(value, raw) and (left == 2.0).all() and left_out() == ["shrinkage"]
-    assert uses("shrinkage") and not left_out()

@@ -3,18 +3,21 @@ import pandas as pd
 import pytest
 
 from pgbb import QuantileRegression, Range, Schema
+from pgbb._numerics.symmetric import direction_sd
 from pgbb.accountant import noise_scale
-from pgbb.methods.calibrated.estimate import unidentified
-from pgbb.methods.calibrated.location import Residuals, design_frame, find, limited
-from pgbb.methods.calibrated.plan import composition, stages_for
+from pgbb.methods.calibrated.algebra import limited
+from pgbb.methods.calibrated.asking import Asker
+from pgbb.methods.calibrated.curvature import unidentified
+from pgbb.methods.calibrated.frame import design_frame
+from pgbb.methods.calibrated.median import Residuals, half_range, rough_median
+from pgbb.methods.calibrated.questions import composition, questions_for
 from pgbb.private.loading import records_for
 from pgbb.private.sampling import Randomness
 from pgbb.private.sums import Sums
-from pgbb.release.local_gaussian import direction_sd
 
 SCHEMA = Schema(a=Range(-1, 1), b=Range(-1, 1), c=Range(-1, 1), y=Range(-10, 10))
 PROBLEM = QuantileRegression("y ~ a + b + c").prepare(SCHEMA)
-STAGES = stages_for(PROBLEM)
+STAGES = questions_for(PROBLEM, 5)
 BETA = np.array([0.5, 1.5, -1.0, 0.8])
 
 
@@ -32,7 +35,8 @@ def asker(data, epsilon, seed):
     records = records_for(data, PROBLEM, SCHEMA)
     plan = composition(STAGES, records.n)
     sigma = 0.0 if epsilon is None else noise_scale(plan, epsilon, 1e-6)
-    return Sums(records, PROBLEM.shift, plan, [s.name for s in STAGES], sigma, Randomness.create(seed))
+    sums = Sums(records, PROBLEM.shift, plan, [s.name for s in STAGES], sigma, Randomness.create(seed))
+    return Asker(sums, PROBLEM, STAGES)
 
 
 @pytest.mark.parametrize("epsilon", [None, 4.0, 1.0])
@@ -40,7 +44,8 @@ def test_rounds_of_whitening_see_directions_in_which_covariates_hardly_vary(epsi
     data, x = collinear(40_000, 0)
     exact = x.T @ x / len(x)
     assert np.linalg.cond(exact) > 1000
-    frame, moment, left, _ = design_frame(asker(data, epsilon, 1), 4, PROBLEM.design.norm_bound)
+    found = design_frame(asker(data, epsilon, 1), PROBLEM.design)
+    frame, moment, left = found.matrix, found.moment, found.moment_sd
     white = frame.T @ exact @ frame
     values = np.linalg.eigvalsh(white)
     assert values[-1] / values[0] < 1.6  # near a multiple of I
@@ -55,7 +60,8 @@ def test_the_declared_box_alone_would_not_do():
     white = x.T @ x / len(x) / PROBLEM.design.norm_bound**2
     values = np.linalg.eigvalsh(white)
     assert values[-1] / values[0] > 1000
-    _, moment, left, _ = design_frame(asker(data, 1.0, 1), 4, PROBLEM.design.norm_bound)
+    found = design_frame(asker(data, 1.0, 1), PROBLEM.design)
+    moment, left = found.moment, found.moment_sd
     assert values[0] < left.max() < np.linalg.eigvalsh(moment)[0] / 3
 
 
@@ -65,7 +71,8 @@ def test_no_variance_is_made_up_where_two_covariates_are_almost_one():
     data, _ = collinear(n, 0)
     data["b"] = data["a"] + 0.001 * rng.uniform(-1, 1, n)
     for seed in range(12):
-        frame, moment, left, _ = design_frame(asker(data, 2.0, seed), 4, PROBLEM.design.norm_bound)
+        found = design_frame(asker(data, 2.0, seed), PROBLEM.design)
+        frame, moment, left = found.matrix, found.moment, found.moment_sd
         assert np.trace(unidentified(moment, left)) >= 1
         x = np.column_stack([np.ones(n), data[["a", "b", "c"]]])
         values, axes = np.linalg.eigh(moment)
@@ -76,13 +83,13 @@ def test_no_variance_is_made_up_where_two_covariates_are_almost_one():
 @pytest.mark.parametrize("epsilon, reach", [(None, 0.02), (1.0, 0.15)])
 def test_the_median_is_found_from_the_middle_of_the_declared_range(epsilon, reach):
     data, x = collinear(40_000, 2)
-    near = find(asker(data, epsilon, 3), 4, PROBLEM.design.norm_bound, 10.0, PROBLEM.radius, 7)
-    moved = x @ (near.theta - BETA)
+    one = asker(data, epsilon, 3)
+    assert half_range(PROBLEM) == 10.0
+    theta, residuals = rough_median(one, design_frame(one, PROBLEM.design), 10.0, PROBLEM.radius)
+    moved = x @ (theta - BETA)
     assert np.sqrt(np.mean(moved**2)) < reach * 0.7  # fitted values, in units of the residuals' spread
-    assert near.residuals.quantile(np.array([0.1, 0.5, 0.9])) == pytest.approx(
-        0.7 * np.array([-1.28, 0, 1.28]), abs=0.12
-    )
-    density = near.residuals.density(np.array([0.5]), np.array([0.25]))[0]
+    assert residuals.quantile(np.array([0.1, 0.5, 0.9])) == pytest.approx(0.7 * np.array([-1.28, 0, 1.28]), abs=0.12)
+    density = residuals.density(np.array([0.5]), np.array([0.25]))[0]
     assert density == pytest.approx(0.5 / (0.7 * 2 * 0.6745), rel=0.15)
 
 

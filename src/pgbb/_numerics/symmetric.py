@@ -1,0 +1,49 @@
+"""Symmetric matrices as vectors: isometric coordinates, in which the Euclidean norm is that of the matrix."""
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["direction_sd", "pack", "triangle", "unpack"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
+
+
+@lru_cache(maxsize=64)
+def triangle(d: int) -> tuple[Ints, Ints, Floats]:
+    """Rows and columns of the upper triangle of a (d, d) matrix, and the length of each: 1, or √2 off the diagonal.
+
+    >>> [part.round(2).tolist() for part in triangle(2)]
+    [[0, 0, 1], [0, 1, 1], [1.0, 1.41, 1.0]]
+    """
+    rows, columns = np.triu_indices(d)
+    length = np.where(rows == columns, 1.0, np.sqrt(2.0))
+    rows.flags.writeable = columns.flags.writeable = length.flags.writeable = False  # one copy for all callers
+    return rows, columns, length
+
+
+def unpack(packed: Floats, d: int) -> Floats:
+    """(…, d(d+1)/2) isometric coordinates as symmetric matrices (…, d, d): upper triangle, off-diagonals over √2.
+
+    >>> unpack(np.array([1.0, 2.0**0.5, 3.0]), 2).tolist()
+    [[1.0, 1.0], [1.0, 3.0]]
+    """
+    rows, columns, length = triangle(d)
+    values = packed / length
+    matrix = np.empty((*packed.shape[:-1], d, d))
+    matrix[..., rows, columns] = values
+    matrix[..., columns, rows] = values
+    return matrix
+
+
+def pack(matrix: Floats) -> Floats:
+    """The coordinates of `unpack`, in which the Euclidean norm is the Frobenius norm of the matrix."""
+    rows, columns, length = triangle(matrix.shape[-1])
+    return matrix[..., rows, columns] * length
+
+
+def direction_sd(vectors: Floats, sd: Floats) -> Floats:
+    """Noise of vᵀHv for each unit column v, where the packed coordinates of H have independent noise `sd`."""
+    return np.sqrt(np.sum((pack(np.einsum("ai,bi->iab", vectors, vectors)) * sd) ** 2, axis=1))

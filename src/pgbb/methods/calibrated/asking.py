@@ -1,0 +1,56 @@
+"""Asking the questions of one fit, and which ingredients of the method a study leaves out of it."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb.methods.calibrated.algebra import Shrink, as_answered, shrink
+from pgbb.methods.calibrated.questions import Question, Stage
+from pgbb.model.models import Problem
+
+if TYPE_CHECKING:
+    from pgbb.private.door import Sums
+
+__all__ = ["INGREDIENTS", "Asker", "Ingredient"]
+
+Ingredient = Literal["whitening", "shrinkage", "redrawing"]
+"""The frame found by rounds; matrices pulled to their targets; matrices drawn again with their noise in every draw."""
+INGREDIENTS: tuple[Ingredient, ...] = get_args(Ingredient)
+
+
+class Asker:
+    """Asks what `stages` list, by the name of the stage and of the statistic, of the records behind `sums`.
+
+    Only a study that shows what an ingredient is worth leaves one out, by `without`; the release says so.
+    """
+
+    def __init__(
+        self, sums: "Sums", problem: Problem, stages: Sequence[Stage], without: frozenset[Ingredient] = frozenset()
+    ) -> None:
+        self._sums, self._problem = sums, problem
+        self._questions = {
+            (stage.name, question.statistic): question for stage in stages for question in stage.questions
+        }
+        self.n = sums.n
+        self.whitens = "whitening" not in without
+        self.shrink: Shrink = as_answered if "shrinkage" in without else shrink
+
+    def compile_ahead(self) -> None:
+        """Start to compile every question, so that its first answer need not wait."""
+        programs = [(q.function(self._problem), q.shapes, q.power) for q in self._questions.values()]
+        self._sums.prepare(list(dict.fromkeys(programs)))
+
+    def question(self, stage: str, statistic: str) -> Question:
+        """The description of what is asked."""
+        return self._questions[stage, statistic]
+
+    def noise(self, stage: str) -> float:
+        """Standard deviation of the noise on each number of a stage's answers; public."""
+        return self._sums.noise(stage)
+
+    def ask(self, stage: str, statistic: str, *parameters: Any) -> tuple[NDArray[np.float64], float]:
+        """One noisy mean, flattened, and the standard deviation of its noise on each number."""
+        question = self.question(stage, statistic)
+        return self._sums.ask(stage, question.function(self._problem), *parameters, power=question.power)

@@ -1,0 +1,47 @@
+"""Which fit serves which kind of model, and what a reader of its certificate should know."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb._numerics.threads import one_blas_thread
+from pgbb.methods.calibrated.asking import Asker
+from pgbb.methods.calibrated.custom import fit_custom
+from pgbb.methods.calibrated.frame import Cut
+from pgbb.methods.calibrated.huber import fit_huber
+from pgbb.methods.calibrated.logistic import fit_logistic
+from pgbb.methods.calibrated.mean import fit_mean
+from pgbb.methods.calibrated.quantile import fit_quantile
+from pgbb.model.models import Problem
+from pgbb.release.local_gaussian import LocalGaussian
+
+__all__ = ["fit"]
+
+WEIGHTED = (
+    "Records whose covariates are far out are weighted down: where the linear model is wrong, this moves its target."
+)
+SMOOTHED = (
+    "Curvature comes from differences of gradients over a public distance: a loss with kinks is smoothed over it."
+)
+
+
+@one_blas_thread()
+def fit(asker: Asker, problem: Problem, levels: NDArray[np.float64] | None) -> tuple[LocalGaussian, list[str]]:
+    """Ask all stages of a model; the posterior, and notes for the certificate."""
+    design = problem.design
+    if problem.kind == "mean":
+        return fit_mean(asker, problem), []
+    if design is None:
+        return fit_custom(asker, problem), [SMOOTHED]
+    if problem.kind == "quantile":
+        assert levels is not None
+        posterior, cut = fit_quantile(asker, problem, design, levels)
+    else:
+        posterior, cut = (fit_huber if problem.kind == "huber" else fit_logistic)(asker, problem, design)
+    return posterior, [f"{WEIGHTED} {_weighted_down(cut)}"]
+
+
+def _weighted_down(cut: Cut) -> str:
+    """How many records are weighted down, as far as noise lets it be seen; post-processing of an answer."""
+    if cut.clear:
+        return f"Here {cut.share:.1%} of the records are weighted down (± {2 * cut.sd:.1%})."
+    return f"Here at most {min(max(cut.share, 0.0) + 2 * cut.sd, 1.0):.1%} of the records are weighted down."

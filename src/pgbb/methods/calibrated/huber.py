@@ -1,0 +1,86 @@
+"""Huber regression: a rough median regression and its scale, then two rounds of curvature and gradient in (β, σ_H)."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb._numerics.symmetric import unpack
+from pgbb.methods.calibrated.asking import Asker
+from pgbb.methods.calibrated.curvature import (
+    Curvature,
+    asked_again,
+    bordered,
+    covariance_of,
+    curvature_of,
+    noise_of_multiple,
+)
+from pgbb.methods.calibrated.frame import Cut, design_frame
+from pgbb.methods.calibrated.median import Residuals, half_range, rough_median
+from pgbb.methods.calibrated.refine import refine
+from pgbb.model.formula import Design
+from pgbb.model.models import Problem
+from pgbb.release.local_gaussian import LocalGaussian
+
+Floats = NDArray[np.float64]
+
+__all__ = ["SCALE_WEIGHT", "fit_huber", "score_bound"]
+
+SCALE_WEIGHT = 0.5  # coordinate of the Huber scale beside Σw² = 1
+
+
+def score_bound(c: float, kappa: float) -> float:
+    """The largest norm of the score in (β, σ_H) where ‖u‖ ≤ 1: its square is convex in ψ², so largest at 0 or c²."""
+    return max(float(np.hypot(c, SCALE_WEIGHT * (c**2 - kappa) / 2)), SCALE_WEIGHT * kappa / 2)
+
+
+def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaussian, Cut]:
+    """Ask all stages of a Huber regression."""
+    p = problem.dim - 1
+    c, kappa = float(problem.settings["c"]), float(problem.settings["kappa"])
+    low, high = problem.center - problem.radius, problem.center + problem.radius
+    near = design_frame(asker, design)
+    beta, residuals = rough_median(asker, near, half_range(problem), problem.radius[:p])
+    frame = np.zeros((p + 1, p + 1))
+    frame[:p, :p], frame[p, p] = near.matrix, SCALE_WEIGHT
+    theta = np.append(beta, np.clip(_scale(residuals, c, kappa), low[-1], high[-1]))
+    mean = None  # of ωu, which the moment holds where a term is constant
+    if design.has_intercept:
+        mean = near.moment @ np.linalg.inv(near.matrix)[:, 0]
+    top = score_bound(c, kappa)
+
+    def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
+        answer, sd = asker.ask(stage, "huber_score", at, near.matrix, SCALE_WEIGHT, c, kappa, top)
+        return answer * top, sd * top
+
+    def spread(at: Floats, bend: Curvature) -> tuple[Floats, Floats]:
+        answer, sd = asker.ask("spread", "huber_spread", at, near.matrix, SCALE_WEIGHT, c, kappa, top)
+        raw = unpack(answer, p + 1) * top**2
+        return covariance_of(raw, near.moment, sd * top**2, mean, shrink=asker.shrink)
+
+    def curvature(at: Floats, before: Curvature | None) -> Curvature:
+        answer, sd = asker.ask("curvature", "huber_curvature", at, near.matrix, SCALE_WEIGHT, c)
+        unit = (1 + (SCALE_WEIGHT * c) ** 2) / at[-1]
+        raw, noise = unpack(answer, p + 1) * unit, sd * unit
+        if before is not None:
+            return asked_again(raw, before, noise, shrink=asker.shrink)
+        target = bordered(raw, near.moment, noise, 0.1 / at[-1], mean)
+        target_sd = noise_of_multiple(target, near.moment, near.moment_sd)
+        return curvature_of(raw, target, noise, target_sd, shrink=asker.shrink)
+
+    def settle(at: Floats) -> Floats:  # the scale moves at most by a factor of two a round
+        at = np.clip(at, low, high)
+        at[-1] = np.clip(at[-1], theta[-1] / 2, theta[-1] * 2)
+        return at
+
+    return refine(problem, asker.n, theta, frame, curvature, gradient, spread, settle), near.cut
+
+
+def _scale(residuals: Residuals, c: float, kappa: float) -> float:
+    """σ with E min((r/σ)², c²) = κ, by the histogram; it decreases in σ."""
+    low, high = 1e-9, float(residuals.edges[-1])
+    for _ in range(80):
+        middle = np.sqrt(low * high)
+        if residuals.mean(np.minimum((residuals.middles / middle) ** 2, c**2)) > kappa:
+            low = middle
+        else:
+            high = middle
+    return float(high)

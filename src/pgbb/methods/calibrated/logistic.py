@@ -1,0 +1,141 @@
+"""Logistic regression: Newton steps, then two rounds of curvature and gradient that follow how curvature changes.
+
+p(1 − p) is a known function of xᵀθ, so a design that is taken as normal, with the second moments that were asked,
+tells the curvature everywhere: a target to shrink to that knows its weak directions, and a way to follow the
+curvature along a step. What the true design has beyond its moments is left to the answers.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, ndtri
+
+from pgbb._numerics.symmetric import direction_sd, unpack
+from pgbb.methods.calibrated.algebra import limited
+from pgbb.methods.calibrated.asking import Asker
+from pgbb.methods.calibrated.curvature import (
+    Curvature,
+    asked_again,
+    bordered,
+    covariance_of,
+    curvature_of,
+    noise_of_multiple,
+    raised,
+)
+from pgbb.methods.calibrated.frame import Cut, design_frame
+from pgbb.methods.calibrated.refine import refine
+from pgbb.model.formula import Design
+from pgbb.model.models import Problem
+from pgbb.release.local_gaussian import LocalGaussian
+
+Floats = NDArray[np.float64]
+
+__all__ = ["LogisticCurvature", "fit_logistic", "logistic_curvature"]
+
+POINTS = 2**11
+_PATH = (np.array([0.1127016654, 0.5, 0.8872983346]), np.array([5.0, 8.0, 5.0]) / 18)  # Gauss's three points
+
+
+@dataclass(frozen=True)
+class LogisticCurvature:
+    """How the curvature of a logistic loss changes with θ, for a design that is taken as normal.
+
+    Args:
+      points: of the design in the frame, (k, p).
+      inverse: F⁻¹.
+      mass: the share of records (or of weight) that counts.
+    """
+
+    points: Floats
+    inverse: Floats
+    mass: float
+
+    def at(self, theta: Floats) -> Floats:
+        """E p(1 − p)uuᵀ."""
+        p = expit(self.points @ (self.inverse @ theta))
+        return (self.points.T * (p * (1 - p))) @ self.points * (self.mass / len(self.points))
+
+    def change(self, start: Floats, end: Floats) -> Floats:
+        """The curvature met on the way, on average, less that at the start."""
+        met = sum(w * self.at(start + s * (end - start)) for s, w in zip(*_PATH, strict=True))
+        return np.asarray(met - self.at(start))
+
+    def varies(self, best: Floats, frame: Floats, bend: Curvature, sampling: Floats, sd: float) -> bool:
+        """Whether curvature doubles or halves within two standard deviations of the posterior: it is not local then."""
+        noise = bend.inverse @ (sampling + sd**2 * np.eye(len(best))) @ bend.inverse
+        values, vectors = np.linalg.eigh((noise + noise.T) / 2)
+        here = self.at(best)
+        for value, vector in zip(values, vectors.T, strict=True):
+            for side in (-2.0, 2.0):
+                there = self.at(best + side * np.sqrt(max(value, 0.0)) * (frame @ vector))
+                if not 0.5 < float(vector @ there @ vector) / float(vector @ here @ vector) < 2.0:
+                    return True
+        return False
+
+
+@lru_cache(maxsize=8)
+def _normal(p: int) -> Floats:
+    from scipy.stats import qmc  # slow to import, and planning does without
+
+    points = ndtri(qmc.Sobol(p, scramble=True, seed=0).random(POINTS))
+    points -= points.mean(axis=0)
+    whitened: Floats = points @ np.linalg.inv(np.linalg.cholesky(points.T @ points / POINTS)).T
+    return whitened
+
+
+def logistic_curvature(moment: Floats, moment_sd: Floats, frame: Floats, constant: bool) -> LogisticCurvature:
+    """A normal design with E uuᵀ = `moment`, and the first term of x constant if it is."""
+    inverse: Floats = np.linalg.inv(frame).astype(np.float64)
+    mean, mass, one = np.zeros(len(frame)), 1.0, inverse[:, 0]
+    if constant:  # then the moment also holds the mean, and the share of records without missing cells
+        mass, length = float(one @ moment @ one), float(one @ one)
+        noise = length * float(direction_sd(one[:, None] / np.sqrt(length), moment_sd)[0])
+        mass = 1.0 if mass > 1 - 3 * noise else max(mass, 0.05)
+        mean = moment @ one / float(one @ moment @ one)
+    values, vectors = np.linalg.eigh(moment / mass - np.outer(mean, mean))
+    points = mean + _normal(len(frame)) @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    if constant:  # noise in the moment would let it vary
+        points += np.outer(1 - points @ one, one) / (one @ one)
+    return LogisticCurvature(points, inverse, mass)
+
+
+def fit_logistic(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaussian, Cut]:
+    """Ask all stages of a logistic regression."""
+    p = problem.dim
+    near = design_frame(asker, design)
+    frame, moment, moment_sd, solid = near.matrix, near.moment, near.moment_sd, near.solid
+    model = logistic_curvature(moment, moment_sd, frame, design.has_intercept)
+    radius = problem.radius
+    theta = np.zeros(p)
+    for _ in range(asker.question("locate", "logistic_score").times):
+        g, sd = asker.ask("locate", "logistic_score", theta, frame)
+        answer, bend_sd = asker.ask("locate", "logistic_curvature", theta, frame)
+        raw = unpack(answer, p) / 4
+        bend, left = asker.shrink(raw, bordered(raw, model.at(theta), 0.0, 0.1), bend_sd / 4)
+        inverse = np.linalg.inv(raised(bend, left, 0.5))
+        step = limited(inverse @ g, solid, 2.0, sd**2 * float(np.sum((solid @ inverse) * inverse)))
+        theta = np.clip(theta - frame @ step, -radius, radius)
+
+    def curvature(at: Floats, before: Curvature | None) -> Curvature:
+        answer, sd = asker.ask("curvature", "logistic_curvature", at, frame)
+        raw, noise = unpack(answer, p) / 4, sd / 4
+        if before is not None:
+            return asked_again(raw, before.plus(model.at(at) - model.at(theta)), noise, shrink=asker.shrink)
+        shape = model.at(at)
+        target = bordered(raw, shape, 0.0, 0.1)
+        return curvature_of(raw, target, noise, noise_of_multiple(target, moment, moment_sd), shrink=asker.shrink)
+
+    def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
+        return asker.ask(stage, "logistic_score", at, frame)
+
+    def spread(at: Floats, bend: Curvature) -> tuple[Floats, Floats]:
+        answer, sd = asker.ask("spread", "logistic_spread", at, frame)
+        raw = unpack(answer, p)
+        return covariance_of(raw, bend.value, sd, shrink=asker.shrink)
+
+    def settle(at: Floats) -> Floats:
+        return np.clip(at, -radius, radius)
+
+    return refine(problem, asker.n, theta, frame, curvature, gradient, spread, settle, model), near.cut

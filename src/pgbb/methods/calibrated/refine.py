@@ -1,0 +1,171 @@
+"""Two rounds of gradients around a rough estimate, and the local posterior that they add up to.
+
+How the rounds become one estimate, and how much wider the posterior must be where the local model does not explain
+them. Public arithmetic; the questions are asked by the callables of each family.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import chdtri
+
+from pgbb._numerics.symmetric import triangle
+from pgbb.methods.calibrated.algebra import limited
+from pgbb.methods.calibrated.curvature import Curvature
+from pgbb.model.models import Problem
+from pgbb.release.local_gaussian import LocalGaussian
+
+if TYPE_CHECKING:
+    from pgbb.methods.calibrated.logistic import LogisticCurvature
+
+Floats = NDArray[np.float64]
+
+__all__ = ["combine", "refine", "widened", "widening_for_contradiction", "widening_for_last_step"]
+
+NEGLIGIBLE = 0.02  # privacy variance beside sampling variance
+SELDOM = 1e-3  # how often a local model that holds may widen its posterior for nothing
+RARE = 1e-6  # how often it may be taken for one that does not hold
+
+
+def refine(
+    problem: Problem,
+    n: int,
+    theta: Floats,
+    frame: Floats,
+    curvature: Callable[[Floats, Curvature | None], Curvature],
+    gradient: Callable[[str, Floats], tuple[Floats, float]],
+    spread: Callable[[Floats, Curvature], tuple[Floats, Floats]],
+    settle: Callable[[Floats], Floats],
+    model: "LogisticCurvature | None" = None,
+) -> LocalGaussian:
+    """Two rounds of curvature and gradient, and the second moments of the score between them.
+
+    Args:
+      problem: its box bounds the posterior.
+      n: number of records.
+      theta: a rough estimate.
+      frame: F, of all parameters.
+      curvature: asks for the curvature at a point, the second time with the first answer.
+      gradient: asks for the gradient of the stage "refine" or "final" at a point, with its noise.
+      spread: asks for the second moments of the score at a point, with the noise that is left in them.
+      settle: moves a point to where estimates may lie.
+      model: how curvature changes with θ, where that is known: steps then follow it, and the curvature at their end
+        is what is released.
+    """
+
+    def newton(bend: Curvature, at: Floats, g: Floats) -> Floats:
+        straight = step = bend.step(g)
+        if model is not None:
+            most = 2 * np.sqrt(straight @ bend.value @ straight)
+            for _ in range(6):
+                step = limited(bend.plus(model.change(at, settle(at - frame @ step))).step(g), bend.value, most, 0.0)
+        return step
+
+    bend = curvature(theta, None)
+    before, sd_first = gradient("refine", theta)
+    step = newton(bend, theta, before)
+    worth = limited(step, bend.value, np.inf, sd_first**2 * float(np.trace(bend.inverse)))
+    point, first = settle(theta - frame @ worth), settle(theta - frame @ step)
+    met = bend if model is None else bend.plus(model.change(theta, point))
+    bend = curvature(point, bend)
+    sampling, left = spread(point, bend)
+    g, sd_second = gradient("final", point)
+    second = settle(point - frame @ newton(bend, point, g))
+    best, sd = combine(first, second, sd_first, sd_second, float(np.trace(sampling)) / len(sampling) / n)
+    inverse = np.linalg.inv(frame)
+    early, late, walked = (inverse @ (b - a) for a, b in ((theta, first), (point, second), (theta, point)))
+    factor = max(
+        widening_for_last_step(early, late, bend.value, sampling / n, sd_first, sd_second),
+        widening_for_contradiction(g - before, walked, late, met, sampling / n, sd_first, sd_second),
+    )
+    if model is not None:
+        bend = bend.plus(model.at(best) - model.at(point))
+        if model.varies(best, frame, bend, sampling / n, widened(sd, sampling / n, factor)):
+            factor = np.inf
+    return LocalGaussian(
+        center=point[None],
+        gradient=(bend.value @ (inverse @ (point - best)))[None],
+        frame=frame,
+        curvature=bend.value[None],
+        curvature_sd=bend.sd[None],
+        privacy=np.array([[widened(sd, sampling / n, factor)]]),
+        sampling=sampling / n,
+        sampling_sd=left / n,
+        free=(np.eye(len(theta)) if factor == np.inf else bend.free)[None],
+        low=problem.center - problem.radius,
+        high=problem.center + problem.radius,
+    )
+
+
+def combine(first: Floats, second: Floats, sd_first: float, sd_second: float, sampling: float) -> tuple[Floats, float]:
+    """Two estimates weighted by the precision of their noise, and the standard deviation of the result's noise.
+
+    The first is farther from the target and has a larger error of second order. Where the noise of the second
+    is small beside the sampling variance, the first has nothing to add.
+    """
+    if sd_first == 0 or sd_second == 0 or sd_second**2 < NEGLIGIBLE * sampling:
+        return second, sd_second
+    weight = sd_second**-2 / (sd_first**-2 + sd_second**-2)
+    return weight * second + (1 - weight) * first, float(np.hypot(weight * sd_second, (1 - weight) * sd_first))
+
+
+def widening_for_last_step(
+    first: Floats, second: Floats, metric: Floats, sampling: Floats, sd_first: float, sd_second: float
+) -> float:
+    """How many times wider the posterior must be because the last Newton step was long: the next could leave it.
+
+    In the metric H, steps of length L₁ and L₂, less what noise explains, leave
+    an error of about L₂²/L₁ where Newton's method converges; it must stay below
+    the posterior's own spread.
+
+    Returns:
+      The factor that holds that error, at least 1; infinity where the step is longer than noise makes it (Laurent and
+      Massart's bound for weighted χ², RARE).
+    """
+    weights = 1 / np.linalg.eigvalsh(metric)
+    spread, x = float(np.sum(weights)), -np.log(RARE)
+    noise = sd_first**2 + sd_second**2
+    long = max(float(first @ metric @ first), sd_first**2 * spread, 1e-300)
+    late = float(second @ metric @ second)
+    short = max(late - 3 * noise * spread, 0.0)
+    error, own = min(short, short**2 / long), sd_second**2 * spread + float(np.sum(sampling * np.linalg.inv(metric)))
+    if error <= own:
+        return 1.0
+    most = noise * (spread + 2 * np.sqrt(x * np.sum(weights**2)) + 2 * x * np.max(weights))
+    return np.inf if late > most else float(np.sqrt(error / own))
+
+
+def widening_for_contradiction(
+    change: Floats, step: Floats, last: Floats, bend: Curvature, sampling: Floats, sd_first: float, sd_second: float
+) -> float:
+    """How many times wider it must be because the gradient did not change over a step as the curvature says.
+
+    Where the local model holds, e = g₂ − g₁ − Hq is made of the noise of two
+    answers and of H alone, all known: eᵀV⁻¹e is χ² with d degrees of freedom, and must be in
+    its upper tail to count. With little noise any bend of the loss shows, so it must also matter: e,
+    carried over to the `last` step in proportion to the lengths in the metric H, exceeds the posterior's own spread.
+
+    Returns:
+      The factor that holds e, at least 1; infinity where noise does not explain it.
+    """
+    e, d = change - bend.value @ step, len(step)
+    i, j, _ = triangle(d)
+    entry = np.zeros((d, d))  # variances of the entries of H
+    entry[i, j] = entry[j, i] = np.where(i == j, 1.0, 0.5) * bend.sd**2
+    covariance = entry * np.outer(step, step)
+    covariance[np.diag_indices(d)] = entry @ step**2 + sd_first**2 + sd_second**2
+    surprise = e @ np.linalg.pinv(covariance) @ e
+    ratio = float(last @ bend.value @ last) / max(float(step @ bend.value @ step), 1e-300)
+    matters = min(ratio, 1.0) * float(e @ np.linalg.pinv(sampling + sd_second**2 * np.eye(d)) @ e) / d
+    if surprise <= chdtri(d, SELDOM) or matters <= 1:
+        return 1.0
+    return np.inf if surprise > chdtri(d, RARE) else float(np.sqrt(matters))
+
+
+def widened(sd: float, sampling: Floats, factor: float) -> float:
+    """Noise that makes a posterior `factor` times as wide, all in all; as it was where the factor is infinite."""
+    if not 1 < factor < np.inf:
+        return sd
+    return float(np.sqrt(factor**2 * sd**2 + (factor**2 - 1) * np.trace(sampling) / len(sampling)))
