@@ -465,7 +465,7 @@ def hostile(runs: int = 60, *only: str) -> None:
 
 
 def census(runs: int = 20) -> None:
-    from pgbb.reference import exact_quantile, multiplier_bootstrap
+    from reproduction.references.quantile import exact_quantile, multiplier_bootstrap
 
     model = pgbb.QuantileRegression(PROCESS_FORMULA, taus=TAUS)
     unit = np.array([100.0, 1.0, 1.0])
@@ -528,7 +528,7 @@ def natality(runs: int = 20, chains: int = 1) -> None:
 
     DP-SGLD has the paper's settings; the unit of its response matters, and kilograms are near the census study's.
     """
-    from pgbb.reference import exact_quantile
+    from reproduction.references.quantile import exact_quantile
 
     frame = natality_frame()
     n, epsilon = len(frame), 4.0

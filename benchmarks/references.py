@@ -11,6 +11,7 @@ The loop refits with `scipy.optimize.minimize` (L-BFGS-B with gradient, from the
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,12 @@ from scipy.optimize import minimize
 import pgbb
 from pgbb._numerics import newton as _newton
 from pgbb.private.door import non_private
-from pgbb.reference import bayesian_bootstrap, blocked_bootstrap, ridge_bootstrap, solve
+from pgbb.reference import solve
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # reproduction/ lies beside benchmarks/
+
+from reproduction.references.bootstrap import bayesian_bootstrap, blocked_bootstrap
+from reproduction.references.ridge import ridge, ridge_bootstrap
 
 FEW = 20
 FORMULA = "y ~ x1 + x2 + x3 + x4 + x5 - 1"
@@ -82,7 +88,7 @@ def main(draws: int = 20_000, n: int = 2_000) -> None:
     loop, slow = _timed(
         lambda: np.array([linear_solve((x.T * w) @ x + 1e-4 * np.eye(5), (x.T * w) @ y) for w in weights])
     )
-    gap = np.abs(slow - pgbb.reference.ridge(x, y, weights, 1e-4)).max()
+    gap = np.abs(slow - ridge(x, y, weights, 1e-4)).max()
     _line("ridge", seconds, blocked, loop * draws / FEW, gap)
     for name, model in MODELS.items():
         problem = model.prepare(SCHEMA)

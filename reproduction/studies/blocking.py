@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from pgbb.reference import ridge_bootstrap
 from reproduction.judge import Line, average, goal, shown
+from reproduction.references.ridge import ridge_bootstrap
 from reproduction.study import Cells, Quick, Results, Row, Study, Table, each
 
 __all__ = ["STUDY", "run"]

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pgbb.reference import exact_quantile, multiplier_bootstrap
 from reproduction.constants import CHOSEN, accountant_of, constants
 from reproduction.fits import fit_cells, score_cell
 from reproduction.judge import Line, goal, judged, shown, summarise
 from reproduction.printed import lookup
 from reproduction.real import census
+from reproduction.references.quantile import exact_quantile, multiplier_bootstrap
 from reproduction.simulate import PROCESS_SCHEMA, TAUS, Floats, process_model, scored
 from reproduction.study import Cells, Quick, Results, Row, Study, Table, cell_name
 

@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 
 from pgbb.model.models import QuantileRegression
-from pgbb.reference import multiplier_bootstrap, smoothed_quantile
 from reproduction.constants import CHOSEN
 from reproduction.fits import fit_cells, score_cell
 from reproduction.judge import Line, shown, summarise
 from reproduction.printed import lookup
 from reproduction.real import COVARIATES, NATALITY_SCHEMA, natality_1997
+from reproduction.references.quantile import multiplier_bootstrap, smoothed_quantile
 from reproduction.simulate import TAUS, Floats
 from reproduction.studies.census import application_cells, own_name, printed_method, reference_rows, spread_lines
 from reproduction.study import Cells, Quick, Results, Row, Study, Table

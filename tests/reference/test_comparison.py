@@ -9,11 +9,11 @@ import pgbb
 from pgbb import Custom, HuberRegression, Mean, PgbbError, QuantileRegression, Range, Schema
 from pgbb.accountant import Mechanism, Resampling, compose, epsilon, noise_scale
 from pgbb.methods.registry import METHODS
-from pgbb.reference import smoothed_quantile
 from pgbb.reference.comparison import compare, methods_for
 from pgbb.release.certificate import Certificate
 from pgbb.release.cost import total_cost
 from pgbb.report.plots import method_intervals
+from reproduction.references.quantile import smoothed_quantile
 
 pytestmark = pytest.mark.filterwarnings("ignore::pgbb.PgbbWarning")
 

@@ -8,7 +8,8 @@ from scipy.optimize import minimize
 import pgbb
 from pgbb._numerics.newton import Sample, huber_loss, logistic_loss, quantile_loss
 from pgbb.private.loading import records_for
-from pgbb.reference import Solver, bayesian_bootstrap, blocked_bootstrap, gradient, solve, to_original
+from pgbb.reference import Solver, gradient, solve, to_original
+from reproduction.references.bootstrap import bayesian_bootstrap, blocked_bootstrap
 from tests.reference.data import MODELS, SCHEMA, frame, problem_and_records
 
 

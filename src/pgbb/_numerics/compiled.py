@@ -92,7 +92,7 @@ def times(rows: jax.Array, matrix: jax.Array) -> jax.Array:
 
 
 def power_of_two(size: int) -> int:
-    """The smallest that is not below a size: kernels have arrays of such lengths alone.
+    """The smallest power of two that is at least `size`: GPU kernels take arrays of such lengths only.
 
     >>> power_of_two(5)
     8

@@ -199,7 +199,7 @@ def _norm(rows: Floats) -> Floats:
 
 
 def least_squares(sample: Sample, weights: Floats, penalty: float = 0.0) -> Floats:
-    """Weighted least squares for each row of weights (m, n), with a trace of ridge so that it always exists."""
+    """Weighted least squares for each row of weights (m, n); a tiny ridge makes sure that a solution exists."""
     gram = sample.gram(weights)
     trace = np.einsum("mdd->m", gram)[:, None, None]
     gram = gram + (penalty + 1e-10 * trace + 1e-30) * np.eye(gram.shape[1])
@@ -233,12 +233,12 @@ def minimise_quantile(
 
 
 def minimise_huber(sample: Sample, c: float, kappa: float, weights: Floats) -> tuple[Floats, Bools]:
-    """The Huber fit with its scale from scratch: from least squares, and σ = √(Q/κ) with every record inside."""
+    """The Huber fit with its scale, started at least squares and the σ = √(Q/κ) of residuals that all lie within c."""
     beta = least_squares(sample, weights)
     sigma = np.maximum(spread(sample, beta, weights), 1e-300) / math.sqrt(kappa)
     return minimise(huber_loss(sample, c, kappa), np.column_stack([beta, sigma]), weights, float(sigma.max()))
 
 
 def minimise_logistic(sample: Sample, weights: Floats) -> tuple[Floats, Bools]:
-    """The logistic fit from zero."""
+    """The logistic fit, started at zero."""
     return minimise(logistic_loss(sample), np.zeros((len(weights), sample.x.shape[1])), weights, 1.0)

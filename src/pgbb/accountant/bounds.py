@@ -40,7 +40,7 @@ class _Resolution:
     ratio: float = 0.001
 
     def finer(self, gap: float) -> "_Resolution":
-        """A finer grid, and finer bins too where they may be what keeps the relative gap open."""
+        """A finer grid; finer bins too where the bins may be what keeps the bounds apart."""
         bins_matter = gap < 4 * self.ratio
         return _Resolution(self.step / (2 if gap < 0.1 else 4), self.ratio / 2 if bins_matter else self.ratio)
 
@@ -134,7 +134,7 @@ def _total_variation(parts: Parts) -> float:
 
 
 def rough_epsilon(target: Mechanism | Composition, sigma: float, delta: float) -> float:
-    """A guess of ε at δ, quick and loose: where to start looking. Not certified."""
+    """An uncertified estimate of ε at δ on a coarse grid: where a search begins."""
     parts = _parts(target, sigma)
     tilt = tilt_for_delta(parts, delta, _far(parts, delta))
     if not (tilt.centre < _VACUOUS and tilt.spread > 0):

@@ -32,7 +32,7 @@ _LARGEST_LOSS = 400.0  # larger losses count as infinite: beyond, tails under Q 
 
 @dataclass(frozen=True)
 class WeightBins:
-    """Shifts μ with probabilities: an ordering of the Beta law from above or from below."""
+    """Shifts μ with their probabilities: the Beta law of the weight, each value rounded up, or each rounded down."""
 
     shift: Floats
     probability: Floats

@@ -1,4 +1,4 @@
-"""What one release may still cost when it is chosen after seeing earlier ones: a privacy filter.
+"""A privacy filter: a total budget for releases of which each is chosen after seeing the earlier ones.
 
 Exact composition (`compose`) is for mechanisms fixed in advance. Releases that
 follow one another are chosen by what the earlier ones said; for them this
@@ -46,7 +46,7 @@ Floats = NDArray[np.float64]
 Target = Mechanism | Composition | Resampling
 
 SLACK = 1e-3
-"""Share of δ kept for failure probabilities. A Gaussian release has none; a thousandth costs it nothing that shows."""
+"""Share of δ kept for failure probabilities. A Gaussian release has none, and a thousandth hardly changes its ε."""
 
 SMALLEST_DELTA = 1e-290
 """Failure probabilities below this would soon leave double precision."""
@@ -105,7 +105,7 @@ class Filter:
 
     @property
     def limit(self) -> Charge:
-        """What the charges may add up to: δ is the slack and the δ(ε) of Gaussian DP."""
+        """The sum that charges must not exceed: a small share of δ is for failures, the rest for Gaussian DP at ε."""
         epsilon, delta = self.record
         if delta * SLACK < SMALLEST_DELTA:
             raise InvalidValue(

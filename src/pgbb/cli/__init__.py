@@ -10,7 +10,7 @@ from pgbb.cli.audit import audit_command
 from pgbb.cli.check import check_command
 from pgbb.cli.compare import compare_command
 from pgbb.cli.demo import demo_command
-from pgbb.cli.entry import run
+from pgbb.cli.entry import run, study_command
 from pgbb.cli.fit import fit_command
 from pgbb.cli.init import init_command
 from pgbb.cli.ledger import ledger_app
@@ -43,6 +43,10 @@ app.command("report")(report_command)
 app.command("verify")(verify_command)
 app.command("audit")(audit_command)
 app.add_typer(ledger_app)
+
+
+_ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True}
+app.command("study", hidden=True, context_settings=_ANYTHING)(study_command)
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ def keep_compiled_code() -> None:
 
 
 def _folder() -> Path | None:
-    """The folder, made for this user alone; None where there is none that others cannot write to: it holds code."""
+    """The folder, made for this user alone; None if others could write to it, because the code in it is run."""
     given = os.environ.get("XDG_CACHE_HOME", "")
     try:
         base = Path(given) if Path(given).is_absolute() else Path.home() / ".cache"

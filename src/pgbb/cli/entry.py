@@ -8,9 +8,9 @@ import typer
 from rich.console import Console
 
 from pgbb.cli.cache import keep_compiled_code
-from pgbb.errors import PgbbError, PgbbNote, PgbbWarning
+from pgbb.errors import InvalidValue, PgbbError, PgbbNote, PgbbWarning
 
-__all__ = ["run"]
+__all__ = ["run", "study_command"]
 
 
 def run(command: typer.Typer, name: str) -> None:
@@ -24,8 +24,6 @@ def run(command: typer.Typer, name: str) -> None:
 
     warnings.showwarning = show
     keep_compiled_code()
-    if name == "pgbb" and sys.argv[1:2] == ["study"]:
-        _stop(console, "pgbb has no command study: run `python -m reproduction` in a clone of the repository of pgbb.")
     try:
         command(prog_name=name)
     except PgbbError as error:
@@ -42,6 +40,11 @@ def run(command: typer.Typer, name: str) -> None:
             markup=False,
         )
         sys.exit(70)
+
+
+def study_command() -> None:
+    """Say where the studies are: not in the package."""
+    raise InvalidValue("pgbb has no command study: run `python -m reproduction` in a clone of the repository of pgbb.")
 
 
 def _stop(console: Console, message: str) -> None:

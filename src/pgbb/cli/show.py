@@ -109,7 +109,7 @@ def export_command(
     seed: Annotated[int | None, typer.Option(help="For reproducible draws; no bearing on privacy.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Write draws for other software, as `pgbb sample --out` does; of an interval of levels, at five unless you say.
+    """Write draws for other software, as `pgbb sample --out` does; for an interval of levels, at five by default.
 
     JSON also holds model and certificate: {model, certificate, private, index, levels, names, draws: {column: […]}}.
     Example: pgbb export schooling.pgbb --format parquet --draws 4000 --tau .1,.9

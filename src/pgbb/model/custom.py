@@ -57,7 +57,7 @@ class Custom:
             raise _validate.fail("index", self.index, "a non-empty list of different numbers")
 
     def prepare(self, schema: Schema) -> Problem:
-        """Bind to a schema."""
+        """The problem under this schema: gradient of a record, bound C, box and units; an error if it does not fit."""
         for name in self.columns:
             if name not in schema:
                 raise InvalidValue(f"column {name!r} is not declared in the schema; declared: {', '.join(schema)}.")

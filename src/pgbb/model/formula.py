@@ -125,7 +125,7 @@ def _read_only(array: Array) -> Array:
 
 
 def coefficients(products: list[Product], schema: Schema) -> tuple[Term, ...]:
-    """One term a coefficient.
+    """The terms, one a coefficient, with dummies coded so that the design has full rank.
 
     The term num:r:q spans num × (subset of {r, q}) for every subset. Subsets that an earlier term spans are left out;
     the others are merged, r⁻ + 1 = r with all its levels (the rule of patsy, "redundancy and categorical factors").

@@ -133,7 +133,7 @@ class QuantileRegression:
         object.__setattr__(self, "taus", tuple(sorted(taus)))
 
     def prepare(self, schema: Schema) -> Problem:
-        """Bind to a schema."""
+        """The problem under this schema: gradient of a record, bound C, box and units; an error if it does not fit."""
         design, centre, half = _regression(self.formula, schema, flag=False)
         shift, center, radius = _linear_box(design, centre, half)
         if self.interval is not None:
@@ -197,7 +197,7 @@ class HuberRegression:
             object.__setattr__(self, "scale", (low, high))
 
     def prepare(self, schema: Schema) -> Problem:
-        """Bind to a schema."""
+        """The problem under this schema: gradient of a record, bound C, box and units; an error if it does not fit."""
         design, centre, half = _regression(self.formula, schema, flag=False)
         shift, center, radius = _linear_box(design, centre, half)
         low, high = self.scale or (half / 50_000, half)
@@ -249,7 +249,7 @@ class LogisticRegression:
         _validate.number("bound", self.bound, above=0)
 
     def prepare(self, schema: Schema) -> Problem:
-        """Bind to a schema."""
+        """The problem under this schema: gradient of a record, bound C, box and units; an error if it does not fit."""
         design, _, _ = _regression(self.formula, schema, flag=True)
         p = len(design.names)
 
@@ -299,7 +299,7 @@ class Mean:
             _validate.number("scale", self.scale, above=0, remedy="The Gaussian mean needs its known scale.")
 
     def prepare(self, schema: Schema) -> Problem:
-        """Bind to a schema."""
+        """The problem under this schema: gradient of a record, bound C, box and units; an error if it does not fit."""
         if self.column not in schema or not isinstance(schema[self.column], Range):
             raise InvalidValue(
                 f"column {self.column!r} is not declared as a Range: "

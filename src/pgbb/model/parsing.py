@@ -93,7 +93,7 @@ def _refuse_code(formula: str, schema: Schema) -> None:
 
 
 def _size(node: Any) -> float:
-    """How many products formulaic would write out, at most; it would begin without asking."""
+    """At most how many products formulaic would write out: it has no limit of its own, and would fill the memory."""
     symbol = getattr(getattr(node, "operator", None), "symbol", None)
     if symbol is None:
         return 1.0

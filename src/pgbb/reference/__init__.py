@@ -1,36 +1,9 @@
-"""Non-private references: exact weighted fits, bootstraps and quantile regression. They protect nothing.
+"""Non-private references: exact weighted fits, and the comparison of methods. They protect nothing.
 
-Every result depends on the records without any noise: it serves to judge a
-private posterior, and must not be published as one. Only numpy and scipy
-compute here, except in `unblocked_generator` (JAX) and `statsmodels_quantile`.
-Functions on records take `NonPrivateRecords`.
+A fit here depends on the records without any noise: it serves to judge a private posterior, and must not be published
+as one. Only numpy and scipy compute in it. Functions on records take `NonPrivateRecords`.
 """
 
-from pgbb.reference.bootstrap import (
-    bayesian_bootstrap,
-    blocked_bootstrap,
-    draw_partition,
-    ridge,
-    ridge_bootstrap,
-)
-from pgbb.reference.external import statsmodels_quantile
-from pgbb.reference.quantile import exact_quantile, multiplier_bootstrap, smoothed_quantile
 from pgbb.reference.solvers import Solver, gradient, solve, to_original
-from pgbb.reference.unblocked import unblocked_generator
 
-__all__ = [
-    "Solver",
-    "bayesian_bootstrap",
-    "blocked_bootstrap",
-    "draw_partition",
-    "exact_quantile",
-    "gradient",
-    "multiplier_bootstrap",
-    "ridge",
-    "ridge_bootstrap",
-    "smoothed_quantile",
-    "solve",
-    "statsmodels_quantile",
-    "to_original",
-    "unblocked_generator",
-]
+__all__ = ["Solver", "gradient", "solve", "to_original"]

@@ -215,21 +215,3 @@ def check_weights(weights: ArrayLike, n: int) -> Floats:
             "weights that are negative or not finite are not allowed: they must be ≥ 0. Clip them first."
         )
     return array
-
-
-def as_sample(x: ArrayLike, y: ArrayLike) -> Sample:
-    """x (n, p) and y (n,) in double precision, validated."""
-    try:
-        design, response = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidValue(
-            f"x of type {type(x).__name__} and y of type {type(y).__name__} are not allowed: they must be arrays of "
-            "numbers. Take x and y of pgbb.private.door.non_private(...), and publish nothing that comes of them."
-        ) from None
-    if design.ndim != 2 or response.shape != design.shape[:1] or not len(response):
-        raise InvalidValue(
-            f"x of shape {design.shape} with y of shape {response.shape} is not allowed: they must be (n, p) and (n,)."
-        )
-    if not (np.isfinite(design).all() and np.isfinite(response).all()):
-        raise InvalidValue("x or y holds NaN or infinite values, which no fit allows. Remove those rows first.")
-    return Sample(design, response)

@@ -152,7 +152,10 @@ def _at_edge(source: Draws, internal: Floats, levels: list[float] | None) -> pd.
 
 
 def _crossing(source: Draws, internal: Floats, levels: list[float] | None) -> pd.Series | None:
-    """The internal intercept is the fit at the centre of the declared ranges, where every centred term is 0."""
+    """Share of draws in which two adjacent quantiles cross at the centre of the declared ranges.
+
+    There every centred term is 0, so that the fit is the internal intercept.
+    """
     if source.model.kind != "quantile" or levels is None or len(levels) < 2 or INTERCEPT not in source.model.names:
         return None
     order = np.argsort(levels)
@@ -179,7 +182,7 @@ def _spread_ratio(source: Draws, internal: Floats, levels: list[float] | None) -
 
 
 def _linear_share(source: Draws, internal: Floats, levels: list[float] | None, seed: int | None) -> pd.Series | None:
-    """R² of the draws on the weights that made them, which the same seed gives again."""
+    """R² of the draws regressed on the block weights that made them; the same seed draws those weights again."""
     if source.payload.kind != "generator" or seed is None or source.payload.settings["blocks"] == 1:
         return None
     u = source.payload.weights(internal.shape[1], np.random.default_rng(seed))

@@ -224,7 +224,7 @@ class Posterior(Draws):
 
 
 def _coded(name: str, declared: Range | Flag | LevelsColumn, values: Sequence[Any]) -> NDArray[Any]:
-    """A column as terms want it: numbers, or codes of declared levels."""
+    """A column as `Term.evaluate` takes it: numbers, or codes of declared levels."""
     if isinstance(declared, LevelsColumn):
         codes = {str(level): code for code, level in enumerate(declared.levels)}
         unknown = [v for v in values if str(v) not in codes]

@@ -17,8 +17,9 @@ from pgbb.methods.calibrated.questions import questions_for
 from pgbb.methods.request import Request
 from pgbb.private import sums
 from pgbb.private.loading import records_for
-from pgbb.reference import exact_quantile, solve, to_original
+from pgbb.reference import solve, to_original
 from pgbb.release.payloads import Payload
+from reproduction.references.quantile import exact_quantile
 
 SCHEMA = Schema(a=Range(-1, 1), b=Range(-1, 1), y=Range(-6, 6), z=Flag(), t=Range(0, 12), w=Range(0, 4))
 TRUTH = np.array([0.3, 1.5, -1.0])

@@ -1,19 +1,12 @@
-import sys
-
 import numpy as np
 import pytest
 from scipy.optimize import linprog
+from statsmodels.regression.quantile_regression import QuantReg
 
 import pgbb
 from pgbb.private.loading import records_for
-from pgbb.reference import (
-    exact_quantile,
-    multiplier_bootstrap,
-    smoothed_quantile,
-    solve,
-    statsmodels_quantile,
-    to_original,
-)
+from pgbb.reference import solve, to_original
+from reproduction.references.quantile import exact_quantile, multiplier_bootstrap, smoothed_quantile
 from tests.reference.data import SCHEMA, frame, problem_and_records
 
 
@@ -54,22 +47,10 @@ def test_a_small_bandwidth_gives_the_exact_fit(tau):
 def test_the_exact_fit_agrees_with_statsmodels():
     x, y = sample(501)  # an odd number: with 500 the median regression is not unique
     for tau in (0.25, 0.5, 0.9):
-        found, theirs = exact_quantile(x, y, tau), statsmodels_quantile(x, y, tau)
+        found, theirs = exact_quantile(x, y, tau), QuantReg(y, x).fit(q=tau, max_iter=10_000, p_tol=1e-8).params
         np.testing.assert_allclose(found, theirs, atol=1e-4)
         assert check_loss(x, y, tau, found) <= check_loss(x, y, tau, theirs)
     assert np.abs(exact_quantile(x, y, 0.85) - theirs).max() > 1e-2  # twin: another level
-
-
-def test_without_statsmodels_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "statsmodels.regression.quantile_regression", None)
-    with pytest.raises(pgbb.PgbbError, match=r"pip install 'pgbb\[statsmodels\]'"):
-        statsmodels_quantile(*sample(50), 0.5)
-
-
-def test_a_fit_by_statsmodels_that_does_not_settle_is_refused(monkeypatch):
-    monkeypatch.setattr("pgbb.reference.external.ITERATIONS", 3)
-    with pytest.raises(pgbb.PgbbError, match="did not settle"):
-        statsmodels_quantile(*sample(), 0.9)
 
 
 def test_the_gradient_of_the_smoothed_loss_vanishes():
@@ -141,7 +122,6 @@ def test_confidential_records_are_refused():
     y = confidential.y
     for call in (
         lambda: exact_quantile(confidential, y, 0.5),
-        lambda: statsmodels_quantile(confidential, y, 0.5),
         lambda: smoothed_quantile(confidential, y, 0.5, 0.1),
         lambda: multiplier_bootstrap(confidential, y, 0.5, 0.1, 2, 1),
     ):

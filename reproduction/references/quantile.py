@@ -14,9 +14,9 @@ from pgbb import _validate
 from pgbb._numerics import newton as _newton
 from pgbb._numerics.newton import CELLS, Floats, Sample
 from pgbb.errors import InvalidValue, PgbbError
-from pgbb.reference.solvers import as_sample, check_weights
+from pgbb.reference.solvers import check_weights
 
-__all__ = ["exact_quantile", "multiplier_bootstrap", "smoothed_quantile"]
+__all__ = ["as_sample", "exact_quantile", "multiplier_bootstrap", "smoothed_quantile"]
 
 
 def smoothed_quantile(
@@ -135,3 +135,21 @@ def _trusted(theta: Floats, done: _newton.Bools) -> Floats:
             "records. Pass a larger bandwidth."
         )
     return theta
+
+
+def as_sample(x: ArrayLike, y: ArrayLike) -> Sample:
+    """x (n, p) and y (n,) in double precision, validated."""
+    try:
+        design, response = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidValue(
+            f"x of type {type(x).__name__} and y of type {type(y).__name__} are not allowed: they must be arrays of "
+            "numbers. Take x and y of pgbb.private.door.non_private(...), and publish nothing that comes of them."
+        ) from None
+    if design.ndim != 2 or response.shape != design.shape[:1] or not len(response):
+        raise InvalidValue(
+            f"x of shape {design.shape} with y of shape {response.shape} is not allowed: they must be (n, p) and (n,)."
+        )
+    if not (np.isfinite(design).all() and np.isfinite(response).all()):
+        raise InvalidValue("x or y holds NaN or infinite values, which no fit allows. Remove those rows first.")
+    return Sample(design, response)

@@ -3,7 +3,9 @@ import pytest
 
 import pgbb
 from pgbb.private.loading import records_for
-from pgbb.reference import bayesian_bootstrap, solve, to_original, unblocked_generator
+from pgbb.reference import solve, to_original
+from reproduction.references.bootstrap import bayesian_bootstrap
+from reproduction.references.unblocked import unblocked_generator
 from tests.reference.data import SCHEMA, frame, problem_and_records
 
 QUICK = {"steps": 1_500, "draws_per_step": 8, "learning_rate": 1e-2}

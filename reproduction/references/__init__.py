@@ -1,0 +1,1 @@
+"""Bootstraps and quantile regressions without privacy, which studies, benchmarks and tests compare with."""
