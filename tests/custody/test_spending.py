@@ -14,6 +14,7 @@ N = 400
 SCHEMA = pgbb.Schema(y=pgbb.Range(-5, 5))
 MODEL = pgbb.Mean("y", scale=0.5)
 DATA = pd.DataFrame({"y": np.random.default_rng(0).normal(1, 0.5, N)})
+pytestmark = pytest.mark.filterwarnings("ignore::pgbb.PgbbWarning")
 METHOD, SETTINGS = settings_for("noisy_gibbs", {"iterations": 400, "thin": 1})
 
 
