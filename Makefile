@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install test demo lint format bench docs docs-serve screenshots clean
+.PHONY: install test quick compat demo lint format bench docs docs-serve screenshots clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -17,8 +17,26 @@ install: $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable .
 	@echo "installed: $(CURDIR)/$(BIN)/pgbb"
 
+# SEED=7 runs files, and the tests of a file, in the random order of that seed.
 test: lint
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(if $(SEED),--shuffle $(SEED))
+
+# Between edits: the checkers and the tests that are marked quick, in under a minute on two cores.
+quick: lint
+	$(BIN)/python -m pytest -n auto --dist loadfile -m quick
+
+# One pair of versions: make compat PYTHON=python3.13 JAX=0.12.0.1 builds a wheel, installs it into an empty environment
+# and runs the tests, or some of them (TESTS=tests/methods), with what is installed.
+TESTS ?= tests
+PAIR = build/compat/$(notdir $(PYTHON))-jax$(JAX)
+compat:
+	$(if $(JAX),,$(error which version of JAX? make compat PYTHON=python3.13 JAX=0.12.0.1))
+	rm -rf $(PAIR)
+	$(PYTHON) -m venv $(PAIR)
+	$(PAIR)/bin/python -m pip wheel --quiet --no-deps --wheel-dir $(PAIR)/wheel .
+	$(PAIR)/bin/python -m pip install --quiet "$$(ls $(PAIR)/wheel/*.whl)[test]" jax==$(JAX)
+	$(PAIR)/bin/pgbb --version
+	$(PAIR)/bin/python -m pytest -n auto --dist loadfile $(TESTS)
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
@@ -50,4 +68,4 @@ format: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis site
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis site build

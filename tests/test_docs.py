@@ -14,6 +14,8 @@ import typer
 from pgbb.cli import app
 from pgbb.release.posterior import ADVICE
 
+pytestmark = pytest.mark.quick
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 
@@ -22,7 +24,9 @@ def load(path):
     spec = importlib.util.spec_from_file_location(path.stem + "_of_docs", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
+    before = list(sys.path)
     spec.loader.exec_module(module)
+    sys.path[:] = before  # a tool puts its own folder there, to import its neighbours
     return module
 
 

@@ -31,6 +31,8 @@ from pgbb.report import page
 from tests.release.builders import edited, members, rewrite
 from tests.release.builders import generator_release as release
 
+pytestmark = pytest.mark.quick
+
 SCHEMA = Schema(y=Range(0, 10), a=Range(-3, 5), b=Range(1, 2), f=Flag(), g=Levels("p", "q", "r"))
 FULL = Mechanism(n=1000, blocks=1, sampling_rate=1.0, steps=1, clip=1.0)
 quick = settings(max_examples=60, derandomize=True, deadline=None)

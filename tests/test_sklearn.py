@@ -6,12 +6,9 @@ check runs on every estimator.
 
 import os
 import re
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
-import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -23,6 +20,7 @@ from pgbb.custody.entries import BudgetExceeded
 from pgbb.errors import InvalidValue, PgbbWarning
 from pgbb.methods.calibrated import method as calibrated
 from pgbb.sklearn import PrivateHuberRegressor, PrivateLogisticClassifier, PrivateQuantileRegressor
+from tests.helpers import jax_options, python
 
 BOUNDS = {"epsilon": 100.0, "delta": 1e-6, "feature_range": (-10, 10), "weight_range": (0, 2), "insecure_seed": 0}
 ESTIMATORS = (
@@ -73,17 +71,25 @@ def quiet(monkeypatch):
     monkeypatch.setattr(calibrated, "noise_scale", lambda *_, **__: 1e-5)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module", autouse=True)
 def hasty():
     """Compile without optimising: each number of features compiles anew, and is fitted a few times only."""
-    jax.config.update("jax_disable_most_optimizations", True)
+    with jax_options(jax_disable_most_optimizations=True):
+        yield
+
+
+@pytest.fixture
+def global_seed():
+    """Some checks draw from numpy's own generator."""
+    before = np.random.get_state()  # noqa: NPY002
+    np.random.seed(0)  # noqa: NPY002
     yield
-    jax.config.update("jax_disable_most_optimizations", False)
+    np.random.set_state(before)  # noqa: NPY002
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("estimator, check", list(checks()))
-def test_the_checks_of_scikit_learn(estimator, check, quiet, hasty):
+def test_the_checks_of_scikit_learn(estimator, check, quiet, global_seed):
     check(estimator)
 
 
@@ -103,7 +109,7 @@ RANGES = {"weekly hours": (10, 50), "age": pgbb.Range(20, 60)}
 BUDGET = {"epsilon": 2.0, "delta": 1e-6, "feature_range": RANGES}
 
 
-def test_a_fit_is_a_release_with_the_names_of_the_frame(hasty):
+def test_a_fit_is_a_release_with_the_names_of_the_frame():
     x, y = data()
     model = PrivateQuantileRegressor(**BUDGET, response_range=(-2, 8), quantile=[0.25, 0.75]).fit(x, y)
     release = model.release_
@@ -120,7 +126,7 @@ def test_a_fit_is_a_release_with_the_names_of_the_frame(hasty):
     assert model.sample_coef(7, seed=1).shape == (7, 6)
 
 
-def test_probabilities_are_those_of_the_release_and_labels_are_the_declared_ones(hasty):
+def test_probabilities_are_those_of_the_release_and_labels_are_the_declared_ones():
     x, y = data()
     label = np.where(y + np.random.default_rng(2).logistic(0, 0.5, len(y)) > 2.4, "yes", "no")
     model = PrivateLogisticClassifier(**BUDGET, classes=("yes", "no")).fit(x, label)
@@ -137,7 +143,7 @@ def same(a, b):
 
 
 @pytest.mark.filterwarnings("ignore::pgbb.errors.PgbbWarning")
-def test_cells_out_of_range_are_clamped_and_unusable_records_contribute_nothing(quiet, hasty):
+def test_cells_out_of_range_are_clamped_and_unusable_records_contribute_nothing(quiet):
     x, y = data(300)
     x["age"] = x["age"].clip(21, 59)
     huber = PrivateHuberRegressor(**BUDGET, response_range=(-2, 8), insecure_seed=3)
@@ -201,7 +207,7 @@ def test_structure_is_refused_without_a_word_about_values():
 
 
 @pytest.mark.parametrize("name", ["y", "scale", "Intercept", "a`b", " a"])
-def test_names_that_would_collide_are_replaced(name, quiet, hasty):
+def test_names_that_would_collide_are_replaced(name, quiet):
     x, y = data(50)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PgbbWarning)
@@ -228,9 +234,6 @@ def test_budget_and_ledger_reach_the_fit(monkeypatch):
 
 
 def test_scikit_learn_is_loaded_on_demand_and_its_absence_is_explained():
-    def run(code):
-        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-
-    assert run("import sys, pgbb; pgbb.Schema, pgbb.load; sys.exit('sklearn' in sys.modules)").returncode == 0
-    absent = run("import sys; sys.modules['sklearn'] = None; import pgbb.sklearn").stderr
+    assert python("import sys, pgbb; pgbb.Schema, pgbb.load; sys.exit('sklearn' in sys.modules)").returncode == 0
+    absent = python("import sys; sys.modules['sklearn'] = None; import pgbb.sklearn").stderr
     assert absent.strip().endswith("pip install 'pgbb[sklearn]'.")

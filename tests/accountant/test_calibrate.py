@@ -1,9 +1,9 @@
+import itertools
 import math
+from functools import lru_cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pgbb import PgbbError
 from pgbb.accountant import (
@@ -21,45 +21,37 @@ from tests.accountant.builders import mechanism
 BASE = {"n": 1000, "blocks": 10, "gamma": 0.8, "sampling_rate": 0.1, "steps": 200, "draws_per_step": 2, "clip": 1.0}
 
 
+@lru_cache
 def at(accountant="paper", sigma=0.02, delta_=1e-5, **changes):
     return epsilon(Mechanism(**(BASE | changes)), sigma, delta_, accountant)
 
 
-factor = st.floats(1.15, 3.0)
-common = settings(max_examples=10, deadline=None, derandomize=True)
+def falls(values):
+    return all(a > b for a, b in itertools.pairwise(values))
+
+
+FACTORS = (1.0, 1.16, 1.43, 1.9, 3.0)  # rungs: each ε is compared with its neighbour's
 
 
 @pytest.mark.parametrize("accountant", ACCOUNTANTS)
 class TestEpsilonIsMonotone:
-    @common
-    @given(f=factor)
-    def test_it_falls_when_sigma_grows(self, accountant, f):
-        assert at(accountant, sigma=0.02 * f) < at(accountant)
+    def test_it_falls_when_sigma_grows(self, accountant):
+        assert falls([at(accountant, sigma=0.02 * f) for f in FACTORS])
 
-    @common
-    @given(f=st.integers(2, 5))
-    def test_it_falls_when_n_grows_in_multiples_of_s(self, accountant, f):
-        assert at(accountant, n=1000 * f) < at(accountant)
+    def test_it_falls_when_n_grows_in_multiples_of_s(self, accountant):
+        assert falls([at(accountant, n=1000 * f) for f in range(1, 6)])
 
-    @common
-    @given(f=factor)
-    def test_it_rises_with_steps(self, accountant, f):
-        assert at(accountant, steps=int(200 * f)) > at(accountant)
+    def test_it_rises_with_steps(self, accountant):
+        assert falls([at(accountant, steps=int(200 * f)) for f in FACTORS[::-1]])
 
-    @common
-    @given(k=st.integers(3, 8))
-    def test_it_rises_with_draws_per_step(self, accountant, k):
-        assert at(accountant, draws_per_step=k) > at(accountant)
+    def test_it_rises_with_draws_per_step(self, accountant):
+        assert falls([at(accountant, draws_per_step=k) for k in (8, 6, 5, 3, 2)])
 
-    @common
-    @given(f=factor)
-    def test_it_rises_with_the_sampling_rate(self, accountant, f):
-        assert at(accountant, sampling_rate=0.1 * f) > at(accountant)
+    def test_it_rises_with_the_sampling_rate(self, accountant):
+        assert falls([at(accountant, sampling_rate=0.1 * f) for f in FACTORS[::-1]])
 
-    @common
-    @given(f=factor)
-    def test_it_rises_with_the_clip(self, accountant, f):
-        assert at(accountant, clip=f) > at(accountant)
+    def test_it_rises_with_the_clip(self, accountant):
+        assert falls([at(accountant, clip=f) for f in FACTORS[::-1]])
 
     def test_it_falls_when_delta_grows(self, accountant):
         assert at(accountant, delta_=1e-3) < at(accountant, delta_=1e-6)
@@ -77,7 +69,7 @@ def test_a_scaled_problem_has_the_same_epsilon():
 @pytest.mark.parametrize("accountant", ACCOUNTANTS)
 @pytest.mark.parametrize("eps, delta_", [(0.01, 1e-9), (0.01, 0.1), (1.0, 1e-5), (50.0, 1e-9), (50.0, 0.1)])
 def test_noise_scale_always_returns_a_feasible_sigma(accountant, eps, delta_):
-    d = mechanism(n=2000, blocks=5, q=0.05, steps=100)
+    d = mechanism(n=2000, blocks=5, q=0.05, steps=20)
     sigma = noise_scale(d, eps, delta_, accountant)
     assert epsilon(d, sigma, delta_, accountant) <= eps
     width = 1e-3 if accountant == "exact" else 1e-5

@@ -6,6 +6,8 @@ import pytest
 from pgbb import InvalidValue, PgbbError, PgbbWarning
 from pgbb.accountant import Mechanism, compose, gamma_star
 
+pytestmark = pytest.mark.quick
+
 GOOD = {"n": 100, "blocks": 10, "sampling_rate": 0.1, "steps": 5, "clip": 1.0}
 
 

@@ -23,6 +23,8 @@ from pgbb.accountant import bounds as exact
 from pgbb.errors import InvalidValue
 from pgbb.release.certificate import Certificate
 
+pytestmark = pytest.mark.quick
+
 PLAIN = Mechanism(n=1000, blocks=1, sampling_rate=1.0, steps=3, clip=2.0)
 SAMPLED = Mechanism(n=10_000, blocks=1, sampling_rate=0.1, steps=2000, clip=1.0)
 BLOCKS = Mechanism(n=1000, blocks=5, sampling_rate=0.2, steps=300, clip=1.0)

@@ -5,6 +5,8 @@ from scipy.stats import norm
 from pgbb import PgbbError, PgbbWarning
 from pgbb.accountant import gaussian_noise_scale, gdp_delta, gdp_epsilon, gdp_mu
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize("mu", [0.1, 1.0, 4.0])
 @pytest.mark.parametrize("eps", [0.0, 0.5, 3.0])

@@ -8,6 +8,8 @@ from pgbb.accountant.paper import _log_even_beta, _log_even_constant, _log_falli
 from tests.accountant import oracle
 from tests.accountant.builders import DESIGN, mechanism
 
+pytestmark = pytest.mark.quick
+
 
 def one(signal, order, *, worst_case=False, J=32, m=5, **settings_):
     d = mechanism(**settings_)

@@ -20,6 +20,8 @@ from pgbb.accountant import (
 )
 from pgbb.errors import NotCertifiable
 
+pytestmark = pytest.mark.quick
+
 
 def test_the_law_of_the_squared_counts_is_that_of_simulated_resamples():
     probability, lost = Resampling(n=30, replicates=4, sensitivity=1.0).law

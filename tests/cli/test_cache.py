@@ -1,14 +1,13 @@
 """Compiled code is kept between runs, in a folder of the user's own, and depends on no record."""
 
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from pgbb.cli.cache import keep_compiled_code
+from tests.helpers import pgbb_command
 
 NAMES = ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS")
 NAMES += ("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "PGBB_NO_CACHE")
@@ -64,7 +63,7 @@ def test_other_records_of_the_same_shape_add_nothing_to_what_is_kept(home, metho
         given = ["fit", "d.csv", "-s", "s.toml", "-f", "y ~ x", "--family", "huber", "-e", "1", "-d", "1e-6"]
         given += ["-o", "r.pgbb", "--force", "--quiet", "--method", method]
         given += ["--steps", "20", "--sampling-rate", ".1"] if method == "pgbb" else []
-        done = subprocess.run([sys.executable, "-m", "pgbb", *given], cwd=home, capture_output=True, text=True)
+        done = pgbb_command(*given, cwd=home, env=dict(os.environ))
         assert done.returncode == 0, done.stderr
         kept.append({path.name for path in (home / "pgbb").rglob("*-cache")})
     assert kept[0] and kept[1] == kept[0]

@@ -8,6 +8,8 @@ from typer.testing import CliRunner
 from pgbb.cli.check import check_command
 from pgbb.errors import PgbbError
 
+pytestmark = pytest.mark.quick
+
 app = typer.Typer()
 app.command("check")(check_command)
 

@@ -1,5 +1,4 @@
 import json
-import subprocess
 import sys
 import warnings
 
@@ -9,6 +8,7 @@ import pytest
 
 import pgbb
 from pgbb.cli import main
+from tests.helpers import pgbb_here
 
 SCHEMA = """
 [columns]
@@ -44,6 +44,7 @@ def run(folder, monkeypatch, capsys):
 
     def call(*arguments):
         monkeypatch.chdir(folder)
+        monkeypatch.setenv("PGBB_NO_CACHE", "1")
         monkeypatch.setattr(sys, "argv", ["pgbb", *arguments])
         monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
         with pytest.raises(SystemExit) as stopped:
@@ -54,8 +55,7 @@ def run(folder, monkeypatch, capsys):
 
 
 def test_a_table_the_joint_cost_files_and_a_figure(folder, run):
-    command = [sys.executable, "-m", "pgbb", "compare", *BASE, *QUICK, "--save", "out", "--plot", "c.png"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    done = pgbb_here("compare", *BASE, *QUICK, "--save", "out", "--plot", "c.png", cwd=folder)
     assert done.returncode == 0, done.stderr
     for word in ("pgbb", "sgld", "width", "assumes:", "Intercept", "0.8"):
         assert word in done.stdout

@@ -10,6 +10,8 @@ from pgbb.errors import PgbbError
 from pgbb.release.file import load
 from tests.release.builders import local_release as release
 
+pytestmark = pytest.mark.quick
+
 
 def export(*arguments):
     return CliRunner().invoke(app, ["export", *map(str, arguments)])

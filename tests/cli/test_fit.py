@@ -1,11 +1,9 @@
-import subprocess
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
 
 import pgbb
+from tests.helpers import pgbb_command, pgbb_here
 
 SCHEMA = """
 [columns]
@@ -31,13 +29,13 @@ def folder(tmp_path_factory):
 
 
 def run(*arguments, cwd):
-    return subprocess.run([sys.executable, "-m", "pgbb", *arguments], capture_output=True, text=True, cwd=cwd)
+    return pgbb_here(*arguments, cwd=cwd)
 
 
 @pytest.mark.parametrize("method", [[], PGBB], ids=["default", "pgbb"])
 def test_fit_show_sample_plot_verify_go_round(folder, method):
     model = ["-f", "y ~ x + g", "--taus", ".2,.8", *BASE, *method]
-    done = run("fit", "d.csv", "-s", "s.toml", *model, "-o", "r.pgbb", "--force", cwd=folder)
+    done = pgbb_command("fit", "d.csv", "-s", "s.toml", *model, "-o", "r.pgbb", "--force", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "g[T.south]" in done.stdout and "written to r.pgbb" in done.stdout
     for command in (

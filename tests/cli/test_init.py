@@ -9,6 +9,8 @@ from pgbb.cli import app
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.schema import Flag, Levels, Range, Schema
 
+pytestmark = pytest.mark.quick
+
 FRAME = pd.DataFrame(
     {"educ": [12.5, 3777.25], "union": [True, False], "region": ["Secretshire", "b"], "weekly wage": [7, 8]}
 )

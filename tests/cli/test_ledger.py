@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
@@ -8,13 +6,14 @@ import pytest
 
 import pgbb
 from pgbb.custody.ledger import Ledger
+from tests.helpers import pgbb_here
 
 MEAN = ["--family", "mean", "--column", "y", "--scale", ".5", "--method", "noisy_gibbs", "--delta", "1e-6", "--quiet"]
 SET = ["--n", "300", "--epsilon", "1", "--delta", "1e-6"]
 
 
 def run(*arguments, cwd):
-    return subprocess.run([sys.executable, "-m", "pgbb", *arguments], capture_output=True, text=True, cwd=cwd)
+    return pgbb_here(*arguments, cwd=cwd)
 
 
 @pytest.fixture(scope="module")

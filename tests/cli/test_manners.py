@@ -22,6 +22,8 @@ from tests.release.builders import generator_release as generator
 from tests.release.builders import local_release as release
 from tests.release.builders import non_private
 
+pytestmark = pytest.mark.quick
+
 DOCS = Path(__file__).parents[2] / "docs"
 SCHEMA = "[columns]\nx = { range = [-1, 1] }\ny = { range = [-5, 5] }\n"
 BUDGET = ["--epsilon", "1", "--delta", "1e-6"]
@@ -73,6 +75,7 @@ def run(folder, monkeypatch, capsys):
 
     def call(*arguments):
         monkeypatch.chdir(folder)
+        monkeypatch.setenv("PGBB_NO_CACHE", "1")
         monkeypatch.setattr(sys, "argv", ["pgbb", *map(str, arguments)])
         monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
         with pytest.raises(SystemExit) as stopped:

@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 from dataclasses import asdict
 
 import numpy as np
@@ -17,13 +15,14 @@ from pgbb.methods.request import Request
 from pgbb.planning import costs
 from pgbb.planning.forecast import Reference, forecast
 from pgbb.planning.noise import forecast_noise
+from tests.helpers import pgbb_here
 
 BUDGET = ["--n", "10000", "--epsilon", "1", "--delta", "1e-4"]
 PLAN = ["--method", "pgbb", *BUDGET, "--steps", "500"]
 
 
 def run(*arguments):
-    return subprocess.run([sys.executable, "-m", "pgbb", "plan", *arguments], capture_output=True, text=True)
+    return pgbb_here("plan", *arguments)
 
 
 def test_plan_prints_every_part_and_opens_no_data():

@@ -9,6 +9,8 @@ from rich.console import Console
 from pgbb.cli import compare, show
 from pgbb.cli.tables import fitting, number
 
+pytestmark = pytest.mark.quick
+
 NAMES = ["Intercept", "region[T.south]", "education:region[T.south]"]
 
 

@@ -513,6 +513,7 @@ def test_the_same_command_goes_on_and_the_history_tells(ledger, data, tmp_path, 
         fit(data, ledger, keep_transcript=False, checkpoint=tmp_path / "c.part", progress=progress)
     assert f"{STOPPED}; checkpoint at step 20 of 40, can be resumed" in history()
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PGBB_NO_CACHE", "1")
     monkeypatch.setattr(sys, "argv", ["pgbb", *COMMAND])
     with warnings.catch_warnings(), pytest.raises(SystemExit) as ended:
         warnings.simplefilter("default")

@@ -22,6 +22,7 @@ from pgbb.custody import owner as owner_module
 from pgbb.custody.entries import BudgetExceeded, LedgerError
 from pgbb.custody.ledger import Ledger
 from pgbb.custody.owner import Owner
+from tests.helpers import patience, python, run
 
 N = 400
 SCHEMA = pgbb.Schema(y=pgbb.Range(-5, 5))
@@ -58,7 +59,7 @@ def states(ledger):
 
 
 def child(code, *arguments):
-    return subprocess.run([sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True)
+    return python(code, *arguments)
 
 
 RESERVE = """
@@ -332,14 +333,14 @@ def test_of_eight_processes_at_once_exactly_five_get_a_reservation(ledger):
     sigma = 2 / (N * (room / 5.5) ** 0.5)
     call = [sys.executable, "-c", RESERVE, str(ledger.path), str(sigma), "settle"]
     running = [subprocess.Popen(call) for _ in range(8)]
-    codes = [p.wait() for p in running]
+    codes = [p.wait(patience()) for p in running]
     assert codes.count(0) == 5 and codes.count(2) == 3
     assert states(ledger) == ["settled"] * 5
 
 
 def test_five_kills_lose_nothing_overspend_nothing_and_cut_nothing_short():
     script = Path(__file__).parents[2] / "benchmarks" / "kills.py"
-    done = subprocess.run([sys.executable, script, "5", "11"], capture_output=True, text=True)
+    done = run(sys.executable, script, 5, 11)
     assert done.returncode == 0 and "5 kills" in done.stdout and " 0 findings" in done.stdout, done.stdout + done.stderr
 
 

@@ -12,6 +12,8 @@ from pgbb.errors import InvalidValue
 from pgbb.model.formula import Design
 from pgbb.model.schema import Flag, Levels, Range, Schema
 
+pytestmark = pytest.mark.quick
+
 SCHEMA = Schema(
     y=Range(0, 12),
     d=Flag(),

@@ -14,6 +14,8 @@ from pgbb import (
 )
 from pgbb.model.models import Index
 
+pytestmark = pytest.mark.quick
+
 SCHEMA = Schema(x1=Range(-1, 1), x2=Range(-1, 1), x3=Range(-1, 1), y=Range(-20, 20), d=Flag())
 
 

@@ -11,6 +11,8 @@ from pgbb._validate import visible
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.schema import Flag, Levels, Range, Schema
 
+pytestmark = pytest.mark.quick
+
 CENSUS = Schema(educ=Range(5, 20), black=Flag(), region=Levels("north", "south"), pay=Range(-0.5, 12.25))
 
 HAND_WRITTEN = """

@@ -1,5 +1,3 @@
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -14,6 +12,7 @@ from pgbb.accountant.gaussian import gdp_mu
 from pgbb.planning import costs
 from pgbb.planning.forecast import FAMILIES, Reference, forecast
 from pgbb.planning.search import search
+from tests.helpers import python
 
 BETA = np.array([1.5, -1.5, 1.0])
 LINEAR = Schema(x1=Range(-1, 1), x2=Range(-1, 1), x3=Range(-1, 1), y=Range(-20, 20), z=pgbb.Flag())
@@ -174,4 +173,4 @@ def test_the_cost_model_is_measured_linear_in_n_and_grows_with_all_that_costs():
 def test_a_forecast_needs_no_jax():
     code = "import sys, pgbb.planning.forecast as f; f.forecast(1000, 1.0, 1e-6, f.Reference('huber')); assert not JAX"
     code = code.replace("JAX", "{'jax'} & set(sys.modules)")
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+    assert python(code).returncode == 0

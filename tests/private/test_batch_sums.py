@@ -27,12 +27,25 @@ MODELS = [
     LogisticRegression("z ~ a"),
     Mean("y", scale=0.5),
 ]
+PROBLEMS = {model: model.prepare(SCHEMA) for model in MODELS}  # one of each: what is compiled for it is compiled once
 PLAN = batches.sampler(N, RATE)
+
+
+@partial(jax.jit, static_argnames="plan")
+def lists(plan, key):
+    return jax.vmap(jax.vmap(lambda k: batches.candidates(plan, k, interpret=True)))(key)
+
+
+@partial(jax.jit, static_argnames=("problem", "plan", "t"))
+def halves_by_kernel(problem, plan, rows, block, drawn, t, theta):
+    totals = batch_sums.noise_totals(drawn["noise"], rows.shape[1])
+    found = batch_sums.add_batch_sums(problem, plan, rows, block, drawn, t, theta, totals, interpret=True)
+    return found[t, ..., : problem.dim]
 
 
 def case(model, seed=0, scale=1.0, n=N):
     """A problem, rows, their blocks, what was drawn for the steps, and points."""
-    problem, rng, plan = model.prepare(SCHEMA), np.random.default_rng(seed), batches.sampler(n, RATE)
+    problem, rng, plan = PROBLEMS[model], np.random.default_rng(seed), batches.sampler(n, RATE)
     p = problem.dim - (problem.kind == "huber")
     rows = rng.uniform(-scale, scale, (n, p + EXTRA)).astype(np.float32)
     rows[:, p + 1] = rng.choice([0.0, 0.5, 1.0], n)
@@ -41,7 +54,7 @@ def case(model, seed=0, scale=1.0, n=N):
     drawn = {
         "key": key,
         "whole": jnp.asarray(np.floor(rng.random((STEPS, K, BLOCKS)) * 2**24), jnp.float32),
-        "listed": jax.vmap(jax.vmap(lambda k: batches.candidates(plan, k, interpret=True)))(key),
+        "listed": lists(plan, key),
         "noise": jnp.asarray(rng.integers(-(2**11), 2**11, (STEPS, K, 2, problem.dim)), jnp.int32),
         "index": jnp.asarray(rng.uniform(0.1, 0.9, (STEPS, K)), jnp.float32),
     }
@@ -50,10 +63,8 @@ def case(model, seed=0, scale=1.0, n=N):
 
 
 def by_kernel(problem, rows, block, drawn, theta, t=1):
-    totals, plan = batch_sums.noise_totals(drawn["noise"], rows.shape[1]), batches.sampler(len(rows), RATE)
-    found = batch_sums.add_batch_sums(problem, plan, rows, block, drawn, t, theta, totals, interpret=True)
-    high, low = (found[t, :, half, : problem.dim] for half in (0, 1))
-    return joined(high, low)
+    found = halves_by_kernel(problem, batches.sampler(len(rows), RATE), rows, block, drawn, t, theta)
+    return joined(found[:, 0], found[:, 1])
 
 
 def plainly(problem, rows, block, drawn, theta, t=1):

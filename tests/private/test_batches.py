@@ -10,6 +10,8 @@ from scipy.special import bdtrc
 from pgbb.private import batches
 from pgbb.private.batches import sampler
 
+mask, joins = jax.jit(batches.mask, static_argnums=0), jax.jit(batches.joins, static_argnums=0)
+
 
 def keys(count):
     found = np.random.default_rng(0).integers(0, 2**32, (count, 4), dtype=np.uint32)
@@ -19,7 +21,7 @@ def keys(count):
 
 def listed(plan, key):
     found = batches.candidates(plan, key, interpret=True)
-    return np.asarray(found)[np.asarray(batches.joins(plan, key, found))]
+    return np.asarray(found)[np.asarray(joins(plan, key, found))]
 
 
 def test_words_are_those_of_threefry():
@@ -36,7 +38,7 @@ def test_words_are_those_of_threefry():
 def test_the_list_of_members_is_that_of_the_mask(n, rate):
     plan = sampler(n, rate)
     for key in keys(3):
-        members = np.flatnonzero(np.asarray(batches.mask(plan, key)))
+        members = np.flatnonzero(np.asarray(mask(plan, key)))
         assert np.array_equal(listed(plan, key), members)
 
 
@@ -59,7 +61,7 @@ def test_lists_side_by_side_are_those_of_one_by_one():
 
 def test_records_join_independently_at_the_rate():
     n, rate, count = 3_000, 0.1, 400
-    joins = np.asarray(jax.vmap(lambda k: batches.mask(sampler(n, rate), k))(keys(count)))[:, :n]
+    joins = np.asarray(jax.vmap(lambda k: mask(sampler(n, rate), k))(keys(count)))[:, :n]
     sizes, often = joins.sum(axis=1), joins.sum(axis=0)
     assert abs(joins.mean() - rate) < 5 * np.sqrt(rate * (1 - rate) / joins.size)
     for found, total in ((sizes, n), (often, count)):
@@ -67,7 +69,7 @@ def test_records_join_independently_at_the_rate():
     for step in (1, 2, 32, 64):  # bits of one word, words of one counter, and groups side by side
         pair = joins[:, :-step].ravel().astype(float), joins[:, step:].ravel().astype(float)
         assert abs(np.corrcoef(*pair)[0, 1]) < 5 / np.sqrt(pair[0].size)
-    twin = np.asarray(jax.vmap(lambda k: batches.mask(sampler(n, 1.05 * rate), k))(keys(count)))[:, :n]
+    twin = np.asarray(jax.vmap(lambda k: mask(sampler(n, 1.05 * rate), k))(keys(count)))[:, :n]
     assert abs(twin.mean() - rate) > 5 * np.sqrt(rate * (1 - rate) / twin.size)
 
 
@@ -88,8 +90,8 @@ def test_who_finds_no_place_is_left_out_of_list_and_mask_alike():
     everyone = np.asarray(batches.candidates(whole, key, interpret=True))
     assert (everyone != batches.EMPTY).sum() > 130 and np.array_equal(places[:127], everyone[:127])
     assert places[127] == batches.EMPTY
-    assert np.array_equal(listed(plan, key), np.flatnonzero(np.asarray(batches.mask(plan, key))))
+    assert np.array_equal(listed(plan, key), np.flatnonzero(np.asarray(mask(plan, key))))
 
 
 def test_at_rate_one_everyone_joins():
-    assert np.asarray(batches.mask(sampler(3_000, 1.0), keys(1)[0])).all()
+    assert np.asarray(mask(sampler(3_000, 1.0), keys(1)[0])).all()

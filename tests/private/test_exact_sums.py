@@ -1,6 +1,4 @@
 import os
-import subprocess
-import sys
 from functools import partial
 
 import jax
@@ -20,6 +18,7 @@ from pgbb.private.records import Records
 from pgbb.private.sampling import Randomness, inverse_weights
 from pgbb.private.session import Session
 from pgbb.private.wide_integers import wide_sum
+from tests.helpers import python
 
 N, P = 320, 3
 SCHEMA = Schema(y=Range(-4, 4), **{f"x{j}": Range(-1, 1) for j in range(P)})
@@ -122,10 +121,7 @@ def test_the_sum_is_the_same_with_one_thread_and_with_two():
     found = {}
     for count in (1, 2):
         bound = f"import os; os.sched_setaffinity(0, {cores[:count]})"
-        run = subprocess.run(
-            [sys.executable, "-c", f"{bound}\n{THREADS}"], capture_output=True, text=True, check=True, timeout=120
-        )
-        found[count] = run.stdout.split()
+        found[count] = python(f"{bound}\n{THREADS}", check=True).stdout.split()
     assert found[1][1] == found[2][1] and int(found[2][0]) == len(cores)
 
 

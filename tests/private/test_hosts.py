@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from pgbb.private.partition import UNIT, Listing, Share, records_of, survey
 from pgbb.private.placement import place, place_share
 from pgbb.private.records import Records
 from pgbb.private.sampling import members_here
+from tests.helpers import patience
 from tests.private.hosts_process import MODEL, PGBB, SCHEMA, digest, fit
 
 N = 4 * UNIT + 777
@@ -88,22 +90,22 @@ def start(jobs, devices=1, **env):
     )  # fmt: skip
 
 
-def ended(process, timeout=120):
+def ended(process):
     """What a process printed, one object a job, and its standard error."""
-    out, err = process.communicate(timeout=timeout)
+    out, err = process.communicate(timeout=patience())
     return [json.loads(line) for line in out.splitlines()], err
 
 
-def greeting(at, wait, after):
+def greeting(at, after):
     """Process 1, which joins late, and process 0, which says hello to it."""
 
     def late():
         time.sleep(after)
-        with connected(Hosts(f"127.0.0.1:{at}", 2, 1, wait=wait)) as together:
+        with connected(Hosts(f"127.0.0.1:{at}", 2, 1)) as together:
             return together.first(b"")
 
     def leader():
-        with connected(Hosts(f"127.0.0.1:{at}", 2, 0, wait=wait)) as together:
+        with connected(Hosts(f"127.0.0.1:{at}", 2, 0)) as together:
             return together.first(b"hello")
 
     return late, leader
@@ -120,10 +122,11 @@ def in_threads(*calls):
             found[i] = error
 
     threads = [threading.Thread(target=one, args=(i,)) for i in range(len(calls))]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join(60)
+    with warnings.catch_warnings():  # those of the threads may end in another order than they began
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join(patience())
     return found
 
 
@@ -379,8 +382,8 @@ def pair(zero, one, ledger=None):
     at = f"127.0.0.1:{port()}"
     paid = {} if ledger is None else {"ledger": ledger, "dataset": "d"}
     return in_threads(
-        lambda: fit(**{"hosts": Hosts(at, 2, 0, wait=20), **paid, **zero}),
-        lambda: fit(**{"hosts": Hosts(at, 2, 1, wait=20), **one}),
+        lambda: fit(**{"hosts": Hosts(at, 2, 0), **paid, **zero}),
+        lambda: fit(**{"hosts": Hosts(at, 2, 1), **one}),
     )
 
 
@@ -589,10 +592,10 @@ def test_those_who_do_not_come_are_named():
 
 def test_two_of_one_number_or_other_counts_are_refused():
     at = f"127.0.0.1:{port()}"
-    found = join(Hosts(at, 2, 0, wait=5), Hosts(at, 3, 1, wait=5))
+    found = join(Hosts(at, 2, 0), Hosts(at, 3, 1))
     assert all("process 1 was told of 3 processes, process 0 of 2" in str(error) for error in found)
     at = f"127.0.0.1:{port()}"
-    found = join(Hosts(at, 3, 0, wait=5), Hosts(at, 3, 1, wait=5), Hosts(at, 3, 1, wait=5))
+    found = join(Hosts(at, 3, 0), Hosts(at, 3, 1), Hosts(at, 3, 1))
     assert "there are two processes 1" in str(found[0]) and any("two processes 1" in str(error) for error in found[1:])
 
 
@@ -607,7 +610,7 @@ def test_with_a_key_a_stranger_is_left_out_and_the_fit_goes_on(monkeypatch):
 
     def stranger():
         time.sleep(0.3)
-        with socket.create_connection(("127.0.0.1", at), timeout=5) as connection:
+        with socket.create_connection(("127.0.0.1", at), timeout=patience(60)) as connection:
             connection.sendall(bytes(72))
             heard = b""
             while part := connection.recv(4096):
@@ -615,7 +618,7 @@ def test_with_a_key_a_stranger_is_left_out_and_the_fit_goes_on(monkeypatch):
         return heard
 
     monkeypatch.setenv(KEY, "a secret of thirty-two letters ..")
-    heard, said, own = in_threads(stranger, *greeting(at, 5, 0.8))
+    heard, said, own = in_threads(stranger, *greeting(at, 0.8))
     assert said == own == b"hello" and b"is not the same" in heard and b"hello" not in heard
     assert heard[44 : 44 + 32] == bytes(32)  # after the greeting, no proof for one who has given none
     monkeypatch.setenv(KEY, "short")
@@ -635,7 +638,7 @@ def test_a_process_with_another_key_is_told_and_a_false_process_0_is_not_quoted(
                 connection.sendall(bytes(32) + b"F" + len(text).to_bytes(8) + text)
                 connection.recv(4096)
 
-        _, (error,) = in_threads(answer, lambda: join(Hosts(f"127.0.0.1:{false.getsockname()[1]}", 2, 1, wait=5)))
+        _, (error,) = in_threads(answer, lambda: join(Hosts(f"127.0.0.1:{false.getsockname()[1]}", 2, 1)))
     assert "is not the same in all processes" in str(error) and "records" not in str(error)
 
 
@@ -646,14 +649,14 @@ def test_a_stranger_who_sends_byte_by_byte_is_left_after_the_time_of_a_handshake
     def slow():
         time.sleep(0.2)
         begun = time.monotonic()
-        with socket.create_connection(("127.0.0.1", at), timeout=5) as connection, pytest.raises(OSError):
-            while time.monotonic() < begun + 8:
+        with socket.create_connection(("127.0.0.1", at), timeout=patience(60)) as connection, pytest.raises(OSError):
+            while time.monotonic() < begun + 120:
                 connection.sendall(b"x")
                 time.sleep(0.2)
         return time.monotonic() - begun
 
-    seconds, said, own = in_threads(slow, *greeting(at, 10, 0.4))
-    assert seconds < 3 and said == own == b"hello"
+    seconds, said, own = in_threads(slow, *greeting(at, 0.4))
+    assert seconds < 60 and said == own == b"hello"
 
 
 def test_without_a_key_only_processes_of_one_machine_fit_together(monkeypatch):
@@ -664,10 +667,10 @@ def test_without_a_key_only_processes_of_one_machine_fit_together(monkeypatch):
             assert isinstance(error, pgbb.InvalidValue) and f"{KEY} is not set" in str(error), host
     for host in ("127.0.0.2", "localhost"):
         at = f"{host}:{port()}"
-        assert join(Hosts(at, 2, 0, wait=5), Hosts(at, 2, 1, wait=5)) == [None, None]
+        assert join(Hosts(at, 2, 0), Hosts(at, 2, 1)) == [None, None]
     monkeypatch.setenv(KEY, "a secret of thirty-two letters ..")
     at = f"0.0.0.0:{port()}"
-    assert join(Hosts(at, 2, 0, wait=5), Hosts(at, 2, 1, wait=5)) == [None, None]
+    assert join(Hosts(at, 2, 0), Hosts(at, 2, 1)) == [None, None]
 
 
 # The command ---------------------------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ from pgbb.private.moments import Moment, entries, noisy_sums
 from pgbb.private.records import Records
 from pgbb.private.sampling import Randomness
 
+pytestmark = pytest.mark.quick
+
 P, BOUND, SHIFT = 3, 2.0, 0.5
 MOMENTS = [Moment("response", P, BOUND), Moment("products", P, BOUND), Moment("second", P), Moment("fourth", P)]
 KINDS = [m.kind for m in MOMENTS]

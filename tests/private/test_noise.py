@@ -17,6 +17,8 @@ from pgbb.private import noise
 from pgbb.private.noise import Stream, gaps, idealisation, rounded_normals, uniform_integers
 from pgbb.private.sampling import Randomness
 
+pytestmark = pytest.mark.quick
+
 COUNT = 400_000
 
 

@@ -1,5 +1,3 @@
-import subprocess
-import sys
 import traceback
 
 import numpy as np
@@ -12,6 +10,9 @@ from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.formula import Design
 from pgbb.model.schema import Flag, Levels, Range, Schema
 from pgbb.private.records import NonPrivateRecords, Records, examine, load, load_columns, read_frame
+from tests.helpers import python
+
+pytestmark = pytest.mark.quick
 
 SENTINEL = 987654
 SCHEMA = Schema(
@@ -342,7 +343,7 @@ def test_the_package_needs_pandas_and_formulaic_only_where_records_are_loaded():
         "import sys, pgbb.private.door, pgbb.model.formula; "
         "print(sorted({'pandas', 'formulaic', 'jax'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = python(code, check=True)
     assert done.stdout.strip() == "[]"
 
 

@@ -5,6 +5,8 @@ from pgbb.model.blocks import block_of_position, block_sizes, draw_weights
 from pgbb.private.noise import Stream
 from pgbb.private.sampling import Randomness, buffer_size, draw_batches
 
+pytestmark = pytest.mark.quick
+
 N, RATE, DRAWS = 40, 0.15, 40_000
 
 

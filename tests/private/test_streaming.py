@@ -21,6 +21,8 @@ from pgbb.private.placement import place
 from pgbb.private.records import examine, load, load_columns, read_frame
 from pgbb.private.rows import empty_rows
 
+pytestmark = pytest.mark.quick
+
 SCHEMA = Schema(
     y=Range(0, 12), a=Range(-2, 3), d=Range(0, 9), f=Flag(), b=Flag(), r=Levels("north", "south", "01"),
     k=Levels(1, 2, 3), c=Levels("lo", "hi"), w=Range(0, 40),

@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -10,7 +7,10 @@ from pgbb._numerics.newton import Sample, huber_loss, logistic_loss, quantile_lo
 from pgbb.private.loading import records_for
 from pgbb.reference import Solver, gradient, solve, to_original
 from reproduction.references.bootstrap import bayesian_bootstrap, blocked_bootstrap
+from tests.helpers import python
 from tests.reference.data import MODELS, SCHEMA, frame, problem_and_records
+
+pytestmark = pytest.mark.quick
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -203,5 +203,5 @@ def test_bad_arguments_say_what_is_allowed():
 
 def test_the_references_do_not_import_jax():
     code = "import sys, pgbb.reference; print([m for m in ('jax', 'optax', 'matplotlib') if m in sys.modules])"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    out = python(code, check=True)
     assert out.stdout.strip() == "[]"

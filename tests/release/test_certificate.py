@@ -9,6 +9,8 @@ from pgbb.errors import InvalidValue
 from pgbb.release.certificate import Certificate
 from tests.release.builders import MECHANISM, SIGMA, certificate, non_private
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize("accountant", ACCOUNTANTS)
 def test_a_claim_that_equals_the_recomputed_epsilon_passes(accountant):

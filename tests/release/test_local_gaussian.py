@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 import warnings
 from dataclasses import replace
 
@@ -16,6 +14,7 @@ from pgbb.release.file import load
 from pgbb.release.local_gaussian import LocalGaussian
 from pgbb.release.posterior import Posterior
 from pgbb.report.plots import coefficient_intervals, quantile_process
+from tests.helpers import python
 from tests.release.builders import (
     NAMES,
     SCHEMA,
@@ -28,6 +27,8 @@ from tests.release.builders import (
     non_private,
 )
 from tests.release.builders import local_release as release
+
+pytestmark = pytest.mark.quick
 
 
 def posterior(index="levels", **changes):
@@ -305,7 +306,7 @@ def test_reading_a_local_release_needs_no_jax(tmp_path):
         "r.sample(10); r.contrast({('educ', .9): 1, ('educ', .1): -1}); repr(r); r.diagnostics(); "
         "print([m for m in ('jax', 'jaxlib', 'optax', 'matplotlib') if m in sys.modules])"
     )
-    out = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    out = python(code, path, check=True)
     assert out.stdout.strip() == "[]"
 
 

@@ -12,6 +12,8 @@ from tests.release.builders import generator_release as generator
 from tests.release.builders import local_release as release
 from tests.release.builders import non_private
 
+pytestmark = pytest.mark.quick
+
 
 def picture(text):
     """The SVG in it, parsed: it must be well-formed, alone, and ask nothing of any network."""

@@ -22,6 +22,8 @@ from tests.release.builders import (
     transcript,
 )
 
+pytestmark = pytest.mark.quick
+
 
 def posterior(index="levels", **options):
     return Posterior(model(index), SCHEMA, generator(index is not None, **options))

@@ -1,7 +1,6 @@
 """R/pgbb.R against Python: the same law from the same file."""
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from scipy import stats
 
 from pgbb.release.file import Release
+from tests.helpers import run
 from tests.release.builders import SCHEMA, certificate, edited, generator, hidden, local, model, stored_draws
 from tests.release.builders import local_release as release
 
@@ -20,10 +20,10 @@ NOISY = {"curvature_sd": [0.1, 0.1, 0.2], "sampling_sd": [0.002]}
 def r(code):
     if shutil.which("Rscript") is None:
         pytest.skip("no R here: install Debian's packages r-base-core and r-cran-jsonlite to test the reader")
-    if subprocess.run(["Rscript", "-e", "library(jsonlite)"], capture_output=True, check=False).returncode:
+    if run("Rscript", "-e", "library(jsonlite)").returncode:
         pytest.skip("R has no jsonlite: install Debian's package r-cran-jsonlite")
     source = f'source("{READER}"); set.seed(1); {code}'
-    return subprocess.run(["Rscript", "-e", source], capture_output=True, text=True, check=False)
+    return run("Rscript", "-e", source)
 
 
 def drawn(released, levels, m, folder):

@@ -2,8 +2,6 @@ import base64
 import io
 import json
 import math
-import subprocess
-import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +17,7 @@ from pgbb.errors import InvalidValue, PgbbError
 from pgbb.release.container import FORMAT_VERSION
 from pgbb.release.file import Release, ReleaseError, load
 from pgbb.release.signing import generate_key
+from tests.helpers import python
 from tests.release.builders import (
     certificate,
     edited,
@@ -28,6 +27,8 @@ from tests.release.builders import (
     stored_draws,
 )
 from tests.release.builders import generator_release as release
+
+pytestmark = pytest.mark.quick
 
 JSON = ("model.json", "schema.json", "certificate.json", "payload.json")
 
@@ -89,7 +90,7 @@ def test_reading_a_release_needs_no_jax(saved):
         "r.sample(10); r.contrast({('educ', .9): 1, ('educ', .1): -1}); repr(r); r.diagnostics(); "
         "print([m for m in ('jax', 'jaxlib', 'optax', 'matplotlib') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(saved)], capture_output=True, text=True)
+    done = python(code, saved)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
 

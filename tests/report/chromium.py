@@ -9,9 +9,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.helpers import patience
+
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 KEYS = {"Enter": 13, "Tab": 9, " ": 32, "ArrowDown": 40, "ArrowUp": 38, "ArrowRight": 39, "ArrowLeft": 37}
-PATIENCE = 60  # seconds for one answer
 
 
 def executable():
@@ -93,7 +94,7 @@ class Chromium:
         features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.call("Emulation.setEmulatedMedia", media="", features=features)
         self.call("Page.navigate", url=Path(path).resolve().as_uri())
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + patience(60)
         while not self.value("document.readyState === 'complete' && location.protocol === 'file:'"):
             if time.monotonic() > end:
                 raise RuntimeError("the page did not load.")
@@ -157,5 +158,5 @@ class Chromium:
         os.close(self.write)
         os.close(self.read)
         self.process.terminate()
-        self.process.wait(timeout=PATIENCE)
+        self.process.wait(timeout=patience(60))
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -9,6 +9,8 @@ from pgbb.reference import solve, to_original
 from reproduction.references.quantile import exact_quantile, multiplier_bootstrap, smoothed_quantile
 from tests.reference.data import SCHEMA, frame, problem_and_records
 
+pytestmark = pytest.mark.quick
+
 
 def sample(n=300, seed=0):
     data = frame(n, seed)

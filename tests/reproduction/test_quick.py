@@ -99,6 +99,9 @@ def test_blocking_has_the_rate_of_the_theorem_and_gamma_star_the_variance(root):
 
 
 def test_the_report_holds_every_study_that_was_run(root):
+    for name in registry.NAMES:
+        if not registry.get(name).judges and not registry.get(name).data:
+            ran(name, root)
     found = report.sections(root / "quick")
     assert {"budget", "blocking", "linear", "comparison"} <= {s.study.name for s in found}
     assert not any(section.old for section in found)

@@ -4,8 +4,11 @@ Exit codes, which scripts may rely on: 0 done; 1 a check failed (`verify`, `chec
 or its files, or a budget that does not allow it; 70 a defect of pgbb; 130 interrupted. docs/json.md explains them.
 """
 
+from typing import Annotated
+
 import typer
 
+import pgbb
 from pgbb.cli.audit import audit_command
 from pgbb.cli.check import check_command
 from pgbb.cli.compare import compare_command
@@ -47,6 +50,20 @@ app.add_typer(ledger_app)
 
 _ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True}
 app.command("study", hidden=True, context_settings=_ANYTHING)(study_command)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"pgbb {pgbb.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _every_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version of pgbb and end.")
+    ] = False,
+) -> None: ...
 
 
 def main() -> None:

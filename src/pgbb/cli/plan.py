@@ -123,14 +123,16 @@ def _pgbb(
 ) -> None:
     _, settings = settings_for("pgbb", {name: chosen[name] for name in _SETTINGS})
     mechanism = replace(settings.describe(budget[0], chosen["clip"]), alpha=chosen["alpha"])
+    if chosen["plot"] is not None:
+        from pgbb.report.plots import budget_panels, check_target, save
+
+        check_target(chosen["plot"])  # before the accountants begin, which take their time
     result = forecast_noise(mechanism, *budget[1:], accountant=accountant, dim=chosen["dim"])
     if as_json:
         print_json(result.to_dict())
     else:
         _show_noise(result, console)
     if chosen["plot"] is not None:
-        from pgbb.report.plots import budget_panels, save
-
         path = save(budget_panels(mechanism, result.sigma, result.epsilon), chosen["plot"])
         if not as_json:
             typer.echo(f"\nfigure written to {path}")

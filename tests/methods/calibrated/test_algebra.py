@@ -16,6 +16,8 @@ from pgbb.methods.calibrated.algebra import (
 from pgbb.methods.calibrated.curvature import Curvature, curvature_of, raised, unidentified
 from pgbb.methods.calibrated.refine import combine, widened, widening_for_contradiction, widening_for_last_step
 
+pytestmark = pytest.mark.quick
+
 FIVE = (0.1, 0.3, 0.5, 0.7, 0.9)
 
 

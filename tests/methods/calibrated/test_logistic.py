@@ -4,6 +4,8 @@ import pytest
 from pgbb.methods.calibrated.curvature import Curvature, bordered
 from pgbb.methods.calibrated.logistic import logistic_curvature
 
+pytestmark = pytest.mark.quick
+
 FRAME = np.diag([0.2, 0.3, 0.4])
 THETA = np.array([-1.0, 2.0, -1.5])
 

@@ -1,0 +1,89 @@
+"""What several test files need: sub-processes with one limit, and JAX options for a while. No test lives here."""
+
+import contextlib
+import functools
+import io
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+
+import jax
+import pytest
+
+from pgbb.cli import main
+
+_CODE = tempfile.TemporaryDirectory(prefix="pgbb-tests-")  # compiled by the command line, for these tests alone
+
+
+def patience(seconds=600.0):
+    """Seconds to wait for what should take far less, longer on a busy machine: a limit ends what hangs, no more."""
+    return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+def run(*command, **options):
+    """A process and what it printed, as text."""
+    given = {"capture_output": True, "text": True, "check": False, "timeout": patience(), **options}
+    return subprocess.run([str(word) for word in command], **given)
+
+
+def python(code, *arguments, **options):
+    """Python code in a process of its own."""
+    return run(sys.executable, "-c", code, *arguments, **options)
+
+
+def pgbb_command(*arguments, **options):
+    """The command line in a process of its own; where that is not the point, use `pgbb_here`."""
+    kept = {
+        "JAX_COMPILATION_CACHE_DIR": _CODE.name,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+    return run(sys.executable, "-m", "pgbb", *arguments, **{"env": {**os.environ, **kept}, **options})
+
+
+def pgbb_here(*arguments, cwd="."):
+    """The command line in this process, as `pgbb` runs it, and what it printed: it saves the seconds of a start."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with (
+        warnings.catch_warnings(),
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.chdir(cwd),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        warnings.simplefilter("default")
+        patch.setenv("PGBB_NO_CACHE", "1")
+        patch.setattr(sys, "argv", ["pgbb", *map(str, arguments)])
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+
+def forget_programs():
+    """Drop what JAX has compiled and every `lru_cache` of pgbb, whose functions and numbers may come from it."""
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "pgbb":
+            for value in list(vars(module).values()):
+                if isinstance(value, functools._lru_cache_wrapper):
+                    value.cache_clear()
+    if "pgbb.private.sums" in sys.modules:
+        sys.modules["pgbb.private.sums"]._COMPILED.clear()
+    jax.clear_caches()
+
+
+@contextlib.contextmanager
+def jax_options(**options):
+    """Set JAX options, put them back, and forget all programs: JAX calls them again whatever they were made with."""
+    before = {name: jax.config.values[name] for name in options}
+    try:
+        for name, value in options.items():
+            jax.config.update(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+        forget_programs()
