@@ -7,14 +7,14 @@ of one record and proves its bound C. A loss of the user's own is in custom.py. 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from pgbb import _validate
 from pgbb.errors import InvalidValue
 from pgbb.model.custom import Custom
-from pgbb.model.problem import Floats, Index, Problem, Values
+from pgbb.model.problem import Floats, Index, Namespace, Problem, Values
 from pgbb.model.schema import Flag, Range, Schema
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def _pair(name: str, value: object, *, above: float, below: float | None = None)
     return low, high
 
 
-def _normal_cdf(xp: Any, z: Values) -> Values:
+def _normal_cdf(xp: object, z: Values) -> Values:
     if xp is np:
         from scipy.special import ndtr
 
@@ -147,7 +147,7 @@ class QuantileRegression:
             steepest = max(max(t, 1 - t) for t in self.taus)
         bandwidth = self.bandwidth
 
-        def score(xp: Any, theta: Values, linear: Values, y: Values, tau: Values) -> tuple[Values, None]:
+        def score(xp: Namespace, theta: Values, linear: Values, y: Values, tau: Values) -> tuple[Values, None]:
             return (1 - tau) - _normal_cdf(xp, (y - linear) / bandwidth), None
 
         return Problem(
@@ -205,7 +205,7 @@ class HuberRegression:
         clip = max(kappa / 2, math.sqrt(c2 * design.norm_bound**2 + (c2 - kappa) ** 2 / 4))
         c = self.c
 
-        def score(xp: Any, theta: Values, linear: Values, y: Values, _: Values) -> tuple[Values, Values]:
+        def score(xp: Namespace, theta: Values, linear: Values, y: Values, _: Values) -> tuple[Values, Values]:
             psi = xp.clip((y - linear) / theta[-1], -c, c)
             return -psi, (kappa - psi**2) / 2
 
@@ -253,7 +253,7 @@ class LogisticRegression:
         design, _, _ = _regression(self.formula, schema, flag=True)
         p = len(design.names)
 
-        def score(xp: Any, theta: Values, linear: Values, y: Values, _: Values) -> tuple[Values, None]:
+        def score(xp: Namespace, theta: Values, linear: Values, y: Values, _: Values) -> tuple[Values, None]:
             return 0.5 * (1 + xp.tanh(0.5 * linear)) - y, None
 
         return Problem(
@@ -316,7 +316,7 @@ class Mean:
             low = max(low, 1e-6 * high)
         scale, gaussian = self.scale, self.family == "gaussian"
 
-        def score(xp: Any, theta: Values, linear: Values, y: Values, _: Values) -> tuple[Values, None]:
+        def score(xp: Namespace, theta: Values, linear: Values, y: Values, _: Values) -> tuple[Values, None]:
             m = linear  # the design is the constant 1
             return ((m - y) / scale**2 if gaussian else (1 - y / m) / m), None  # type: ignore[operator]
 

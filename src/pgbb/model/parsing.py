@@ -6,9 +6,10 @@ leak, and its parser evaluates some calls, so whatever is not a column, I(...) o
 
 import ast
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from enum import Enum
+from typing import Any, Protocol
 
 from pgbb import _validate
 from pgbb.errors import InvalidValue
@@ -24,7 +25,20 @@ MAX_TERMS = 5_000
 """Products and coefficients of one formula: (a+b+c)**99 has few letters, but could mean more than any machine holds."""
 
 
-def parse(formula: str, schema: Schema) -> tuple[list[Any], list[Any]]:
+class Factor(Protocol):
+    """A factor as formulaic parses it: text, and whether that is a column, a number or a call."""
+
+    expr: object
+    eval_method: Enum
+
+
+class ParsedTerm(Protocol):
+    """A term as formulaic parses it."""
+
+    factors: Sequence[Factor]
+
+
+def parse(formula: str, schema: Schema) -> tuple[list[ParsedTerm], list[ParsedTerm]]:
     """formulaic's terms left and right of `~`, those on the right by degree, as R, patsy and formulaic order them."""
     # Imported here: formulaic brings pandas, which readers of a release should not wait for.
     from formulaic.parser import DefaultFormulaParser
@@ -65,7 +79,7 @@ def parse(formula: str, schema: Schema) -> tuple[list[Any], list[Any]]:
     return list(left), [list(right)[i] for i in order]
 
 
-def _nested(side: Any) -> bool:
+def _nested(side: Iterable[object]) -> bool:
     return isinstance(side, tuple) or not all(hasattr(term, "factors") for term in side)
 
 
@@ -113,7 +127,7 @@ def _no_response(text: str) -> InvalidValue:
     )
 
 
-def response_of(terms: list[Any], schema: Schema) -> str:
+def response_of(terms: list[ParsedTerm], schema: Schema) -> str:
     """The one declared column on the left of `~`."""
     text = " + ".join(map(str, terms))
     if len(terms) != 1 or len(terms[0].factors) != 1 or terms[0].factors[0].eval_method.name != "LOOKUP":
@@ -155,7 +169,7 @@ class Product:
         return tuple(part for part in self.parts if isinstance(part, str))
 
 
-def product_of(term: Any, schema: Schema) -> Product:
+def product_of(term: ParsedTerm, schema: Schema) -> Product:
     """A term of formulaic's as a product of declared columns; anything else is refused."""
     parts: dict[tuple[str, tuple[Power, ...]] | str, None] = {}
     for factor in term.factors:

@@ -7,7 +7,7 @@ gradients are written for any numpy-like module.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,20 @@ if TYPE_CHECKING:
 
     from pgbb.model.formula import Design  # its parser is needed to prepare a model, not to train one
 
-__all__ = ["Floats", "Index", "Problem", "Values"]
+__all__ = ["Floats", "Index", "Namespace", "Problem", "Values"]
 
 Floats = NDArray[np.float64]
 Values: TypeAlias = "jax.Array"  # numbers over records, of JAX or another numpy-like module
+
+
+class Namespace(Protocol):
+    """What a score needs of a numpy-like module: numpy, jax.numpy, or that of a GPU kernel."""
+
+    def clip(self, x: Values, low: float, high: float, /) -> Values:
+        """Each number, moved into [low, high]."""
+
+    def tanh(self, x: Values, /) -> Values:
+        """The hyperbolic tangent."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from pgbb import _validate
 from pgbb.errors import InvalidValue, PgbbWarning
@@ -82,7 +82,7 @@ class Posterior(Draws):
 
     def contrast(
         self,
-        weights: Mapping[Any, float],
+        weights: Mapping[str, float] | Mapping[tuple[str, float], float],
         level: float = 0.95,
         tau: float | None = None,
         draws: int = 4000,
@@ -114,7 +114,7 @@ class Posterior(Draws):
         result = {k: float(v[0]) for k, v in moments(total[:, np.newaxis], level).items()}
         return pd.Series({**result, "prob_positive": float(np.mean(total > 0))})
 
-    def _term(self, key: Any, tau: float | None) -> tuple[int, float | None]:
+    def _term(self, key: object, tau: float | None) -> tuple[int, float | None]:
         name, at = key if isinstance(key, tuple) and len(key) == 2 else (key, tau)
         if name not in self.model.names:
             raise _validate.fail("coefficient", name, "one of " + ", ".join(self.model.names))
@@ -128,7 +128,7 @@ class Posterior(Draws):
 
     def predict(
         self,
-        at: Any,
+        at: pd.DataFrame | Mapping[str, ArrayLike],
         tau: Levels = None,
         level: float = 0.95,
         draws: int = 4000,
@@ -156,7 +156,7 @@ class Posterior(Draws):
             values = expit(values)
         return self._table(values, levels, level, labels, "row")
 
-    def _design(self, at: Any) -> tuple[Floats, list[Any]]:
+    def _design(self, at: pd.DataFrame | Mapping[str, ArrayLike]) -> tuple[Floats, list[Hashable]]:
         """(rows, d): the terms in original units, and 0 for a coefficient that is no term, such as a scale."""
         if self.model.formula is None:
             raise InvalidValue(f"predict is not allowed: this {self.model.kind} model has no formula. Use summary().")
@@ -223,7 +223,7 @@ class Posterior(Draws):
         return "\n".join([*self._header(), "", str(self._display().to_string(float_format=cell))])
 
 
-def _coded(name: str, declared: Range | Flag | LevelsColumn, values: Sequence[Any]) -> NDArray[Any]:
+def _coded(name: str, declared: Range | Flag | LevelsColumn, values: pd.Series) -> NDArray[Any]:
     """A column as `Term.evaluate` takes it: numbers, or codes of declared levels."""
     if isinstance(declared, LevelsColumn):
         codes = {str(level): code for code, level in enumerate(declared.levels)}
