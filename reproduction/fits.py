@@ -7,22 +7,16 @@ import pandas as pd
 
 from pgbb.custody.run import fit_many
 from pgbb.methods.effective_size import effective_sample_size
-from pgbb.methods.registry import METHODS
 from pgbb.model.models import Model
 from pgbb.model.schema import Schema
 from pgbb.release.file import Release
 from reproduction.simulate import Floats, all_draws, scored
 from reproduction.study import Row
 
-__all__ = ["CHAINS", "chain_size", "fit_cells", "known", "score_cell"]
+__all__ = ["CHAINS", "chain_size", "fit_cells", "score_cell"]
 
 CHAINS = ("sgld", "noisy_gibbs")
 """Methods whose draws are correlated."""
-
-
-def known(method: str) -> str:
-    """The name by which this pgbb fits a method: Algorithms 1 and 2 are "paper" where they are not yet "pgbb"."""
-    return method if method in METHODS else "paper"
 
 
 def fit_cells(
@@ -35,7 +29,7 @@ def fit_cells(
         schema=schema,
         epsilon=settings["epsilon"],
         delta=1 / len(frames[0]),
-        method=known(settings["method"]),
+        method=settings["method"],
         accountant=settings["accountant"],
         insecure_seeds=seeds,
         **settings["constants"],

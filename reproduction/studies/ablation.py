@@ -12,7 +12,6 @@ from pgbb.model.models import Model
 from pgbb.model.schema import Schema
 from pgbb.release.file import Release
 from reproduction.constants import constants
-from reproduction.fits import known
 from reproduction.judge import Line, shown, summarise
 from reproduction.simulate import (
     BETA,
@@ -96,7 +95,7 @@ def _released(settings: Mapping[str, Any], model: Model, frame: pd.DataFrame, sc
     if "without" in settings:
         request = Request(model, frame, schema, accountant=accountant, **budget)
         return calibrated.run(request, calibrated.Settings(), without=frozenset(settings["without"]))
-    how = {"method": known(settings["method"]), "accountant": accountant, **settings["constants"]}
+    how = {"method": settings["method"], "accountant": accountant, **settings["constants"]}
     return fit(model, frame, schema=schema, **budget, **how)
 
 

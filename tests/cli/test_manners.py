@@ -34,7 +34,8 @@ MEAN = ["--family", "mean", "--column", "y", "--scale", ".5"]
 def commands(command=None, path=()):
     command = command or typer.main.get_command(app)
     yield path, command
-    for name, inner in getattr(command, "commands", {}).items():
+    shown = {name: inner for name, inner in getattr(command, "commands", {}).items() if not inner.hidden}
+    for name, inner in shown.items():
         yield from commands(inner, (*path, name))
 
 
