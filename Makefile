@@ -21,7 +21,7 @@ install: $(BIN)/python
 test: lint
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(if $(SEED),--shuffle $(SEED))
 
-# Between edits: the checkers and the tests that are marked quick, in under a minute on two cores.
+# Between edits: the checkers and the tests that are marked quick.
 quick: lint
 	$(BIN)/python -m pytest -n auto --dist loadfile -m quick
 
