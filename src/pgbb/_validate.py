@@ -88,9 +88,12 @@ def one_of(name: str, value: object, choices: tuple[str, ...]) -> str:
 
 
 def visible(text: str) -> bool:
-    """Whether text shows as what it is: no control, bidirectional or surrogate characters but tab and line feed."""
+    """Whether text shows as what it is: no control, bidirectional, separating or surrogate characters.
+
+    Tab and line feed are allowed; the separators of lines and paragraphs, U+2028 and U+2029, are not.
+    """
     return text.isprintable() or not any(
-        unicodedata.category(c) in ("Cc", "Cs") or "\u202a" <= c <= "\u202e" or "\u2066" <= c <= "\u2069"
+        unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") or "\u202a" <= c <= "\u202e" or "\u2066" <= c <= "\u2069"
         for c in text
         if c not in "\t\n"
     )

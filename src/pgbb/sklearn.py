@@ -6,18 +6,20 @@ refuses nothing for the sake of a value: cells outside a range are clamped, and
 a record with an unusable cell stays in n and contributes nothing.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-    from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
+    from sklearn.exceptions import DataConversionWarning
+    from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError:
     raise ImportError("pgbb.sklearn needs scikit-learn 1.6 or later: pip install 'pgbb[sklearn]'.") from None
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from scipy.special import expit, logit
 
 from pgbb import _validate
@@ -25,7 +27,7 @@ from pgbb.custody.run import fit
 from pgbb.errors import InvalidValue
 from pgbb.model.models import HuberRegression, LogisticRegression, Model, QuantileRegression
 from pgbb.model.schema import Column, Flag, Range, Schema
-from pgbb.private.door import frame_of
+from pgbb.private.door import columns_of, single, table
 
 __all__ = ["PrivateHuberRegressor", "PrivateLogisticClassifier", "PrivateQuantileRegressor"]
 
@@ -60,28 +62,38 @@ class _PrivateLinearModel(BaseEstimator):
         for name in ("epsilon", "delta"):
             if getattr(self, name) is None:
                 raise InvalidValue(f"{name} = None is not allowed: a budget has no default. Choose one: {name}=….")
-        # Only the shape and the dtype are looked at: no check that reads cells, since what it refuses it reveals.
-        checked = validate_data(self, X, dtype=None, ensure_all_finite=False)
-        y = column_or_1d(y, warn=True)
-        check_consistent_length(checked, y)
+        # scikit-learn is shown the shape and the names: a check that reads cells would reveal what it refuses.
+        features = None if issparse(X) else table(X, self._features())
+        validate_data(self, X if features is None else features.stub(), dtype=None, ensure_all_finite=False)
+        assert features is not None  # what is sparse was refused by its type
+        n, wide, y = single("y", y)
+        if wide:
+            text = "A column-vector y was passed when a 1d array was expected. Change its shape to (n_samples, )."
+            warnings.warn(text, DataConversionWarning, stacklevel=2)
+        if n != features.n:
+            raise InvalidValue(
+                f"Found input variables with inconsistent numbers of samples: [{features.n}, {n}]. X and y must have "
+                "one row a record each."
+            )
         weight = None
         if sample_weight is not None:
             if self.weight_range is None:
                 raise InvalidValue("sample_weight needs public bounds: construct with weight_range=(0, largest).")
-            weight = np.asarray(sample_weight)
-            if weight.shape != y.shape:
-                raise InvalidValue(f"sample_weight of shape {weight.shape} is not allowed: it must be {y.shape}.")
+            size, wide, weight = single("sample_weight", sample_weight)
+            if wide or size != n:
+                raise InvalidValue(
+                    f"sample_weight has {size} cells, but X has {n} records: it must be of shape ({n},)."
+                )
         names, response, weights = self._names()
         columns = dict(zip(names, self._declared(), strict=True)) | {response: self._response()}
         if weight is not None:
             columns[weights] = Range(*_pair("weight_range", self.weight_range))
         terms = " + ".join(_quoted(name) for name in names) + ("" if self.fit_intercept else " - 1")
-        frame = frame_of(
-            X if isinstance(X, pd.DataFrame) else checked, names, y=y, response=response, classes=self._classes(),
-            weight=weight, weight_name=weights,
-        )  # fmt: skip
+        data = columns_of(
+            features, names, y=y, response=response, classes=self._classes(), weight=weight, weight_name=weights
+        )
         self.release_ = fit(
-            self._model(f"{response} ~ {terms}"), frame,
+            self._model(f"{response} ~ {terms}"), data,
             schema=Schema(**columns), epsilon=self.epsilon, delta=self.delta, method=self.method,
             weights=None if weight is None else weights, group_size=self.group_size, accountant=self.accountant,
             insecure_seed=self.insecure_seed, ledger=self.ledger, dataset=self.dataset, **(self.settings or {}),
@@ -166,6 +178,11 @@ class _PrivateLinearModel(BaseEstimator):
         usable = all(name and name == name.strip() and "`" not in name and name not in reserved for name in given)
         return (given if usable and len(set(given)) == p else plain), "y", "sample_weight"
 
+    def _features(self) -> int | None:
+        """How many features are declared; None where one pair stands for all."""
+        given = self.feature_range
+        return None if given is None or (not isinstance(given, Mapping) and _for_all(given)) else len(given)
+
     def _declared(self) -> list[Column]:
         """The declaration of each feature, in the order of X."""
         given, p = self.feature_range, self.n_features_in_
@@ -182,11 +199,16 @@ class _PrivateLinearModel(BaseEstimator):
                     f"{', '.join(names) or 'no names for its features'}: declare every feature, and no other."
                 )
             return [_column(f"feature_range[{name!r}]", given[name]) for name in names]
-        if len(given) == 2 and all(np.ndim(end) == 0 and not isinstance(end, Range | Flag) for end in given):
+        if _for_all(given):
             return [_column("feature_range", given)] * p
         if len(given) != p:
             raise InvalidValue(f"feature_range has {len(given)} entries, but X has {p} features: give one for each.")
         return [_column(f"feature_range[{i}]", pair) for i, pair in enumerate(given)]
+
+
+def _for_all(given: Any) -> bool:
+    """Whether it is one (low, high) for every feature."""
+    return len(given) == 2 and all(np.ndim(end) == 0 and not isinstance(end, Range | Flag) for end in given)
 
 
 def _column(name: str, value: Any) -> Column:

@@ -89,11 +89,14 @@ def test_a_file_is_never_replaced(tmp_path):
 @pytest.mark.parametrize(
     "head, said",
     [
-        ("a,b,a", "more than one column named 'a'"),
+        ("a,b,a", "columns 1, 3 with the name of another"),
         ("a,,c", "column 2 without a name"),
         (",,c", "columns 1, 2 without a name"),
         ("1.5,2,x", "columns 1, 2 named by a number"),
         ("a, b,c", "spaces at the ends"),
+        ("name,2024-02-29,x", "column 2 named by a number, a date"),
+        ('"1,234",$5,12:30', "columns 1, 2, 3 named by a number"),
+        ("True,NA,name", "columns 1, 2 named by"),
         ("", "cannot be read|without a name|no columns"),
     ],
 )
@@ -118,3 +121,15 @@ def test_odd_names_survive_as_toml_keys(tmp_path):
     init(saved(pd.DataFrame([range(5)], columns=names), tmp_path, "parquet"), out)
     out.write_text(out.read_text().replace("= { range = [] }", "= { range = [0, 1] }"))
     assert list(Schema.from_toml(out)) == names
+
+
+def test_a_first_line_of_words_is_called_what_it_is_and_not_a_header_without_values(tmp_path):
+    """Words may be names or a record: the template must not claim that no value was read."""
+    data, out = tmp_path / "d.csv", tmp_path / "s.toml"
+    data.write_text("Anna,north,union\nBert,south,none\n")
+    said = init(data, out).output
+    text = out.read_text()
+    assert "No value was read" not in text and "If the names below are the cells of a record, delete" in text
+    assert "first line of the file" in said and "Bert" not in text
+    init(saved(FRAME, tmp_path, "parquet"), tmp_path / "p.toml")
+    assert "No value was read" in (tmp_path / "p.toml").read_text()

@@ -1,3 +1,4 @@
+import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -116,3 +117,10 @@ def test_settings_of_another_method_are_refused(changes, word):
 def test_an_interval_of_levels_is_refused_with_the_remedy():
     with pytest.raises(PgbbError, match="list of taus"):
         fit(QuantileRegression("y ~ a", interval=(0.1, 0.9)))
+
+
+def test_a_chain_runs_where_jax_counts_in_double_precision():
+    """Otherwise it would fail at its first step, after the ledger has been charged."""
+    with jax.enable_x64(True):
+        release = fit(HuberRegression("y ~ a"), steps=50)
+    assert release.certificate.epsilon == 4.0 and np.isfinite(release.sample(10, seed=0).to_numpy()).all()

@@ -152,3 +152,11 @@ def test_a_dictionary_of_another_shape_is_refused(data):
 def test_bounds_beyond_single_precision_are_refused(bounds):
     with pytest.raises(InvalidValue, match="1e30"):
         Range(*bounds)
+
+
+@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85", "\x1b", "\u202e", "\ud800"])
+def test_a_mark_that_ends_lines_or_hides_text_is_in_no_name_and_no_level(mark):
+    with pytest.raises(InvalidValue):
+        Schema(**{f"a{mark}b": Flag()})
+    with pytest.raises(InvalidValue):
+        Levels("a", f"b{mark}verified: yes")

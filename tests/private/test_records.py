@@ -9,7 +9,7 @@ import pytest
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.formula import Design
 from pgbb.model.schema import Flag, Levels, Range, Schema
-from pgbb.private.records import NonPrivateRecords, Records, examine, load, load_columns, read_frame
+from pgbb.private.records import NonPrivateRecords, Records, examine, load, load_columns
 from tests.helpers import python
 
 pytestmark = pytest.mark.quick
@@ -222,7 +222,7 @@ def test_a_missing_column_is_named_but_the_names_found_are_not(tmp_path, suffix)
 
 
 @pytest.mark.parametrize("column", ["y", "a", "f"])
-@pytest.mark.parametrize("dtype", ["object", "str", "category", "complex", "datetime64[ns]"])
+@pytest.mark.parametrize("dtype", ["str", "category", "datetime64[ns]", "timedelta64[ns]"])
 def test_a_wrong_dtype_is_refused_by_dtype_and_not_by_value(column, dtype):
     frame = good()
     frame[column] = pd.Series([SENTINEL] * 50).astype(dtype)
@@ -248,7 +248,7 @@ def test_a_column_that_occurs_twice_is_refused(tmp_path):
             load(source, DESIGN, SCHEMA)
 
 
-@pytest.mark.parametrize("source", [None, 3, [[SENTINEL]], {"y": [SENTINEL]}, np.full((2, 2), SENTINEL)])
+@pytest.mark.parametrize("source", [None, 3, [[SENTINEL]], (SENTINEL,), {SENTINEL}, np.full((2, 2), SENTINEL)])
 def test_data_of_another_type_is_refused_by_its_type(source):
     with pytest.raises(InvalidValue, match=type(source).__name__) as error:
         load(source, DESIGN, SCHEMA)
@@ -268,7 +268,7 @@ def test_a_file_that_is_absent_or_unknown_is_named(tmp_path):
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".dta"])
 def test_an_unreadable_file_gives_an_error_without_a_value(tmp_path, suffix):
     path = tmp_path / f"data{suffix}"
-    for content in (b"", f'y,a,f,r,k\n1,"{SENTINEL}\n'.encode(), f"{SENTINEL}\xff\x00".encode("latin-1") * 50):
+    for content in (b"", f"{SENTINEL}\xff\x00".encode("latin-1") * 50):
         path.write_bytes(content)
         with pytest.raises(PgbbError) as error:
             load(path, DESIGN, SCHEMA)
@@ -277,7 +277,7 @@ def test_an_unreadable_file_gives_an_error_without_a_value(tmp_path, suffix):
 
 def test_an_undeclared_column_is_refused_before_the_data_is_opened(tmp_path):
     with pytest.raises(InvalidValue, match="'age' is not declared"):
-        read_frame(tmp_path / "absent.csv", ["age"], SCHEMA)
+        load_columns(tmp_path / "absent.csv", SCHEMA, ["age"])
 
 
 def test_private_objects_show_their_size_and_nothing_else():
@@ -326,9 +326,9 @@ def test_examine_counts_what_is_missing_and_outside(tmp_path, suffix):
 
 
 def test_examine_reports_structure_without_raising():
-    frame = good(10).astype({"a": object})
+    frame = good(10).astype({"a": str})
     rows = {row["column"]: row for row in examine(pd.concat([frame, frame[["y"]]], axis=1), SCHEMA)}
-    assert "dtype object" in rows["a"]["problem"] and "more than once" in rows["y"]["problem"]
+    assert "dtype str" in rows["a"]["problem"] and "more than once" in rows["y"]["problem"]
     assert examine(frame.iloc[:0], SCHEMA)[0]["records"] == 0
 
 

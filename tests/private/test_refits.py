@@ -224,3 +224,16 @@ def test_what_the_description_does_not_certify_is_refused():
 def test_too_few_digits_are_refused_from_public_numbers_alone():
     with pytest.raises(PgbbError, match="too few digits"):
         refit_sensitivity(QuantileRegression("y ~ a", bandwidth=1e-12).prepare(SCHEMA), 10_000, 0.02)
+
+
+@pytest.mark.parametrize("miss, kept", [(0.5, True), (3.0, False)])
+def test_a_point_that_missed_the_tolerance_is_never_returned(monkeypatch, miss, kept):
+    """Δ is certified for points within the tolerance: any other gives way to the public start."""
+    x = np.column_stack([np.ones(9), np.linspace(-1, 1, 9)])
+    t = task("logistic", x, (np.arange(9) > 4).astype(float))
+    best = refits._fit(t)
+    aside = np.array([0.0, 1e-6])
+    away = aside * miss * t.tolerance / np.linalg.norm(t.gradient(best + aside) - t.gradient(best))
+    monkeypatch.setattr(refits, "_candidates", lambda _: iter(()))
+    monkeypatch.setattr(refits, "_accelerated", lambda *_: best + away)
+    assert np.array_equal(refits._fit(t), best + away if kept else np.zeros(2))

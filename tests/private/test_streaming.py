@@ -15,10 +15,10 @@ from pgbb.custody.ledger import Ledger
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.formula import Design
 from pgbb.model.schema import Flag, Levels, Range, Schema
-from pgbb.private import records
+from pgbb.private import opened, records
 from pgbb.private.loading import records_for
 from pgbb.private.placement import place
-from pgbb.private.records import examine, load, load_columns, read_frame
+from pgbb.private.records import examine, load, load_columns
 from pgbb.private.rows import empty_rows
 
 pytestmark = pytest.mark.quick
@@ -56,7 +56,7 @@ def table(n=N, seed=0):
 
 
 def arrays(source, monkeypatch, piece=2**15):
-    monkeypatch.setattr(records, "_CHUNK", piece)
+    monkeypatch.setattr(opened, "CHUNK", piece)
     found = load(source, DESIGN, SCHEMA, weights="w")
     return found.rows.tobytes(), found.valid.tobytes()
 
@@ -66,9 +66,9 @@ def arrays(source, monkeypatch, piece=2**15):
 def test_parquet_in_pieces_gives_the_bits_of_the_frame(tmp_path, monkeypatch, piece, group):
     path = tmp_path / "d.parquet"
     pq.write_table(table(), path, row_group_size=group)
-    whole = records.arrow_frame(pq.read_table(path))
-    assert str(whole["b"].dtype) == "boolean" and str(whole["k"].dtype) == "Int64" and len(whole) == N
+    whole = pq.read_table(path)
     assert arrays(path, monkeypatch, piece) == arrays(whole, monkeypatch)
+    assert arrays(whole, monkeypatch, piece) == arrays(whole.to_pandas(types_mapper=pd.ArrowDtype), monkeypatch)
 
 
 @pytest.mark.parametrize("ends", ["\n", "\r\n"])
@@ -83,9 +83,9 @@ def test_csv_in_pieces_gives_the_bits_of_the_frame(tmp_path, monkeypatch, piece,
         "1,2,3,1,True,01,1,hi,4,5,6,7",
     ]
     path.write_bytes(ends.join([text[0], *odd, *text[1:-1], *odd]).encode())
-    whole = read_frame(path, [n for n in SCHEMA], SCHEMA)
-    assert len(whole) == N + 8, "blank, short and long lines are records, and so is a line in quotes"
-    assert arrays(path, monkeypatch, piece) == arrays(whole, monkeypatch)
+    whole = load(path, DESIGN, SCHEMA, weights="w")
+    assert whole.n == N + 8, "blank, short and long lines are records, and so is a line in quotes"
+    assert arrays(path, monkeypatch, piece) == (whole.rows.tobytes(), whole.valid.tobytes())
 
 
 @pytest.mark.parametrize("piece", [1, 10, 1000])
@@ -99,7 +99,7 @@ def test_stata_in_pieces_gives_the_same_bits(tmp_path, monkeypatch, piece):
     frame.to_stata(tmp_path / "d.dta", write_index=False)
     design = Design.parse("y ~ a + k + c", SCHEMA)
     first = load(tmp_path / "d.dta", design, SCHEMA, weights="w")
-    monkeypatch.setattr(records, "_CHUNK", piece)
+    monkeypatch.setattr(opened, "CHUNK", piece)
     assert load(tmp_path / "d.dta", design, SCHEMA, weights="w").rows.tobytes() == first.rows.tobytes()
 
 
@@ -111,9 +111,9 @@ def test_models_without_a_formula_are_read_in_pieces_too(tmp_path, monkeypatch, 
         SCHEMA
     )
     for problem in (mean, custom):
-        first = records_for(read_frame(tmp_path / "d.parquet", ["y", "a", "k"], SCHEMA), problem, SCHEMA)
+        first = records_for(table(), problem, SCHEMA)
         with monkeypatch.context() as patch:
-            patch.setattr(records, "_CHUNK", piece)
+            patch.setattr(opened, "CHUNK", piece)
             again = records_for(tmp_path / "d.parquet", problem, SCHEMA)
         assert again.rows.tobytes() == first.rows.tobytes() and again.valid.tobytes() == first.valid.tobytes()
 
@@ -133,7 +133,7 @@ def test_examine_counts_over_all_pieces(tmp_path, monkeypatch, piece):
     pq.write_table(table(), tmp_path / "d.parquet")
     (tmp_path / "d.csv").write_text("a,k\n1,1\n\n2.0,9\nx,2\n3,2.5\n")
     first = [examine(tmp_path / name, SCHEMA) for name in ("d.parquet", "d.csv")]
-    monkeypatch.setattr(records, "_CHUNK", piece)
+    monkeypatch.setattr(opened, "CHUNK", piece)
     assert [examine(tmp_path / name, SCHEMA) for name in ("d.parquet", "d.csv")] == first
     assert first[0][0]["records"] == N and {row["column"]: row["dtype"] for row in first[1]}["a"] == "int64"
 
@@ -175,10 +175,17 @@ def test_a_folder_without_parquet_is_refused(tmp_path):
 
 
 def test_a_file_that_ends_in_the_middle_is_refused_quietly(tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "_CHUNK", 2)
-    (tmp_path / "d.csv").write_text('y,a\n1,1\n2,2\n3,3\n4,"secret\n')
-    with pytest.raises(PgbbError, match="cannot be read as csv") as error:
-        load(tmp_path / "d.csv", Design.parse("y ~ a", SCHEMA), SCHEMA)
+    monkeypatch.setattr(opened, "CHUNK", 2)
+    path = tmp_path / "d.parquet"
+    pq.write_table(pa.table({"y": [1.0] * 9, "a": ["secret"] * 9}), path, compression="none", use_dictionary=False)
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"secret", b"\xff" * 6, 1).replace(b"\x06\0\0\0", b"\xff\xff\xff\x7f"))
+    with pytest.raises(PgbbError, match="cannot be read as parquet") as error:
+        load(
+            path,
+            Design.parse("y ~ a", Schema(y=Range(0, 1), a=Levels("u", "v"))),
+            Schema(y=Range(0, 1), a=Levels("u", "v")),
+        )
     assert "secret" not in str(error.value) and error.value.__suppress_context__
 
 
@@ -186,7 +193,7 @@ def test_dtypes_are_known_before_a_record_is_read(tmp_path, monkeypatch):
     dates = pa.table({"y": [1.0], "a": pa.array([datetime.date(2024, 1, 1)])})
     pq.write_table(dates, tmp_path / "d.parquet")
     monkeypatch.setattr(records, "_clamped", None)
-    with pytest.raises(InvalidValue, match="column 'a' has dtype object"):
+    with pytest.raises(InvalidValue, match="column 'a' has dtype date32"):
         load(tmp_path / "d.parquet", Design.parse("y ~ a", SCHEMA), SCHEMA)
 
 
@@ -230,7 +237,7 @@ def test_a_refusal_for_lack_of_memory_costs_nothing(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="other devices have memory of their own")
 def test_the_device_uses_the_loaded_array_itself():
-    found = load(records.arrow_frame(table(5000)), DESIGN, SCHEMA)
+    found = load(table(5000), DESIGN, SCHEMA)
     data = place(found, 1.0, np.random.default_rng(0), consume=True)
     assert data.rows.unsafe_buffer_pointer() == found.rows.ctypes.data
     assert empty_rows(3, 2).ctypes.data % 64 == 0

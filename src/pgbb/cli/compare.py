@@ -159,7 +159,7 @@ def _show(found: Comparison, console: Console) -> None:
     console.print()
     for outcome in found.outcomes:
         certificate = outcome.release.certificate
-        console.print(f"[bold]{escape(outcome.method)}[/bold] ({outcome.seconds:.1f} s)")
+        console.print(f"[bold]{escape(outcome.method)}[/bold]")
         lines = [f"assumes: {outcome.assumes}", f"draws: {METHODS[outcome.method].draws}", *certificate.notes]
         for line in (certificate.headline(), *lines):
             console.print(f"  {line}", markup=False, soft_wrap=True)

@@ -1,7 +1,12 @@
-"""`pgbb init`: a schema template from the header of a data file: names and stored types, no value of any record."""
+"""`pgbb init`: a schema template from the header of a data file: names and stored types, and no value of a record.
+
+The first line of a CSV file is its header, by agreement alone: a line that has the marks of a record is refused,
+and of any other the template says what it was made of.
+"""
 
 import csv
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +23,7 @@ if TYPE_CHECKING:
 Types = dict[str, str]  # column -> "number", "flag", "text" or "", which is unknown
 
 HEAD = """\
-# Schema of {data}, made by pgbb init from its header{types}. No value was read. Every line needs an answer.
+# Schema of {data}, made by pgbb init from {source}. Every line needs an answer.
 #
 # Fill each blank from public knowledge: a codebook, a questionnaire, the law, common sense. Never from the records,
 # because what you write here is published with the result and is outside the privacy guarantee. Do not look at the
@@ -32,6 +37,10 @@ HEAD = """\
 
 [columns]
 """
+HEADER = "its header and declared types. No value was read"
+FIRST_LINE = """\
+its first line, which must be a header of column names. No other line
+# was read. If the names below are the cells of a record, delete this file, and give the data a header first"""
 BLANKS = {
     "number": "{ range = [] }",
     "flag": '"flag"',
@@ -72,6 +81,8 @@ def init_command(
     write_whole(out, template(data.name, types).encode("utf-8"))
     blanks = sum(kind != "flag" for kind in types.values())
     text = f"{len(types)} columns, {blanks} blanks to fill: {out}"
+    if not any(types.values()):
+        text += "\nThe names are the first line of the file: if that is a record, and no header, delete the template."
     written(out, text, as_json=as_json, columns=list(types), blanks=blanks)
 
 
@@ -109,19 +120,19 @@ def _checked(path: Path, columns: list[tuple[object, str]]) -> Types:
             f"data file {str(path)!r} has {_places(unnamed)} without a name. Give every column a name in the first "
             "line; a name left blank is often a row number, which should be left out."
         )
-    numeric = [i + 1 for i, name in enumerate(names) if _is_number(name)]
-    if numeric:
+    values = [i + 1 for i, name in enumerate(names) if _is_value(name)]
+    if values:
         raise InvalidValue(
-            f"data file {str(path)!r} has {_places(numeric)} named by a number: the first line seems to be a record, "
-            "not a header. Put a line of column names first."
+            f"data file {str(path)!r} has {_places(values)} named by a number, a date, a truth value or a mark for "
+            "what is missing: the first line seems to be a record, not a header. Put a line of column names first."
         )
     spaced = [i + 1 for i, name in enumerate(names) if name != name.strip()]
     if spaced:
         raise InvalidValue(f"data file {str(path)!r} has {_places(spaced)} with spaces at the ends of the name.")
-    repeated = sorted({name for name in names if names.count(name) > 1})
+    repeated = [i + 1 for i, name in enumerate(names) if names.count(name) > 1]
     if repeated:
         raise InvalidValue(
-            f"data file {str(path)!r} has more than one column named {repeated[0]!r}. Rename one: a schema, and a "
+            f"data file {str(path)!r} has {_places(repeated)} with the name of another. Rename one: a schema, and a "
             "formula, must know which is meant."
         )
     return {name: kind for name, (_, kind) in zip(names, columns, strict=True)}
@@ -134,9 +145,9 @@ def template(name: str, types: Types) -> str:
     educ = { range = [] }  # lowest and highest possible value; or "flag" if 0 and 1; or { levels = [] } if numbers ...
     """
     keys = {column: _key(column) for column in types}
-    known = " and declared types" if any(types.values()) else ""
+    source = HEADER if any(types.values()) else FIRST_LINE
     lines = [f"{keys[column]} = {BLANKS[kind]}  # {HINTS[kind]}" for column, kind in types.items()]
-    return HEAD.format(data=json.dumps(name, ensure_ascii=False), types=known) + "\n".join(lines) + "\n"
+    return HEAD.format(data=json.dumps(name, ensure_ascii=False), source=source) + "\n".join(lines) + "\n"
 
 
 def _key(name: str) -> str:
@@ -149,11 +160,17 @@ def _places(at: list[int]) -> str:
     return f"column {shown}" if len(at) == 1 else f"columns {shown}"
 
 
-def _is_number(text: str) -> bool:
+_VALUE = re.compile(r"[\d\s.,:;/%€$£+'()-]*\d[\d\s.,:;/%€$£+'()TZ-]*", re.ASCII)  # numbers, dates, times, prices
+_WORDS = {"true", "True", "TRUE", "false", "False", "FALSE", "yes", "Yes", "NA", "N/A", "NaN", "nan", "null", "NULL"}
+_WORDS |= {"None", "<NA>", "?", "-", "."}
+
+
+def _is_value(text: str) -> bool:
+    """Whether the text is a number, date or truth value, or stands for a missing one: no name of a column."""
     try:
         float(text)
     except ValueError:
-        return False
+        return text.strip() in _WORDS or _VALUE.fullmatch(text.strip()) is not None
     return True
 
 

@@ -48,7 +48,8 @@ def fit(
 
     Args:
       model: what to estimate, such as `pgbb.QuantileRegression("y ~ x")`.
-      data: a pandas frame, or the path of a .csv, .parquet or .dta file, or of a folder of .parquet files.
+      data: a pandas or polars frame, an Arrow table, a structured array or a dict of columns; or the path of a .csv,
+        .parquet or .dta file, or of a folder of .parquet files.
       schema: public knowledge about the columns; bounds come from here, never from the data.
       epsilon, delta: the budget, for replacing one record. Choose δ well below 1/n.
       method: "calibrated", see docs/calibration.md; "pgbb", the printed algorithms; "sgld", "noisy_gibbs" or

@@ -79,9 +79,9 @@ def _make_step(problem: Problem, mechanism: Mechanism, settings: Settings) -> An
     def update(state: Any, draw: dict[str, Any], _: None, answers: Any) -> Any:
         theta, key = state
         key, fresh = jax.random.split(key)
-        eta = settings.step_size / n * (draw["t"] + 1.0) ** (-1 / 3)
+        eta = settings.step_size / n * (draw["t"].astype(theta.dtype) + 1.0) ** (-1 / 3)
         total = answers[0] * (n / q)
-        noise = jnp.sqrt(eta) * jax.random.normal(fresh, theta.shape)
+        noise = jnp.sqrt(eta) * jax.random.normal(fresh, theta.shape, theta.dtype)
         pull = 0.5 * eta * settings.tempering
         moved = theta - pull * total + noise
         if logged:  # chain rule: the gradient in log σ is σ times that in σ

@@ -39,23 +39,34 @@ from pgbb.private.rows import EXTRA
 from pgbb.private.sampling import Position, Randomness
 
 if TYPE_CHECKING:
-    from pgbb.private.loading import Listing, NonPrivateRecords, Records, Share, Source, examine, frame_of
+    from pgbb.private.loading import (
+        Listing,
+        NonPrivateRecords,
+        Records,
+        Share,
+        Source,
+        columns_of,
+        examine,
+        single,
+        table,
+    )
     from pgbb.private.pseudo_samples import PublicSamples
     from pgbb.private.session import Session, Step, run_many
     from pgbb.private.sums import Sums
 
 __all__ = [
     "EXTRA", "Dataset", "HostLost", "Hosts", "Listing", "Moment", "NonPrivateRecords", "Position", "Randomness",
-    "Session", "Step", "Sums", "Together", "agreed_listing", "connected", "entries", "examine", "frame_of",
+    "Session", "Step", "Sums", "Together", "agreed_listing", "columns_of", "connected", "entries", "examine",
     "largest_sensitivity", "mean_sensitivity", "non_private", "open_dataset", "public_samples", "refit_sensitivity",
-    "run_many", "session_without_noise",
+    "run_many", "session_without_noise", "single", "table",
 ]  # fmt: skip
 
 Floats = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
 _LATER = {
-    "Listing": "loading", "NonPrivateRecords": "loading", "examine": "loading", "frame_of": "loading",
+    "Listing": "loading", "NonPrivateRecords": "loading", "columns_of": "loading", "examine": "loading",
+    "single": "loading", "table": "loading",
     "Session": "session", "Step": "session", "run_many": "session", "Sums": "sums",
 }  # fmt: skip
 

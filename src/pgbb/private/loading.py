@@ -8,14 +8,14 @@ import numpy as np
 from pgbb.errors import InvalidValue
 from pgbb.model.problem import Problem
 from pgbb.model.schema import Schema
-from pgbb.private.arrays import frame_of
+from pgbb.private.arrays import columns_of, single, table
 from pgbb.private.hosts import Together
 from pgbb.private.partition import Listing, Share, records_of, survey
 from pgbb.private.records import Columns, NonPrivateRecords, Records, Source, encoded, examine, load
 
 __all__ = [
-    "Listing", "NonPrivateRecords", "Records", "Share", "Source", "agreed", "examine", "frame_of", "records_for",
-    "share_for",
+    "Listing", "NonPrivateRecords", "Records", "Share", "Source", "agreed", "columns_of", "examine", "records_for",
+    "share_for", "single", "table",
 ]  # fmt: skip
 
 

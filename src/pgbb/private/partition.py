@@ -201,8 +201,10 @@ def records_of(
 
     Refused before any is read if `copies` of them do not fit into memory.
     """
+    from pgbb.private.cells import arrow_kind
     from pgbb.private.loading import records_for
-    from pgbb.private.records import Opened, arrow_frame, parquet_frames
+    from pgbb.private.opened import Opened
+    from pgbb.private.sources import arrow_pieces
 
     mine, start = [], 0
     for path, group, rows in listing.groups:
@@ -214,7 +216,7 @@ def records_of(
     def kinds(names: list[str], _: Schema) -> Any:
         file = _opened(path := mine[0][0])
         with _quietly(path):
-            return arrow_frame(file.schema_arrow.empty_table().select(names))
+            return {name: arrow_kind(file.schema_arrow.field(name).type) for name in names}
 
     def pieces(names: list[str], _: Schema) -> Iterator[Any]:
         for path, group, rows, low, high in mine:
@@ -225,7 +227,7 @@ def records_of(
                     "the fit began. Leave the files alone while a fit runs."
                 )
             with _quietly(path):
-                yield from parquet_frames(file, names, [group], low, high)
+                yield from arrow_pieces(file, names, [group], low, high)
 
     named = [name for name, _ in listing.columns]
     return records_for(

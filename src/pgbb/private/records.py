@@ -1,57 +1,37 @@
-"""Records: read from a frame or from files piece by piece, and encoded by public rules alone.
+"""Records: read piece by piece from any source, and encoded by public rules alone.
 
-An error here depends on names, dtypes and the number of rows, never on a cell:
-values are clamped, and a record with an unusable cell keeps its place with
+An error here depends on names, stored types and the number of rows, never on a
+cell: values are clamped, and a record with an unusable cell keeps its place with
 `valid` False. No row is dropped, sorted or deduplicated. Where a piece begins
-and ends changes nothing: the code of a cell depends on that cell and on types alone.
+and ends changes nothing. How a source is opened is in `sources`, and how a cell is read in `cells`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Self
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from pgbb._io import parquet_file, parquet_files
 from pgbb._numerics.memory import free_memory
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.formula import Design
-from pgbb.model.schema import Column, Flag, Levels, Range, Schema
+from pgbb.model.schema import Levels, Range, Schema
+from pgbb.private.cells import encode as encode_cells
+from pgbb.private.cells import filler, refusal
+from pgbb.private.opened import Opened, Piece
 from pgbb.private.rows import EXTRA, empty_rows
+from pgbb.private.sources import Source, open_source
 
-__all__ = ["Columns", "NonPrivateRecords", "Records", "Source", "examine", "load", "load_columns", "read_frame"]
+__all__ = ["Columns", "NonPrivateRecords", "Records", "Source", "examine", "load", "load_columns"]
 
 Bools = NDArray[np.bool_]
 Singles = NDArray[np.float32]
 
-_CHUNK = 2**15  # records read and encoded at once
+_ANY = Range(-1e30, 1e30)
 _SPARE = 2**28  # bytes for all else: pieces, compiled code, the accountant
-
-
-@dataclass(frozen=True)
-class Opened:
-    """Data of which names and types are known, and that can be read from the beginning, piece by piece.
-
-    Attributes:
-      names: of all columns.
-      most: there are no more records than this; exactly so many in anything but text.
-      kinds: a frame without records whose dtypes are those of the pieces; they do not depend on a cell.
-      pieces: reads some columns, one frame after another.
-      copies: how many times a fit holds its records at once.
-    """
-
-    names: list[Any]
-    most: Callable[[list[str], Schema], int]
-    kinds: Callable[[list[str], Schema], pd.DataFrame]
-    pieces: Callable[[list[str], Schema], Iterator[pd.DataFrame]]
-    copies: int = 1
-
-
-Source: TypeAlias = pd.DataFrame | str | Path | Opened
 
 
 class _Arrays:
@@ -153,16 +133,16 @@ def load(source: Source, design: Design, schema: Schema, weights: str | None = N
     """Encode the records of `source` for `design`.
 
     Args:
-      source: a pandas DataFrame, or the path of a .csv, .parquet or .dta file, or of a folder of .parquet files,
-        which are taken in the order of their names. CSV and Parquet are read in pieces: memory holds the design
-        once, and never the file.
+      source: a pandas or polars DataFrame, an Arrow table, a structured array or a dict of columns; or the path of a
+        .csv, .parquet or .dta file, or of a folder of .parquet files, which are taken in the order of their names.
+        Files are read in pieces: memory holds the design once, and never the file.
       design: the parsed formula.
       schema: the declared columns.
       weights: a column of survey weights, declared as a Range with low ≥ 0. Weights are divided by the public high.
 
     >>> schema = Schema(y=Range(0, 10), x=Range(0, 4))
-    >>> frame = pd.DataFrame({"y": [1.0, 99.0, None], "x": [4.0, 2.0, 1.0]})
-    >>> records = load(frame, Design.parse("y ~ x", schema), schema)
+    >>> data = {"y": [1.0, 99.0, None], "x": [4.0, 2.0, 1.0]}
+    >>> records = load(data, Design.parse("y ~ x", schema), schema)
     >>> records, records.y.tolist(), records.valid.tolist()
     (Records(n=3, p=2), [1.0, 10.0, 5.0], [True, True, False])
     """
@@ -230,11 +210,11 @@ def _room(most: int, width: int, copies: int) -> tuple[Singles, Bools]:
 def load_columns(source: Source, schema: Schema, names: Sequence[str]) -> Columns:
     """The named columns, clamped, with the mask of usable records.
 
-    >>> data = load_columns(pd.DataFrame({"x": [7.0, float("nan"), 1.0]}), Schema(x=Range(0, 4)), ["x"])
+    >>> data = load_columns({"x": [7.0, "?", 1.0]}, Schema(x=Range(0, 4)), ["x"])
     >>> data.values["x"].tolist(), data.valid.tolist()
     ([4.0, 2.0, 1.0], [True, False, True])
     """
-    parts = [_clamped(frame, schema, names) for frame in _typed(source, schema, names).pieces(list(names), schema)]
+    parts = [_clamped(piece, schema, names) for piece in _typed(source, schema, names).pieces(list(names), schema)]
     if not parts:
         raise InvalidValue(_NOTHING)
     values = {name: np.concatenate([part.values[name] for part in parts]) for name in names}
@@ -242,10 +222,10 @@ def load_columns(source: Source, schema: Schema, names: Sequence[str]) -> Column
 
 
 def _typed(source: Source, schema: Schema, names: Sequence[str]) -> Opened:
-    """The opened data, refused if a column is missing or its dtype cannot hold what is declared."""
+    """The opened data, refused if a column is missing or its stored type cannot hold what is declared."""
     opened = _checked(source, names, schema)
     kinds = opened.kinds(list(names), schema)
-    wrong = {name: why for name in names if (why := _dtype_problem(kinds[name], schema[name]))}
+    wrong = {name: why for name in names if (why := refusal(kinds[name], schema[name]))}
     if wrong:
         first = next(iter(wrong))
         raise InvalidValue(
@@ -255,14 +235,14 @@ def _typed(source: Source, schema: Schema, names: Sequence[str]) -> Opened:
     return opened
 
 
-def _clamped(frame: pd.DataFrame, schema: Schema, names: Sequence[str]) -> Columns:
+def _clamped(piece: Piece, schema: Schema, names: Sequence[str]) -> Columns:
     values = {}
-    valid = np.ones(len(frame), dtype=np.bool_)
+    valid = np.ones(piece.n, dtype=np.bool_)
     for name in names:
-        values[name], usable, _ = _encode(frame[name], schema[name])
+        values[name], usable, _ = encode_cells(piece.cells[name], schema[name])
         valid &= usable
     for name in names:
-        values[name][~valid] = _filler(schema[name])
+        values[name][~valid] = filler(schema[name])
     return Columns(values, valid)
 
 
@@ -272,11 +252,11 @@ def examine(source: Source, schema: Schema) -> list[dict[str, Any]]:
     Each row has: column, declared, records, present, dtype, problem (None, or why `fit` would refuse the column),
     missing (missing or unreadable cells) and outside (beyond the range, or an undeclared level); None if not counted.
 
-    >>> row = examine(pd.DataFrame({"x": [7.0, None, 1.0]}), Schema(x=Range(0, 4)))[0]
+    >>> row = examine({"x": [7.0, None, 1.0]}, Schema(x=Range(0, 4)))[0]
     >>> row["missing"], row["outside"]
     (1, 1)
     """
-    opened = _open(source)
+    opened = open_source(source)
     known = [name for name in schema if opened.names.count(name) == 1]
     kinds = opened.kinds(known, schema)
     text = isinstance(source, str | Path) and Path(source).suffix.lower() == ".csv"
@@ -290,21 +270,22 @@ def examine(source: Source, schema: Schema) -> list[dict[str, Any]]:
         elif name not in known:
             row["problem"] = "occurs more than once in the data"
         else:
-            row["dtype"], row["problem"] = str(kinds[name].dtype), _dtype_problem(kinds[name], column)
+            row["dtype"], row["problem"] = kinds[name].name, refusal(kinds[name], column)
             if row["problem"] is None:
                 row["missing"] = row["outside"] = 0
         rows[name] = row
     counted = [name for name, row in rows.items() if row["missing"] is not None]
-    whole: dict[str, bool | None] = {name: None for name in counted if text and kinds[name].dtype == np.float64}
-    for frame in opened.pieces(known, schema):
+    whole: dict[str, bool | None] = {}
+    for piece in opened.pieces(known, schema):
         for row in rows.values():
-            row["records"] += len(frame)
+            row["records"] += piece.n
         for name in counted:
-            _, usable, outside = _encode(frame[name], schema[name])
+            cells = piece.cells[name]
+            _, usable, outside = encode_cells(cells, schema[name])
             rows[name]["outside"] += int(outside.sum())
             rows[name]["missing"] += int((~usable & ~outside).sum())
-            if name in whole:
-                whole[name] = _all_whole(frame[name].to_numpy(), whole[name])
+            if text and not isinstance(schema[name], Levels):
+                whole[name] = _all_whole(encode_cells(cells, _ANY)[0][usable], whole.get(name))
     for name, found in whole.items():
         if found:
             rows[name]["dtype"] = "int64"
@@ -317,28 +298,10 @@ def _all_whole(numbers: NDArray[np.float64], before: bool | None) -> bool | None
     PRIVATE, as all that `examine` says. A text file has no dtypes: its numbers are read as float64, and called int64
     where all are whole. What a fit reads does not change.
     """
-    numbers = numbers[np.isfinite(numbers)]
     return before if not len(numbers) else before is not False and bool((numbers == np.trunc(numbers)).all())
 
 
-# Reading: names and dtypes are public, cells are not -----------------------------------------------------------------
-
-
 _NOTHING = "the data has 0 records; at least one is needed. Check the path or the filter before it."
-
-
-def read_frame(source: Source, columns: Iterable[str], schema: Schema) -> pd.DataFrame:
-    """The declared `columns` of `source` in one frame; other columns are not read. For data that fits into memory.
-
-    Text files carry no dtypes, and guessing them would let one cell decide the type of a column. So the schema decides:
-    CSV cells of a Range or Flag are read as numbers (unreadable ones as missing) and those of Levels as text.
-    """
-    names = list(dict.fromkeys(columns))
-    opened = _checked(source, names, schema)
-    parts = list(opened.pieces(names, schema))
-    if not parts:
-        raise InvalidValue(_NOTHING)
-    return pd.concat(parts, ignore_index=True)
 
 
 def _checked(source: Source, columns: Iterable[str], schema: Schema) -> Opened:
@@ -350,7 +313,7 @@ def _checked(source: Source, columns: Iterable[str], schema: Schema) -> Opened:
             f"column {undeclared[0]!r} is not declared; the schema declares {', '.join(schema) or 'nothing'}. "
             "Declare its Range, Flag or Levels: bounds are never taken from the records."
         )
-    opened = _open(source)
+    opened = open_source(source)
     missing = [name for name in names if name not in opened.names]
     if missing:
         # The names found are not listed: in a file without a header they would be the first record.
@@ -364,280 +327,3 @@ def _checked(source: Source, columns: Iterable[str], schema: Schema) -> Opened:
     if opened.most(names, schema) == 0:
         raise InvalidValue(_NOTHING)
     return opened
-
-
-T = TypeVar("T")
-
-
-def _open(source: Source) -> Opened:
-    if isinstance(source, Opened):
-        return source
-    if isinstance(source, pd.DataFrame):
-        return _of_frame(source)
-    if not isinstance(source, str | Path):
-        raise InvalidValue(
-            f"data is a {type(source).__name__}, it must be a pandas DataFrame or the path of a file. "
-            "Convert it with pandas.DataFrame(...)."
-        )
-    path = Path(source)
-    formats: dict[str, Callable[[Path], Opened]] = {".csv": _csv, ".parquet": _parquet, ".dta": _stata}
-    kind = path.suffix.lower()
-    if path.is_dir() and kind not in (".csv", ".dta"):
-        return _folder(path)
-    if kind not in formats:
-        raise InvalidValue(
-            f"data file {str(path)!r} has an unknown ending; it must be .csv, .parquet or .dta, or a folder of "
-            ".parquet files. Convert the file, or read it with pandas and pass the frame."
-        )
-    if not path.is_file():
-        raise InvalidValue(f"data file {str(path)!r} does not exist or is not a file. Check the path.")
-    return formats[kind](path)
-
-
-def _quietly(path: Path, read: Callable[[], T]) -> T:
-    """Run a reader, and replace its error, which may quote cells, by one that does not."""
-    try:
-        return read()
-    except Exception:
-        raise PgbbError(
-            f"data file {str(path)!r} cannot be read as {path.suffix[1:].lower()}: it is empty, damaged or of another "
-            "format. Its reader's message is withheld, because it may quote records: open it with pandas to see why."
-        ) from None
-
-
-def _quiet(path: Path, begin: Callable[[], Iterator[pd.DataFrame]]) -> Iterator[pd.DataFrame]:
-    """The pieces of a reader, quietly."""
-    pieces = _quietly(path, begin)
-    while (piece := _quietly(path, lambda: next(pieces, None))) is not None:
-        yield piece
-        del piece  # before the next is read
-
-
-def _of_frame(frame: pd.DataFrame) -> Opened:
-    """No copy: of a piece, columns are taken one by one."""
-
-    def pieces(names: list[str], schema: Schema) -> Iterator[pd.DataFrame]:
-        return (frame.iloc[start : start + _CHUNK] for start in range(0, len(frame), _CHUNK))
-
-    return Opened(list(frame.columns), lambda *_: len(frame), lambda *_: frame.iloc[:0], pieces)
-
-
-_CSV: dict[str, Any] = {"dtype": str, "na_filter": False, "encoding": "utf-8-sig", "encoding_errors": "replace"}
-
-
-def _csv(path: Path) -> Opened:
-    names = _quietly(path, lambda: pd.read_csv(path, header=None, nrows=1, **_CSV).iloc[0].tolist())
-
-    def read(names: list[str], schema: Schema) -> Iterator[pd.DataFrame]:
-        with pd.read_csv(
-            path,
-            usecols=names,
-            skip_blank_lines=False,  # a blank line is a record without cells
-            index_col=False,
-            chunksize=_CHUNK,
-            **_CSV,
-        ) as reader:
-            for text in reader:
-                if len(text):
-                    yield pd.DataFrame({n: _csv_column(text[n], schema[n]) for n in names}, index=text.index)
-
-    lines = lru_cache(_lines)  # counted once
-
-    def kinds(names: list[str], schema: Schema) -> pd.DataFrame:
-        return pd.DataFrame({name: _csv_column(pd.Series([], dtype=str), schema[name]) for name in names})
-
-    return Opened(
-        names, lambda *_: _quietly(path, lambda: lines(path)), kinds, lambda *given: _quiet(path, lambda: read(*given))
-    )
-
-
-def _lines(path: Path) -> int:
-    """How many lines end in the file, and one for a last without end: a record has one or, in quotes, more."""
-    count, before = 1, b""
-    with path.open("rb") as file:
-        while block := file.read(2**20):
-            count += block.count(b"\n") + block.count(b"\r") - block.count(b"\r\n")
-            count -= before == b"\r" and block[:1] == b"\n"
-            before = block[-1:]
-    return count
-
-
-def _csv_column(text: "pd.Series[str]", column: Column) -> "pd.Series[Any]":
-    if isinstance(column, Levels):
-        return text if "" in column.levels else text.mask(text == "")
-    if isinstance(column, Flag):
-        lower = text.str.strip().str.lower()
-        text = text.mask(lower == "true", "1").mask(lower == "false", "0")
-    cells = np.append(text.to_numpy(dtype=object), "0.5")  # whole numbers alone would be rounded in another way
-    return pd.Series(np.asarray(pd.to_numeric(cells, errors="coerce")[:-1], dtype=np.float64), index=text.index)
-
-
-def _parquet(path: Path) -> Opened:
-    """Dtypes come from the types in the file alone: a null turns neither booleans nor integers into something else."""
-    import pyarrow.parquet
-
-    metadata = _quietly(path, lambda: pyarrow.parquet.read_metadata(path))
-    found, count = _quietly(path, metadata.schema.to_arrow_schema), metadata.num_rows
-
-    def kinds(names: list[str], schema: Schema) -> pd.DataFrame:
-        return _quietly(path, lambda: arrow_frame(found.empty_table().select(names)))
-
-    return Opened(
-        list(found.names),
-        lambda *_: count,
-        kinds,
-        lambda names, _: _quiet(path, lambda: parquet_frames(parquet_file(path), names)),
-    )
-
-
-def parquet_frames(
-    file: Any, names: list[str], groups: list[int] | None = None, low: int = 0, high: int | None = None
-) -> Iterator[pd.DataFrame]:
-    """The records low … high − 1 of some row groups of an open file, or of all, in frames of bounded size."""
-    import pyarrow
-
-    release = pyarrow.default_memory_pool().release_unused  # what was freed, which would be kept for another piece
-    with file:
-        at = 0
-        for batch in file.iter_batches(batch_size=_CHUNK, row_groups=groups, columns=names, use_threads=False):
-            start, stop = max(low - at, 0), len(batch) if high is None else min(high - at, len(batch))
-            at += len(batch)
-            if start < stop:
-                yield arrow_frame(pyarrow.Table.from_batches([batch[start:stop]]).select(names))
-            del batch
-            release()
-    release()
-
-
-def arrow_frame(table: Any) -> pd.DataFrame:
-    import pyarrow
-
-    def dtype(kind: pyarrow.DataType) -> Any:
-        if pyarrow.types.is_boolean(kind):
-            return pd.BooleanDtype()
-        if pyarrow.types.is_integer(kind):
-            return pd.api.types.pandas_dtype(str(kind).replace("int", "Int").replace("uI", "UI"))
-        return pd.ArrowDtype(kind) if pyarrow.types.is_decimal(kind) else None
-
-    return table.to_pandas(ignore_metadata=True, types_mapper=dtype)
-
-
-def _folder(path: Path) -> Opened:
-    """The Parquet files of a folder, one after another by name; names and types must be the same in each."""
-    import pyarrow.parquet
-
-    files = parquet_files(path)
-    if not files:
-        raise InvalidValue(f"data folder {str(path)!r} holds no .parquet file. Check the path.")
-    found = [_quietly(file, partial(pyarrow.parquet.read_schema, file)) for file in files]
-    for file, schema_of_file in zip(files, found, strict=True):
-        if not schema_of_file.equals(found[0]):
-            raise InvalidValue(
-                f"data file {str(file)!r} has other columns or types than {files[0].name!r}; all files of a folder "
-                "must have the same, in the same order. Convert it, or move it elsewhere."
-            )
-    parts = [_parquet(file) for file in files]
-
-    def pieces(names: list[str], schema: Schema) -> Iterator[pd.DataFrame]:
-        for part in parts:
-            yield from part.pieces(names, schema)
-
-    return Opened(parts[0].names, lambda *given: sum(part.most(*given) for part in parts), parts[0].kinds, pieces)
-
-
-def _stata(path: Path) -> Opened:
-    """Codes stay codes, except where the schema declares levels by their labels. Read at once, not piece by piece."""
-
-    def names() -> list[Any]:
-        with pd.read_stata(path, iterator=True) as reader:
-            return list(reader.variable_labels())
-
-    def read(names: list[str], schema: Schema) -> pd.DataFrame:
-        frame = pd.read_stata(path, columns=names, convert_categoricals=False)
-        labelled = [
-            n for n in names if isinstance(c := schema[n], Levels) and any(isinstance(v, str) for v in c.levels)
-        ]
-        if labelled:
-            frame = frame.assign(**pd.read_stata(path, columns=labelled, convert_categoricals=True))
-        return frame
-
-    @lru_cache(maxsize=1)
-    def whole(names: tuple[str, ...], schema: Schema) -> Opened:
-        return _of_frame(_quietly(path, lambda: read(list(names), schema)))
-
-    return Opened(
-        _quietly(path, names),
-        lambda n, schema: whole(tuple(n), schema).most(n, schema),
-        lambda n, schema: whole(tuple(n), schema).kinds(n, schema),
-        lambda n, schema: whole(tuple(n), schema).pieces(n, schema),
-    )
-
-
-# Encoding ------------------------------------------------------------------------------------------------------------
-
-
-def _dtype_problem(series: "pd.Series[Any]", column: Column) -> str | None:
-    """Why the column cannot hold what is declared; decided by its dtype alone."""
-    dtype = series.dtype
-    if isinstance(column, Levels) or (
-        pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_complex_dtype(dtype)
-    ):
-        return None
-    return f"has dtype {dtype}, but is declared as {column!r} and must be numeric"
-
-
-def _encode(series: "pd.Series[Any]", column: Column) -> tuple[NDArray[np.float64], Bools, Bools]:
-    """Values with a filler in unusable cells; which cells are usable; which lie outside the declaration."""
-    if isinstance(column, Levels):
-        values, missing = _codes(series, column)
-        outside = (values < 0) & ~missing
-        usable = values >= 0
-    else:
-        values = series.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
-        finite = np.isfinite(values)
-        if isinstance(column, Flag):
-            usable = (values == 0) | (values == 1)
-            outside = finite & ~usable
-        else:
-            usable, outside = finite, finite & ((values < column.low) | (values > column.high))
-            np.clip(values, column.low, column.high, out=values)
-    values[~usable] = _filler(column)
-    return values, usable, outside
-
-
-def _filler(column: Column) -> float:
-    return column.low / 2 + column.high / 2 if isinstance(column, Range) else 0.0
-
-
-def _codes(series: "pd.Series[Any]", column: Levels) -> tuple[NDArray[np.float64], Bools]:
-    """Codes by `str(value)` or, for whole numbers, by value (2.0 is level 2); −1 for anything else.
-
-    A cell's code depends on that cell and the dtype alone. pandas counts 1, 1.0
-    and True as equal, as it does 0.0 and −0.0, and would code all by the first it
-    meets: so cells of mixed type are told apart by type and text, and −0.0 is 0.
-    """
-    place = {str(level): float(i) for i, level in enumerate(column.levels)}
-    missing = series.isna().to_numpy(dtype=np.bool_)
-    if isinstance(series.dtype, pd.CategoricalDtype):
-        series = series.astype(object)
-    if series.dtype == object:
-        keys = np.array([f"{type(value).__name__} {value}" for value in series], dtype=object)
-        which, _ = pd.factorize(keys)
-        firsts = np.unique(which, return_index=True)[1]
-        distinct = [series.iloc[int(i)] for i in firsts]
-    else:
-        plain = series + 0.0 if series.dtype.kind == "f" else series
-        which, distinct = pd.factorize(plain)
-    table = np.array([*(_place(value, place) for value in distinct), -1.0])
-    return np.where(missing, -1.0, table[which]), missing
-
-
-def _place(value: Any, place: dict[str, float]) -> float:
-    text = str(value).removeprefix("-") if isinstance(value, float) and value == 0 else str(value)
-    if text in place:
-        return place[text]
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return -1.0
-    return place.get(str(int(number)), -1.0) if np.isfinite(number) and number == int(number) else -1.0

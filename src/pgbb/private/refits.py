@@ -11,7 +11,8 @@ there and convex (the Huber loss with scale is a perspective), so replacing a
 record drawn k times changes F by a 2kC/n-Lipschitz function and moves the
 minimiser of the λ-strongly convex F by at most kΔ, Δ = 2C/(λn). A point with
 ‖∇F + normal cone‖ ≤ g is within g/λ of the minimiser: g ≤ TOLERANCE·C/n adds at
-most TOLERANCE·Δ for the two data sets together. Records that a resample does
+most TOLERANCE·Δ for the two data sets together; a point is returned only if it
+was found to hold that, but for rounding. Records that a resample does
 not hold are not passed on, so they change nothing at all.
 """
 
@@ -55,16 +56,21 @@ def refit_sensitivity(problem: Problem, n: int, penalty: float, clip: float | No
     minimisers to a grid of at most Δ·2⁻³⁰ moves them apart by at most √d·Δ·2⁻³⁰.
     """
     size = problem.clip if clip is None else clip
-    radius = _norm_bound(problem)
-    theta = size / penalty + 2 * _lowest_scale(problem)  # a bound on ‖θ‖ at the minimum
-    reach = len(problem.names) * (_largest_response(problem) + radius * theta)
-    rounding = 4 * _UNIT * n * (n + _steepness(problem) * reach * radius / size) + math.sqrt(problem.dim) * 2.0**-_BITS
+    rounding = _rounding(problem, n, penalty, size) + math.sqrt(problem.dim) * 2.0**-_BITS
     if rounding > 0.1:
         raise InvalidValue(
             f"penalty = {penalty:g} with n = {n} leaves too few digits: in double precision the refits would be off by "
             f"{rounding:.2g} of their sensitivity. Take a larger penalty, bandwidth or lower end of the scale."
         )
     return 2 * size / (penalty * n) * (1 + TOLERANCE + rounding)
+
+
+def _rounding(problem: Problem, n: int, penalty: float, size: float) -> float:
+    """Four times the rounding of a computed gradient, in units of C/n; public."""
+    radius = _norm_bound(problem)
+    theta = size / penalty + 2 * _lowest_scale(problem)  # a bound on ‖θ‖ at the minimum
+    reach = len(problem.names) * (_largest_response(problem) + radius * theta)
+    return 4 * _UNIT * n * (n + _steepness(problem) * reach * radius / size)
 
 
 def largest_sensitivity(problems: Sequence[Problem], n: int, penalty: float) -> float:
@@ -228,6 +234,12 @@ class _Task:
     def tolerance(self) -> float:
         return TOLERANCE * self.problem.clip / self.n
 
+    @property
+    def rounding(self) -> float:
+        """Three quarters of what Δ allows for the rounding of a gradient; a computed residual is off by the fourth."""
+        share = _rounding(self.problem, self.n, self.penalty, self.problem.clip)
+        return 0.75 * share * self.problem.clip / self.n
+
     def project(self, theta: Floats) -> Floats:
         """The nearest point of the domain."""
         if self.lowest is None:
@@ -259,7 +271,12 @@ class _Task:
 
 @np.errstate(all="ignore")
 def _fit(task: _Task) -> Floats:
-    """The minimiser to `task.tolerance`: by Newton steps, or by the slow method that cannot fail."""
+    """The minimiser to `task.tolerance`: by Newton steps, or by the slow method that cannot fail.
+
+    Every point returned has been checked. That of the slow method may miss by
+    the rounding that Δ has room for; a point that missed by more would have another sensitivity than the one
+    certified, so the public start takes its place.
+    """
     start = task.project(np.zeros(task.problem.dim))
     if task.residual(start) <= task.tolerance:  # nothing usable was drawn, or nothing that pulls
         return start
@@ -269,7 +286,8 @@ def _fit(task: _Task) -> Floats:
                 return theta
     except np.linalg.LinAlgError:
         pass
-    return _accelerated(task, start)
+    theta = _accelerated(task, start)
+    return theta if task.residual(theta) <= task.tolerance + task.rounding else start
 
 
 def _candidates(task: _Task) -> Iterator[Floats]:

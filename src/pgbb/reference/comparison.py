@@ -35,7 +35,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """One method's release, and how long it took."""
+    """One method's release, and how long it took: a time depends on the records, so it is in no table and no JSON."""
 
     method: str
     release: Release
@@ -50,7 +50,6 @@ class Outcome:
         """A JSON object without the draws."""
         return {
             "method": self.method,
-            "seconds": self.seconds,
             "draws": METHODS[self.method].draws,
             "assumes": self.assumes,
             "headline": self.release.certificate.headline(),
@@ -110,7 +109,7 @@ class Comparison:
                     row: dict[str, Any] = {} if index is None else {index: at}
                     row |= {"coefficient": name, "method": outcome.method, "estimate": line["mean"]}
                     row |= {"lower": line["lower"], "upper": line["upper"], "width": line["upper"] - line["lower"]}
-                    row |= {"identified": bool(line.get("identified", True)), "seconds": outcome.seconds}
+                    row |= {"identified": bool(line.get("identified", True))}
                     if self.reference is not None:
                         row["reference (NOT PRIVATE)"] = self.reference[at, name]
                     found.append(row)

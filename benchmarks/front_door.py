@@ -1,0 +1,222 @@
+"""The front door: does one hostile cell change anything but its own record, in any container?
+
+    python benchmarks/front_door.py [fuzz] [--cases N] [--seed S]     neighbours drawn from tests/private/front_door.py
+    python benchmarks/front_door.py replay                            the faults that an attack found, line by line
+
+`fuzz` draws a container, a kind of column, a hostile cell and its place, reads the data with and without the cell, and
+compares all other encoded rows bit for bit, dtypes, n, errors, warnings and what is printed. It prints the cases by
+container and by kind, and exits with 1 on a finding. PYTHONPATH decides which pgbb is tried.
+"""
+
+import argparse
+import collections
+import decimal
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import pgbb
+from pgbb import _validate
+from pgbb.model.schema import Levels, Range
+from tests.private import front_door
+
+
+def fuzz(cases: int, seed: int) -> int:
+    """Draw cases until so many were tried; those that a container cannot hold are not counted."""
+    draw, began = random.Random(seed), time.monotonic()
+    tried: collections.Counter[tuple[str, str]] = collections.Counter()
+    found: dict[tuple[str, str, str], list[str]] = {}
+    while sum(tried.values()) < cases:
+        group = draw.randrange(len(front_door.GROUPS))
+        case = front_door.case(group, draw.choice(list(front_door.VALUES)), draw.choice(front_door.PLACES))
+        try:
+            wrong = case.find()
+        except front_door.Unfit:
+            continue
+        family = case.container.split(" of ")[0].split(",")[0]
+        tried[family, case.kind] += 1
+        if wrong is not None:
+            found.setdefault((family, case.kind, wrong[:60]), []).append(case.cell)
+    for title, which in (("container", 0), ("kind of column", 1)):
+        print(f"\n{'cases':>7} {'findings':>9}  {title}")
+        for name in sorted({key[which] for key in tried}):
+            count = sum(v for key, v in tried.items() if key[which] == name)
+            wrong_ones = sum(len(v) for key, v in found.items() if key[which] == name)
+            print(f"{count:7,} {wrong_ones:9,}  {name}")
+    total = sum(map(len, found.values()))
+    print(f"\n{pgbb.__file__}: {cases:,} cases, {time.monotonic() - began:.0f} s, {total} findings")
+    for (family, kind, wrong), cells in sorted(found.items(), key=lambda item: -len(item[1]))[:40]:
+        print(f"  {len(cells):4} {family}, {kind}: {wrong!r}, such as {cells[0]}")
+    return int(total > 0)
+
+
+# The table of the attack ----------------------------------------------------------------------------------------------
+
+
+def _same(build: Callable[[Any, Path], Any], good: Any, odd: Any, declared: Any) -> str:
+    """What the odd cell in the middle of three does to the other two records."""
+    seen = []
+    with tempfile.TemporaryDirectory() as folder:
+        for cell in (good, odd):
+            seen.append(front_door.watch(lambda c=cell: front_door.columns(build(c, Path(folder)), declared)))
+    if seen[0].said != seen[1].said:
+        return f"DIFFERS: says {seen[1].said.strip()[:70]!r}"
+    if seen[0].n != seen[1].n:
+        return f"DIFFERS: n = {seen[0].n} and {seen[1].n}"
+    return "the same for all others" if seen[0].but(1) == seen[1].but(1) else "DIFFERS: other rows are read otherwise"
+
+
+def _labels(cell: Any) -> str:
+    from pgbb.sklearn import PrivateLogisticClassifier
+
+    model = PrivateLogisticClassifier(epsilon=0.5, delta=1e-6, classes=(0, 1), feature_range=(0, 4))
+    rows = [front_door.estimated(model, np.ones((3, 1)), [1, y, 0]) for y in (1, cell)]
+    same = np.array_equal(np.delete(rows[0], 1, 0), np.delete(rows[1], 1, 0))
+    return "the same for all others" if same else f"DIFFERS: {int(rows[1][:, -1].sum())} of 3 records are usable"
+
+
+def _features() -> str:
+    from pgbb.sklearn import PrivateQuantileRegressor
+
+    model = PrivateQuantileRegressor(epsilon=0.5, delta=1e-6, feature_range=(0, 4), response_range=(0, 4))
+    seen = front_door.watch(lambda: front_door.estimated(model, [[1.0], ["?"], [3.0]], [1.0, 2.0, "?"]))
+    return "all records are kept" if seen.n == 3 else f"DIFFERS: says {seen.said.strip()[:70]!r}"
+
+
+def _frame(column: Any) -> pd.DataFrame:
+    return pd.DataFrame({"c": column})
+
+
+def _text_file(cell: bytes, folder: Path) -> Path:
+    (folder / "d.csv").write_bytes(b"c,x\n1,1\n" + cell + b",1\n2,1\n")
+    return folder / "d.csv"
+
+
+def _run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, env={**os.environ, **environment}, check=False
+    )
+
+
+def _sgld() -> str:
+    code = (
+        "import pgbb, warnings; warnings.simplefilter('ignore');"
+        "s = pgbb.Schema(x=pgbb.Range(0, 1), y=pgbb.Range(0, 1));"
+        "import pandas; d = pandas.DataFrame({'x': [.1, .9] * 50, 'y': [.2, .8] * 50});"
+        "pgbb.fit(pgbb.HuberRegression('y ~ x'), d, schema=s, epsilon=5.0, delta=1e-6, method='sgld', steps=20)"
+    )
+    done = _run("-c", code, JAX_ENABLE_X64="1")
+    return "fits" if done.returncode == 0 else f"FAILS: {done.stderr.strip().splitlines()[-1][:70]}"
+
+
+def _init() -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "d.csv").write_text("Anna,north\nBert,south\n")
+        _run("-m", "pgbb", "init", f"{folder}/d.csv", "-o", f"{folder}/s.toml")
+        text = (Path(folder) / "s.toml").read_text()
+    return "CLAIMS that no value was read" if "No value was read" in text else "says that the first line was read"
+
+
+def _compare() -> str:
+    from pgbb.cli.output import schema
+
+    text = str(schema("compare")["$defs"]["compare"])
+    return "PUBLISHES seconds" if "'seconds'" in text else "publishes no times"
+
+
+def _refits() -> str:
+    """A method that does not arrive is put in place of both that do."""
+    from pgbb.private import refits
+    from tests.private.test_refits import task
+
+    problem, far = task("logistic", np.ones((4, 2)), np.array([1.0, 0, 1, 1])), np.full(2, 100.0)
+    with (
+        mock.patch.object(refits, "_candidates", lambda _: iter(())),
+        mock.patch.object(refits, "_accelerated", lambda *_: far),
+    ):
+        found = refits._fit(problem)
+    return "RETURNS the point that missed" if np.array_equal(found, far) else "the public start is returned"
+
+
+def replay() -> int:
+    """Each row of the table: what is done, and what comes of it on this code."""
+    text, stata = Levels("north", "south"), front_door._stata
+
+    def objects(cell: Any, _: Path) -> pd.DataFrame:
+        return _frame(pd.Series(["north", cell, "south"], dtype=object))
+
+    def parquet(kind: pa.DataType) -> Callable[[Any, Path], Any]:
+        return lambda c, f: front_door._parquet(["north", c, "south"], kind, c, f)
+
+    def arrow(cells: list[Any], kind: pa.DataType) -> Callable[[Any, Path], Any]:
+        return lambda c, f: front_door._parquet([cells[0], c, cells[1]], kind, c, f)
+
+    days = front_door.KINDS["levels of days"]
+    zone = front_door.KINDS["levels of moments in a zone"]
+    rows = [
+        *((f"classifier, y a list with {cell!r}", partial(_labels, cell)) for cell in ("?", "1", b"x")),
+        ("regressor, X and y lists with '?'", _features),
+        ("Stata int8 as Levels('1.0', '2.0'), one missing", lambda: _same(
+            lambda c, f: stata([1, c, 2], "int8", None, f), 1, None, Levels("1.0", "2.0"))),
+        ("categorical that pandas made, as Levels('1.0', '2.0'), one 2.5", lambda: _same(
+            lambda c, f: _frame(pd.Categorical([1, c, 2])), 1, 2.5, Levels("1.0", "2.0"))),
+        ("Parquet text, one not UTF-8", lambda: _same(parquet(pa.string()), b"north", b"\xff", text)),
+        ("Parquet dictionary of text, one not UTF-8", lambda: _same(
+            parquet(front_door.TEXT[-1]), b"north", b"\xff", text)),
+        ("Parquet date, one after the year 9999", lambda: _same(
+            arrow(list(days.good), pa.date32()), 0, 2**30, days.declared)),
+        ("Parquet timestamp with a zone, one out of range", lambda: _same(
+            arrow(list(zone.good), zone.arrow[0]), 0, 2**62, zone.declared)),
+        ("Parquet time64, one out of range", lambda: _same(
+            arrow(list(front_door.KINDS["levels of times"].good), pa.time64("us")), 0, -(2**62),
+            front_door.KINDS["levels of times"].declared)),
+        ("Stata, two codes of one label, both occur", lambda: _same(
+            lambda c, f: stata([1, c, 2], "int8", None, f, True), 1, 3, text)),
+        ("Stata text, one not UTF-8", lambda: _same(
+            lambda c, f: stata(["north", c, "south"], "str", c, f), b"abcd", b"\xff\xfe", text)),
+        ("object of 5,001 digits", lambda: _same(objects, "north", 10**5000, text)),
+        ("object Decimal('sNaN')", lambda: _same(objects, "north", decimal.Decimal("sNaN"), text)),
+        ("CSV, a bare carriage return in a cell", lambda: _same(_text_file, b"1", b"1\r1", Range(0, 4))),
+        ("CSV, an open quotation mark in a cell", lambda: _same(_text_file, b"1", b'"1', Range(0, 4))),
+        ("sgld with JAX_ENABLE_X64=1", _sgld),
+        ("pgbb init, CSV without a header", _init),
+        ("pgbb compare --json", _compare),
+        ("a level with U+2028", lambda: "PASSES as visible" if _validate.visible("a\u2028b") else "refused"),
+        ("refits that miss their tolerance", _refits),
+    ]  # fmt: skip
+    wrong = 0
+    for name, run in rows:
+        found = run()
+        wrong += found.split(":")[0].split()[0].isupper()
+        print(f"{name:72} {found}", flush=True)
+    print(f"\n{pgbb.__file__}: {len(rows)} rows, {wrong} at fault")
+    return int(wrong > 0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="?", choices=("fuzz", "replay"), default="fuzz")
+    parser.add_argument("--cases", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    sys.exit(fuzz(given.cases, given.seed) if given.what == "fuzz" else replay())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,442 @@
+"""From stored cells to numbers: the one place where a cell is read.
+
+What becomes of a cell depends on that cell, on the type it is stored under and on
+the declared column: never on another cell. A cell that cannot be read voids its
+own record, and nothing is raised, warned of or refused on its account; what a type
+cannot hold is refused by `refusal`, from the type alone. No file is opened here.
+"""
+
+import datetime
+import decimal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pgbb.model.schema import Column, Flag, Levels, Range
+
+__all__ = [
+    "Cells",
+    "Coded",
+    "Held",
+    "Kind",
+    "Text",
+    "arrow_kind",
+    "as_cells",
+    "encode",
+    "filler",
+    "labels",
+    "numpy_kind",
+    "refusal",
+]
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Coded:
+    """Cells that are stored as places in a table of distinct ones.
+
+    Attributes:
+      which: (n,) place of each cell in the table; −1 where it is missing.
+      distinct: the table.
+    """
+
+    which: NDArray[np.int64]
+    distinct: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.which)
+
+    def spread(self) -> NDArray[Any]:
+        """The cells one by one."""
+        table = np.full(len(self.distinct) + 1, None, dtype=object)
+        table[:-1] = self.distinct
+        return np.asarray(table[self.which])
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """Text of a file without types, to be read as numbers: an array of str, NaN where a line is too short."""
+
+    cells: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+
+Held: TypeAlias = NDArray[Any] | Coded
+Cells: TypeAlias = Held | Text
+"""An array of NumPy, which may be masked or hold Python objects; cells by their place in a table; text of a file."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a stored type can hold; public.
+
+    Attributes:
+      name: for messages.
+      numbers: whether a Range or Flag may be read from it.
+      levels: whether Levels may.
+    """
+
+    name: str
+    numbers: bool
+    levels: bool
+
+
+def refusal(kind: Kind, column: Column) -> str | None:
+    """Why the column cannot hold what is declared; decided by its stored type alone."""
+    if isinstance(column, Levels):
+        return (
+            None if kind.levels else f"has dtype {kind.name}, but is declared as {column!r} and must be text or codes"
+        )
+    return None if kind.numbers else f"has dtype {kind.name}, but is declared as {column!r} and must be numeric"
+
+
+def numpy_kind(dtype: np.dtype[Any]) -> Kind:
+    """What an array of NumPy holds: one cell of a list makes it complex, text or objects, so these hold numbers too."""
+    return Kind(str(dtype), dtype.kind in "biufcOUS", dtype.kind in "biufcOUSTMm")
+
+
+def arrow_kind(kind: pa.DataType) -> Kind:
+    """What an Arrow array holds; an extension type holds what its storage does, and runs what their values do."""
+    types, name = pa.types, str(kind)
+    if isinstance(kind, pa.BaseExtensionType):
+        inner = arrow_kind(kind.storage_type)
+        ours = not kind.extension_name.startswith("pandas.")  # their storage is not what they mean
+        return Kind(name, inner.numbers and ours, inner.levels and ours)
+    if types.is_run_end_encoded(kind):
+        inner = arrow_kind(kind.value_type)
+        return Kind(name, inner.numbers, inner.levels)
+    if types.is_dictionary(kind):
+        return Kind(name, False, arrow_kind(kind.value_type).levels)
+    number = types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
+    number = number or types.is_null(kind)
+    return Kind(name, number, number or _is_text(kind) or (types.is_temporal(kind) and not types.is_interval(kind)))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    tests = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view", "fixed_size_binary")
+    return any(getattr(pa.types, f"is_{test}")(kind) for test in tests)
+
+
+def as_cells(array: "NDArray[Any] | pa.Array | pa.ChunkedArray") -> Held:
+    """An array in the form that `encode` reads; which form depends on its type alone."""
+    return _of_arrow(array) if isinstance(array, pa.Array | pa.ChunkedArray) else _of_numpy(array)
+
+
+def _of_numpy(array: NDArray[Any]) -> Held:
+    kind = array.dtype.kind
+    if kind == "c":
+        real = np.where(array.imag == 0, array.real, np.nan)
+        return np.ma.MaskedArray(real, np.ma.getmaskarray(array)) if isinstance(array, np.ma.MaskedArray) else real
+    if kind in "Mm":
+        hidden = np.ma.getmaskarray(array)
+        which, places_of = pd.factorize(np.asarray(array).astype(np.int64))
+        unit = array.dtype
+        distinct = np.fromiter((np.array(v).astype(unit)[()] for v in places_of), dtype=object, count=len(places_of))
+        return Coded(np.where(hidden, -1, which), distinct)
+    if kind in "UST":
+        found = np.ma.getmaskarray(array)
+        return np.ma.MaskedArray(np.asarray(array).astype(object), found) if found.any() else np.asarray(array, object)
+    if array.dtype.kind == "f" and array.dtype.itemsize not in (2, 4, 8):
+        return array.astype(np.float64)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _of_arrow(array: "pa.Array | pa.ChunkedArray") -> Held:
+    types = pa.types
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
+    if isinstance(array, pa.ChunkedArray):  # more text than one array holds
+        array = pa.concat_arrays([chunk.cast(pa.large_binary()) for chunk in array.chunks])
+    if isinstance(array.type, pa.BaseExtensionType):
+        return _of_arrow(array.storage)
+    if types.is_run_end_encoded(array.type):
+        import pyarrow.compute
+
+        return _of_arrow(pyarrow.compute.run_end_decode(array))
+    if types.is_dictionary(array.type):
+        inner = _of_arrow(array.dictionary)
+        return Coded(_indices(array), inner.spread() if isinstance(inner, Coded) else inner)
+    if types.is_null(array.type):
+        return np.full(len(array), np.nan)
+    if types.is_boolean(array.type) or types.is_integer(array.type) or types.is_floating(array.type):
+        values = array
+        if array.null_count:
+            values = array.fill_null(False if types.is_boolean(array.type) else 0)
+        numbers = values.to_numpy(zero_copy_only=False)
+        if not array.null_count:
+            return np.asarray(numbers)
+        return np.ma.MaskedArray(numbers, array.is_null().to_numpy(zero_copy_only=False))
+    if _is_text(array.type):
+        array = array.cast(pa.large_binary())  # bytes as they are: what is not UTF-8 is seen cell by cell
+    elif types.is_decimal(array.type) and array.type.bit_width < 128:
+        array = array.cast(pa.decimal128(array.type.precision, array.type.scale))
+    found = array.dictionary_encode()
+    distinct = np.fromiter(map(_plain, found.dictionary), dtype=object, count=len(found.dictionary))
+    return Coded(_indices(found), distinct)
+
+
+def _indices(array: pa.DictionaryArray) -> NDArray[np.int64]:
+    indices = array.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    indices[array.indices.is_null().to_numpy(zero_copy_only=False)] = -1
+    return indices
+
+
+class _Unreadable:
+    """Stands for a cell that its reader cannot turn into a Python object."""
+
+
+def _plain(scalar: pa.Scalar) -> Any:
+    try:
+        return scalar.as_py()
+    except Exception:  # a date after the year 9999, for one
+        return _Unreadable()
+
+
+# Encoding ------------------------------------------------------------------------------------------------------------
+
+
+def encode(cells: Cells, column: Column) -> tuple[Floats, Bools, Bools]:
+    """Values with a filler in unusable cells; which cells are usable; which lie outside the declaration.
+
+    >>> values, usable, outside = encode(np.array([1, "2", "x", 9, None], object), Range(0, 4))
+    >>> values.tolist(), usable.tolist(), outside.tolist()
+    ([1.0, 2.0, 2.0, 4.0, 2.0], [True, True, False, True, False], [False, False, False, True, False])
+    """
+    if isinstance(column, Levels):
+        values = _codes(cells, places(column.levels))
+        usable, outside = values >= 0, values == -1
+    else:
+        values = _numbers(cells, isinstance(column, Flag))
+        finite = np.isfinite(values)
+        if isinstance(column, Flag):
+            usable = (values == 0) | (values == 1)
+            outside = finite & ~usable
+        else:
+            usable, outside = finite, finite & ((values < column.low) | (values > column.high))
+            np.clip(values, column.low, column.high, out=values)
+    values[~usable] = filler(column)
+    return values, usable, outside
+
+
+def filler(column: Column) -> float:
+    """The public number in place of a cell that cannot be used."""
+    return column.low / 2 + column.high / 2 if isinstance(column, Range) else 0.0
+
+
+def labels(cells: Cells, known: Sequence[Any]) -> Floats:
+    """0, 1, … for the known labels, by the rule of levels; NaN for any other cell.
+
+    >>> labels(np.array([0, "1", True, 2, None], object), [0, 1]).tolist()
+    [0.0, 1.0, 1.0, nan, nan]
+    """
+    codes = _codes(cells, places(known))
+    return np.where(codes < 0, np.nan, codes)
+
+
+def _numbers(cells: Cells, flag: bool) -> Floats:
+    """A new array of the numbers; NaN where there is none."""
+    if isinstance(cells, Coded):
+        return np.append(_numbers(cells.distinct, flag), np.nan)[cells.which]
+    if isinstance(cells, Text):
+        return _numbers_of_text(cells.cells, flag)
+    if cells.dtype == object:
+        values = _numbers_of_objects(np.asarray(cells), flag)
+    else:
+        values = np.array(cells, dtype=np.float64, subok=False)
+    if isinstance(cells, np.ma.MaskedArray):
+        values[np.ma.getmaskarray(cells)] = np.nan
+    return values
+
+
+def _numbers_of_objects(cells: NDArray[Any], flag: bool) -> Floats:
+    values, texts, places_of = np.empty(len(cells)), [], []
+    for i, cell in enumerate(cells):
+        found = _number(cell)
+        if isinstance(found, str):
+            texts.append(found)
+            places_of.append(i)
+        else:
+            values[i] = found
+    if texts:
+        values[places_of] = _numbers_of_text(np.array(texts, dtype=object), flag)
+    return values
+
+
+def _numbers_of_text(texts: NDArray[Any], flag: bool) -> Floats:
+    """Numbers as in a CSV file, each by itself; a Flag may also be true or false."""
+    if flag:
+        words = {"true": "1", "false": "0"}
+        texts = np.array([words.get(t.strip().lower(), t) if type(t) is str else t for t in texts], dtype=object)
+    whole = np.append(texts, "0.5")  # whole numbers alone would be rounded in another way
+    return np.asarray(pd.to_numeric(whole, errors="coerce")[:-1], dtype=np.float64)
+
+
+_MOMENTS = (
+    datetime.date,
+    datetime.datetime,
+    datetime.time,
+    datetime.timedelta,
+    pd.Timestamp,
+    pd.Timedelta,
+    pd.Period,
+    pd.Interval,
+    np.datetime64,
+    np.timedelta64,
+)
+
+
+def _cell(cell: Any) -> Any:
+    """The cell as a plain bool, int, float, NumPy float, str, Decimal or moment; None if missing or of another type.
+
+    A closed list of types, told apart without running code of the cell's own: what is not listed is unreadable.
+    """
+    kind = type(cell)
+    if kind in (str, int, float, bool, decimal.Decimal) or kind in _MOMENTS:
+        return cell
+    if cell is None or cell is pd.NA or cell is pd.NaT:
+        return None
+    if kind is bytes or kind is np.bytes_:
+        return bytes(cell).decode("utf-8")
+    if issubclass(kind, np.generic):
+        return _scalar(cell, kind)
+    if kind is complex:
+        return cell.real if cell.imag == 0 else None
+    if kind is np.ndarray and cell.ndim == 0 and cell.dtype.kind in "biufcUSMm":
+        return _scalar(cell[()], type(cell[()]))
+    if issubclass(kind, str):
+        return str.__str__(cell)
+    if issubclass(kind, int):
+        return int.__int__(cell)
+    if issubclass(kind, float):
+        return float.__float__(cell)
+    return _Unreadable()
+
+
+def _scalar(cell: Any, kind: type) -> Any:
+    if issubclass(kind, np.bool_):
+        return bool(cell)
+    if issubclass(kind, np.integer):
+        return int(cell)
+    if issubclass(kind, np.complexfloating):
+        return float(cell.real) if cell.imag == 0 else None
+    if issubclass(kind, np.float64 | np.longdouble):
+        return float(cell)
+    if issubclass(kind, np.floating):
+        return cell  # narrower: 0.1 of single precision is written 0.1
+    if issubclass(kind, np.str_):
+        return str(cell)
+    return bytes(cell).decode("utf-8") if issubclass(kind, np.bytes_) else _Unreadable()
+
+
+def _number(cell: Any) -> float | str:
+    """The number of one object, NaN if it has none; text is handed back, to be read with other text."""
+    try:
+        plain = _cell(cell)
+        return plain if isinstance(plain, str) else np.nan if type(plain) in _NO_NUMBERS else float(plain)
+    except Exception:
+        return np.nan
+
+
+_NO_NUMBERS = (type(None), _Unreadable, *_MOMENTS)
+
+
+def places(levels: Sequence[Any]) -> dict[str, float]:
+    """The code of each level by its text. True and 1 are one number, which NumPy does not tell apart either."""
+    place = {str(level): float(i) for i, level in enumerate(levels)}
+    for text, number in (("True", "1"), ("False", "0")):
+        if text in place:
+            place.setdefault(number, place[text])
+    for i, level in enumerate(levels):
+        if isinstance(level, float | np.floating) and np.isfinite(level) and level == int(level):
+            place.setdefault(str(int(level)), float(i))
+    return place
+
+
+def _codes(cells: Cells, place: dict[str, float]) -> Floats:
+    """A new array of codes, by text or by value (2.0 is level 2); −1 for an undeclared level, NaN if missing."""
+    if isinstance(cells, Coded):
+        return np.append(_codes(cells.distinct, place), np.nan)[cells.which]
+    if isinstance(cells, Text):
+        return _codes(cells.cells, place)
+    if cells.dtype == object:
+        codes = np.fromiter((_code(cell, place) for cell in np.asarray(cells)), np.float64, len(cells))
+    else:
+        codes = _codes_of_numbers(np.asarray(cells), place)
+    if isinstance(cells, np.ma.MaskedArray):
+        codes[np.ma.getmaskarray(cells)] = np.nan
+    return codes
+
+
+def _codes_of_numbers(cells: NDArray[Any], place: dict[str, float]) -> Floats:
+    """0.0 and −0.0 are one number, and each distinct one is looked up once."""
+    if cells.dtype.kind == "f":
+        cells = cells + cells.dtype.type(0)
+    if cells.dtype == np.float16:
+        distinct, which = np.unique(cells, return_inverse=True)
+    else:
+        which, distinct = pd.factorize(cells)
+    return np.array([*(_code(value, place) for value in distinct), np.nan])[which]
+
+
+def _code(cell: Any, place: dict[str, float]) -> float:
+    try:
+        plain = _cell(cell)
+        if plain is None:
+            return np.nan
+        kind = type(plain)
+        if kind is str:
+            found = place.get(plain)
+            if found is not None:
+                return found
+            return np.nan if not plain else _code_of_number(float(plain), place)
+        if kind is bool:
+            found = place.get(str(plain))
+            return found if found is not None else _code_of_number(int(plain), place)
+        if kind is int:
+            return _code_of_number(plain, place)
+        if kind in _MOMENTS:
+            return np.nan if plain is pd.NaT or _is_nat(plain) else place.get(_moment(plain), -1.0)
+        if kind is decimal.Decimal:
+            if plain.is_nan():
+                return np.nan
+            found = place.get(str(plain))
+            return found if found is not None else _code_of_number(float(plain), place)
+        return _code_of_number(plain, place) if isinstance(plain, float | np.floating) else -1.0
+    except Exception:
+        return -1.0
+
+
+def _code_of_number(number: Any, place: dict[str, float]) -> float:
+    """By value: whole numbers are the same level whether they are stored as 2 or as 2.0."""
+    if isinstance(number, float | np.floating):
+        if np.isnan(number):
+            return np.nan
+        if not np.isfinite(number):
+            return -1.0
+        if number != int(number):
+            return place.get(str(number), -1.0)
+        number = int(number)
+    found = place.get(str(number))
+    if found is None and abs(number) <= 2**1000 and float(number) == number:
+        found = place.get(str(float(number)))
+    return -1.0 if found is None else found
+
+
+def _is_nat(moment: Any) -> bool:
+    return isinstance(moment, np.datetime64 | np.timedelta64) and bool(np.isnat(moment))
+
+
+def _moment(moment: Any) -> str:
+    """A date or time as pandas writes it, whichever type holds it."""
+    if isinstance(moment, np.datetime64 | np.timedelta64):
+        moment = pd.Timestamp(moment) if isinstance(moment, np.datetime64) else pd.Timedelta(moment)
+    return str(pd.Timedelta(moment) if type(moment) is datetime.timedelta else moment)

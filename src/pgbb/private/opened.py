@@ -1,0 +1,73 @@
+"""Data of which names and types are known, and that can be read from the beginning, piece by piece.
+
+Every source of records becomes an `Opened`; its pieces are read by `cells` alone. A reader's own
+message may quote cells, so `quietly` replaces it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pgbb.errors import PgbbError
+from pgbb.model.schema import Schema
+from pgbb.private.cells import Cells, Kind
+
+__all__ = ["CHUNK", "Opened", "Piece", "parts", "quiet", "quietly"]
+
+CHUNK = 2**15
+"""Records read and encoded at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Some records: how many, and the cells of each column that was asked for."""
+
+    n: int
+    cells: Mapping[str, Cells]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Data that can be read from the beginning.
+
+    Attributes:
+      names: of all columns.
+      most: there are no more records than this; exactly so many in anything but text.
+      kinds: the stored types of some columns; they do not depend on a cell.
+      pieces: reads some columns, one piece after another.
+      copies: how many times a fit holds its records at once.
+    """
+
+    names: list[Any]
+    most: Callable[[list[str], Schema], int]
+    kinds: Callable[[list[str], Schema], dict[str, Kind]]
+    pieces: Callable[[list[str], Schema], Iterator[Piece]]
+    copies: int = 1
+
+
+def parts(n: int) -> Iterator[slice]:
+    """Slices of bounded length that cover n records."""
+    return (slice(start, min(start + CHUNK, n)) for start in range(0, n, CHUNK))
+
+
+T = TypeVar("T")
+
+
+def quietly(path: Path, read: Callable[[], T]) -> T:
+    """Run a reader, and replace its error, which may quote cells, by one that does not."""
+    try:
+        return read()
+    except Exception:
+        raise PgbbError(
+            f"data file {str(path)!r} cannot be read as {path.suffix[1:].lower()}: it is empty, damaged or of another "
+            "format. Its reader's message is withheld, because it may quote records: open it with pandas to see why."
+        ) from None
+
+
+def quiet(path: Path, begin: Callable[[], Iterator[Piece]]) -> Iterator[Piece]:
+    """The pieces of a reader, quietly."""
+    pieces = quietly(path, begin)
+    while (piece := quietly(path, lambda: next(pieces, None))) is not None:
+        yield piece
+        del piece  # before the next is read

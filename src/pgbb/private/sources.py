@@ -1,0 +1,254 @@
+"""Every source of records as an `Opened`: frames, Arrow tables, columns under names, and files.
+
+Stored types decide how cells are handed on; no cell is looked at here. Python lists
+have no stored type: each of their cells is an object of its own.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from pgbb._io import parquet_file, parquet_files
+from pgbb.errors import InvalidValue
+from pgbb.model.schema import Schema
+from pgbb.private import opened
+from pgbb.private.cells import Cells, Coded, Held, Kind, arrow_kind, as_cells, numpy_kind
+from pgbb.private.opened import Opened, Piece, parts, quiet, quietly
+from pgbb.private.stata import open_stata
+from pgbb.private.text import open_csv
+
+__all__ = ["Source", "arrow_pieces", "column", "open_source"]
+
+Source: TypeAlias = pd.DataFrame | Mapping[str, Any] | str | Path | Opened | Any
+
+_FORMS = "a pandas or polars DataFrame, an Arrow table, a structured array, a dict of columns, or the path of a file"
+
+
+def open_source(source: Source) -> Opened:
+    """Names and types of a source; refused by its type alone."""
+    if isinstance(source, Opened):
+        return source
+    if isinstance(source, pd.DataFrame):
+        return _frame(source)
+    if isinstance(source, str | Path):
+        return _file(Path(source))
+    if isinstance(source, np.ndarray) and source.dtype.names is not None and source.ndim == 1:
+        return _columns({name: source[name] for name in source.dtype.names})
+    if isinstance(source, Mapping):
+        return _columns(source)
+    if hasattr(source, "__arrow_c_stream__"):
+        return _arrow(source)
+    raise InvalidValue(
+        f"data is a {type(source).__name__}, it must be {_FORMS}. Convert it with pandas.DataFrame(...)."
+    )
+
+
+def _file(path: Path) -> Opened:
+    formats: dict[str, Callable[[Path], Opened]] = {".csv": open_csv, ".parquet": _parquet, ".dta": open_stata}
+    kind = path.suffix.lower()
+    if path.is_dir() and kind not in (".csv", ".dta"):
+        return _folder(path)
+    if kind not in formats:
+        raise InvalidValue(
+            f"data file {str(path)!r} has an unknown ending; it must be .csv, .parquet or .dta, or a folder of "
+            ".parquet files. Convert the file, or read it with pandas and pass the frame."
+        )
+    if not path.is_file():
+        raise InvalidValue(f"data file {str(path)!r} does not exist or is not a file. Check the path.")
+    return formats[kind](path)
+
+
+# Columns in memory ---------------------------------------------------------------------------------------------------
+
+
+def column(given: Any) -> tuple[int, Kind, Callable[[slice], Cells]] | None:
+    """Length, stored type and a reader of one column; None for a type that is no column."""
+    if isinstance(given, list | tuple | range):
+        cells = np.fromiter(given, dtype=object, count=len(given))
+        return len(cells), Kind("object", True, True), cells.__getitem__
+    if isinstance(given, pd.Series | pd.Index):
+        if isinstance(given.dtype, np.dtype) and given.dtype.kind not in "Mm":
+            return column(given.to_numpy())
+        given = given.array
+    if isinstance(given, pd.arrays.NumpyExtensionArray):
+        given = given.to_numpy()
+    if isinstance(given, pd.api.extensions.ExtensionArray):
+        return len(given), _pandas_kind(given.dtype), lambda part: _pandas_cells(given[part])
+    if isinstance(given, np.ndarray):
+        if given.ndim != 1 or given.dtype.names is not None:
+            return None
+        plain = given if isinstance(given, np.ma.MaskedArray) else np.asarray(given)
+        return len(plain), numpy_kind(plain.dtype), lambda part: as_cells(plain[part])
+    if isinstance(given, pa.Array | pa.ChunkedArray):
+        return len(given), arrow_kind(given.type), lambda part: as_cells(given[part])
+    if hasattr(given, "__arrow_c_stream__"):
+        return column(pa.chunked_array(given))
+    return column(pa.array(given)) if hasattr(given, "__arrow_c_array__") else None
+
+
+def _pandas_kind(dtype: Any) -> Kind:
+    name, levels = str(dtype), Kind(str(dtype), False, True)
+    if isinstance(dtype, np.dtype):
+        return numpy_kind(dtype)
+    if isinstance(dtype, pd.ArrowDtype):
+        inner = arrow_kind(dtype.pyarrow_dtype)
+        return Kind(name, inner.numbers, inner.levels)
+    if isinstance(dtype, pd.SparseDtype):
+        inner = _pandas_kind(dtype.subtype)
+        return Kind(name, inner.numbers, inner.levels)
+    if isinstance(dtype, pd.CategoricalDtype | pd.StringDtype | pd.DatetimeTZDtype | pd.PeriodDtype | pd.IntervalDtype):
+        return levels
+    return Kind(name, True, True) if _is_masked(dtype) else Kind(name, False, False)
+
+
+def _is_masked(dtype: Any) -> bool:
+    """Whether it is one of the nullable numbers of pandas."""
+    return (
+        isinstance(getattr(dtype, "numpy_dtype", None), np.dtype)
+        and type(dtype).__module__.partition(".")[0] == "pandas"
+    )
+
+
+def _pandas_cells(array: Any) -> Held:
+    if isinstance(array, pd.arrays.NumpyExtensionArray):
+        return as_cells(array.to_numpy())
+    dtype = array.dtype
+    if isinstance(dtype, pd.SparseDtype):
+        return as_cells(np.asarray(array))
+    if isinstance(dtype, pd.CategoricalDtype):
+        table = _pandas_cells(array.categories.array)
+        table = table.spread() if isinstance(table, Coded) else table
+        return Coded(np.asarray(array.codes, dtype=np.int64), table)
+    if isinstance(dtype, pd.DatetimeTZDtype | pd.PeriodDtype) or (isinstance(dtype, np.dtype) and dtype.kind in "Mm"):
+        which, found = pd.factorize(array.asi8)
+        first = np.unique(which, return_index=True)[1]
+        return Coded(which, np.fromiter((array[int(i)] for i in first), dtype=object, count=len(found)))
+    if (isinstance(dtype, pd.StringDtype) and dtype.storage == "python") or isinstance(dtype, pd.IntervalDtype):
+        return np.fromiter(array, dtype=object, count=len(array))
+    return as_cells(pa.array(array))
+
+
+def _columns(given: Mapping[str, Any]) -> Opened:
+    found = {}
+    for name, cells in given.items():
+        known = column(cells)
+        if known is None:
+            raise InvalidValue(
+                f"column {name!r} of data is a {type(cells).__name__}, it must be a list or an array of one dimension. "
+                "Convert it first."
+            )
+        found[name] = known
+    sizes = {size for size, _, _ in found.values()}
+    if len(sizes) > 1:
+        raise InvalidValue("the columns of data have different lengths; each must have one cell a record.")
+    n = next(iter(sizes), 0)
+
+    def pieces(names: list[str], _: Schema) -> Iterator[Piece]:
+        return (Piece(part.stop - part.start, {name: found[name][2](part) for name in names}) for part in parts(n))
+
+    return Opened(list(found), lambda *_: n, lambda names, _: {name: found[name][1] for name in names}, pieces)
+
+
+def _frame(frame: pd.DataFrame) -> Opened:
+    """No copy: of a piece, columns are taken one by one."""
+
+    def pieces(names: list[str], _: Schema) -> Iterator[Piece]:
+        at = {name: given.index(name) for name in names}
+        for part in parts(len(frame)):
+            cells = {name: _pandas_cells(frame.iloc[part, i].array) for name, i in at.items()}
+            yield Piece(part.stop - part.start, cells)
+
+    given = [name if isinstance(name, str) else None for name in frame.columns.tolist()]  # other names are not declared
+    return Opened(
+        given,
+        lambda *_: len(frame),
+        lambda names, _: {name: _pandas_kind(frame.iloc[:, given.index(name)].dtype) for name in names},
+        pieces,
+    )
+
+
+def _arrow(source: Any) -> Opened:
+    try:
+        table = pa.table(source)
+    except Exception:  # such as a type that Arrow does not have
+        raise InvalidValue(
+            f"data is a {type(source).__name__} that cannot be handed over as an Arrow table: a column has a type that "
+            "Arrow does not know. Convert that column, or leave it out."
+        ) from None
+
+    def pieces(names: list[str], _: Schema) -> Iterator[Piece]:
+        for part in parts(len(table)):
+            some = table.slice(part.start, part.stop - part.start)
+            yield Piece(len(some), {name: as_cells(some.column(at[name])) for name in names})
+
+    at = {name: i for i, name in enumerate(table.column_names)}
+    return Opened(
+        table.column_names,
+        lambda *_: len(table),
+        lambda names, _: {name: arrow_kind(table.schema.types[at[name]]) for name in names},
+        pieces,
+    )
+
+
+# Parquet -------------------------------------------------------------------------------------------------------------
+
+
+def _parquet(path: Path) -> Opened:
+    """Types are those in the file: a null turns neither booleans nor integers into something else."""
+    import pyarrow.parquet
+
+    metadata = quietly(path, lambda: pyarrow.parquet.read_metadata(path))
+    found, count = quietly(path, metadata.schema.to_arrow_schema), metadata.num_rows
+    return Opened(
+        list(found.names),
+        lambda *_: count,
+        lambda names, _: {name: arrow_kind(found.field(name).type) for name in names},
+        lambda names, _: quiet(path, lambda: arrow_pieces(parquet_file(path), names)),
+    )
+
+
+def arrow_pieces(
+    file: Any, names: list[str], groups: list[int] | None = None, low: int = 0, high: int | None = None
+) -> Iterator[Piece]:
+    """The records low … high − 1 of some row groups of an open Parquet file, or of all, in pieces of bounded size."""
+    release = pa.default_memory_pool().release_unused  # what was freed, which would be kept for another piece
+    with file:
+        at = 0
+        for batch in file.iter_batches(batch_size=opened.CHUNK, row_groups=groups, columns=names, use_threads=False):
+            start, stop = max(low - at, 0), len(batch) if high is None else min(high - at, len(batch))
+            at += len(batch)
+            if start < stop:
+                some = batch[start:stop]
+                yield Piece(len(some), {name: as_cells(some.column(name)) for name in names})
+                del some
+            del batch
+            release()
+    release()
+
+
+def _folder(path: Path) -> Opened:
+    """The Parquet files of a folder, one after another by name; names and types must be the same in each."""
+    import pyarrow.parquet
+
+    files = parquet_files(path)
+    if not files:
+        raise InvalidValue(f"data folder {str(path)!r} holds no .parquet file. Check the path.")
+    found = [quietly(file, partial(pyarrow.parquet.read_schema, file)) for file in files]
+    for file, schema_of_file in zip(files, found, strict=True):
+        if not schema_of_file.equals(found[0]):
+            raise InvalidValue(
+                f"data file {str(file)!r} has other columns or types than {files[0].name!r}; all files of a folder "
+                "must have the same, in the same order. Convert it, or move it elsewhere."
+            )
+    each = [_parquet(file) for file in files]
+
+    def pieces(names: list[str], schema: Schema) -> Iterator[Piece]:
+        for part in each:
+            yield from part.pieces(names, schema)
+
+    return Opened(each[0].names, lambda *given: sum(part.most(*given) for part in each), each[0].kinds, pieces)

@@ -1,0 +1,134 @@
+"""Stata files: stored types, labels and formats come from the file's header, and never from what its cells are.
+
+pandas decodes the bytes with everything switched off that looks at a whole column: dates, labels and
+text are made cell by cell here.
+"""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pgbb.model.schema import Column, Levels, Schema
+from pgbb.private import opened
+from pgbb.private.cells import Cells, Coded, Kind
+from pgbb.private.opened import Opened, Piece, quiet, quietly
+
+__all__ = ["open_stata"]
+
+_RAW: dict[str, Any] = {"convert_dates": False, "convert_categoricals": False, "convert_missing": False}
+_NUMBERS = {"b": "int8", "h": "int16", "l": "int32", "f": "float32", "d": "float64"}
+_DATES = ("%tc", "%td", "%d", "%tw", "%tm", "%tq", "%th", "%ty")
+
+
+@dataclass(frozen=True)
+class _Variable:
+    """A variable by the header: its type, how it is shown, and the labels of its codes."""
+
+    kind: Any  # a letter for numbers, the width of text, Q for long text
+    form: str
+    labels: dict[int, str]
+
+    @property
+    def dated(self) -> bool:
+        return self.kind in _NUMBERS and self.form.startswith(_DATES)
+
+    def stored(self) -> Kind:
+        if self.kind not in _NUMBERS:
+            return Kind("str", False, True)
+        return Kind("date", False, True) if self.dated else Kind(_NUMBERS[self.kind], True, True)
+
+    def cells(self, column: "pd.Series[Any]", declared: Column, encoding: str) -> Cells:
+        if self.kind not in _NUMBERS:
+            which, found = pd.factorize(column.to_numpy(dtype=object))
+            return Coded(which, np.fromiter((_text(v, encoding) for v in found), dtype=object, count=len(found)))
+        values = column.to_numpy()
+        if not isinstance(declared, Levels):
+            return values
+        labelled = bool(self.labels) and any(isinstance(level, str) for level in declared.levels)
+        if not self.dated and not labelled:
+            return values
+        which, found = pd.factorize(values)  # missing cells are −1
+        meant = (self.labels.get(v, v) if labelled else v for v in found.tolist())
+        distinct = (_date(v, self.form) if self.dated and not isinstance(v, str) else v for v in meant)
+        return Coded(which, np.fromiter(distinct, dtype=object, count=len(found)))
+
+
+def _text(cell: Any, encoding: str) -> Any:
+    """Text that was decoded byte by byte, in the encoding of the file; bytes that are not of it stay what they are."""
+    if encoding == "latin-1" or not isinstance(cell, str):
+        return cell
+    try:
+        return cell.encode("latin-1").decode(encoding)
+    except UnicodeError:
+        return cell
+
+
+def _date(value: float, form: str) -> Any:
+    """The moment of a number shown as a date; None if there is none."""
+    try:
+        moment: Any
+        count = int(value)
+        months = {"%tm": 1, "%tq": 3, "%th": 6}.get(form[:3])
+        if months is not None:
+            moment = np.datetime64("1960-01", "M") + months * count
+        elif form.startswith("%ty"):
+            moment = np.datetime64(count - 1970, "Y")
+        elif form.startswith("%tw"):
+            moment = np.datetime64(count // 52 - 10, "Y").astype("M8[D]") + count % 52 * 7
+        else:
+            moment = np.datetime64("1960-01-01", "ms" if form.startswith("%tc") else "D") + count
+        return pd.Timestamp(moment)
+    except Exception:
+        return None
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[Any]:
+    """The reader of pandas, which is given the encoding in which no byte is wrong, and warns of nothing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pd.read_stata(path, iterator=True, **_RAW) as reader:
+            reader.variable_labels()  # reads the header
+            yield reader
+
+
+def open_stata(path: Path) -> Opened:
+    """A .dta file: codes stay codes, except where the schema declares levels by their labels."""
+
+    def header() -> tuple[dict[str, _Variable], int, str]:
+        with _reading(path) as reader:
+            encoding, n = reader._encoding, int(reader._nobs)
+            tables = reader.value_labels() if n else {}
+            listed = zip(reader._varlist, reader._typlist, reader._fmtlist, reader._lbllist, strict=True)
+            found = {
+                name: _Variable(kind, form, {int(code): text for code, text in tables.get(label, {}).items()})
+                for name, kind, form, label in listed
+            }
+            return found, n, encoding
+
+    def read(names: list[str], schema: Schema) -> Iterator[Piece]:
+        with _reading(path) as reader:
+            reader._encoding = "latin-1"
+            done = 0
+            while done < n:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    frame = reader.read(nrows=opened.CHUNK, columns=names or None)
+                done += len(frame)
+                yield Piece(
+                    len(frame), {name: variables[name].cells(frame[name], schema[name], encoding) for name in names}
+                )
+
+    variables, n, encoding = quietly(path, header)
+    return Opened(
+        list(variables),
+        lambda *_: n,
+        lambda names, _: {name: variables[name].stored() for name in names},
+        lambda *given: quiet(path, lambda: read(*given)),
+    )

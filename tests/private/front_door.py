@@ -1,0 +1,481 @@
+"""Neighbouring data sets in every container: what one cell does to how all others are read. No test is in here.
+
+A `Case` has a container, a column as it is declared and stored, a hostile cell and its place. `finding` reads the data
+with and without that cell and says what differs beside its own record. Only entry points are used: `load_columns`,
+`load`, the estimators and, in the test, the command line.
+"""
+
+import contextlib
+import csv
+import datetime
+import decimal
+import fractions
+import io
+import tempfile
+import traceback
+import uuid
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pgbb.model.schema import Flag, Levels, Range, Schema
+from pgbb.private.loading import records_for
+from pgbb.private.records import load_columns
+
+N = 8
+PLACES = (0, 3, N - 1)
+
+
+class Raises:
+    """Raises at everything that a reader may try."""
+
+    def _raise(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("secret")
+
+    __str__ = __repr__ = __float__ = __int__ = __index__ = __bool__ = __len__ = __iter__ = _raise
+    __eq__ = __hash__ = __array__ = __format__ = __complex__ = __lt__ = _raise
+
+
+class BadText(str):
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        raise RuntimeError("secret")
+
+    __repr__ = __str__
+
+
+class BadInt(int):
+    def __float__(self) -> float:
+        raise RuntimeError("secret")
+
+    __str__ = __repr__ = __float__  # type: ignore[assignment]
+
+
+class Odd(type):
+    def __hash__(cls) -> int:
+        raise RuntimeError("secret")
+
+    def __eq__(cls, other: object) -> bool:
+        raise RuntimeError("secret")
+
+
+class OfOdd(metaclass=Odd):
+    pass
+
+
+CELLS: dict[str, Any] = {
+    "None": None, "nan": float("nan"), "inf": float("inf"), "-inf": float("-inf"), "pd.NA": pd.NA, "pd.NaT": pd.NaT,
+    "''": "", "'?'": "?", "'1'": "1", "'1.0'": "1.0", "'2'": "2", "'north'": "north", "'nan'": "nan", "'inf'": "inf",
+    "'1e400'": "1e400", "'1_0'": "1_0", "' 1 '": " 1 ", "'true'": "true", "'True'": "True", "wide digit": "\uff11",
+    "surrogate": "\ud800", "null byte": "a\x00b", "umlaut": "é", "carriage return": "a\rb", "line feed": "a\nb",
+    "quote": 'a"b', "only a quote": '"', "open quote": '"a', "comma": "a,b", "escape": "\x1b[2J", "u2028": "\u2028",
+    "long text": "9" * 5000, "very long text": "x" * 100_000, "b'x'": b"x", "b'1'": b"1", "not utf-8": b"\xff\xfe",
+    "0": 0, "1": 1, "2": 2, "-1": -1, "7": 7, "1.0": 1.0, "1.5": 1.5, "-0.0": -0.0, "0.1": 0.1, "1e308": 1e308,
+    "5e-324": 5e-324, "2**53 + 1": 2**53 + 1, "2**63": 2**63, "2**64": 2**64, "-2**63": -(2**63), "10**400": 10**400,
+    "10**5000": 10**5000, "True": True, "False": False, "1j": 1j, "1 + 0j": 1 + 0j, "float32": np.float32(0.1),
+    "float16": np.float16(0.1), "int8": np.int8(1), "uint64": np.uint64(2**63), "longdouble": np.longdouble("0.1"),
+    "np.bool": np.bool_(True), "np.str": np.str_("north"), "np.complex": np.complex64(1j), "0-d": np.array(1),
+    "sNaN": decimal.Decimal("sNaN"), "Decimal nan": decimal.Decimal("NaN"), "Decimal 1.0": decimal.Decimal("1.0"),
+    "Decimal huge": decimal.Decimal("1e20000"), "Fraction": fractions.Fraction(1, 3), "uuid": uuid.UUID(int=1),
+    "first day": datetime.date(1, 1, 1), "last day": datetime.date(9999, 12, 31), "time": datetime.time(1, 2),
+    "datetime": datetime.datetime(2020, 1, 1), "zone": datetime.datetime(1, 1, 1, tzinfo=datetime.timezone.max),
+    "timedelta": datetime.timedelta.max, "a day": datetime.timedelta(1), "Timestamp": pd.Timestamp("2020-01-01"),
+    "largest Timestamp": pd.Timestamp.max, "year 20000": np.datetime64("20000-01-01"), "NaT": np.datetime64("NaT"),
+    "Period": pd.Period("2020-01"), "Interval": pd.Interval(0, 1), "list": [1], "empty tuple": (), "dict": {"a": 1},
+    "array": np.array([1, 2]), "object": object(), "raises": Raises(), "text that raises": BadText("north"),
+    "int that raises": BadInt(1), "odd class": OfOdd(), "class": Raises, "function": len, "memory": memoryview(b"1"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A column: how it is declared, what its good cells are, and the types that Arrow, pandas and Stata store."""
+
+    declared: Any
+    good: tuple[Any, ...]
+    arrow: tuple[pa.DataType, ...] = ()
+    nullable: tuple[str, ...] = ()
+    stata: tuple[str, ...] = ()
+
+
+DAYS = (datetime.date(2020, 1, 1), datetime.date(2021, 5, 5))
+MOMENTS = tuple(datetime.datetime(day.year, day.month, day.day, 1, 30) for day in DAYS)
+INTEGERS = (pa.int8(), pa.int32(), pa.int64(), pa.uint8(), pa.uint64())
+FLOATS = (pa.float32(), pa.float64())
+TEXT = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.dictionary(pa.int8(), pa.string()))
+KINDS = {
+    "range of floats": Kind(Range(0, 4), (0.5, 1.25, 3.0), FLOATS, ("Float64",), ("float64", "float32")),
+    "range of integers": Kind(Range(0, 4), (1, 2, 3), (*INTEGERS, *FLOATS), ("Int64",), ("int8", "int16", "int32")),
+    "range of decimals": Kind(
+        Range(0, 4), tuple(map(decimal.Decimal, ("0.50", "1.25", "3.00"))), (pa.decimal128(9, 2), pa.decimal256(50, 2))
+    ),
+    "flag of integers": Kind(Flag(), (0, 1), INTEGERS, ("Int8",), ("int8",)),
+    "flag of truth values": Kind(Flag(), (True, False), (pa.bool_(),), ("boolean",)),
+    "levels of text": Kind(Levels("north", "south"), ("north", "south"), TEXT, ("string", "str"), ("str",)),
+    "levels of integers": Kind(Levels(1, 2, 3), (1, 2, 3), INTEGERS, ("Int64",), ("int8", "int32")),
+    "levels of digits": Kind(Levels("1", "2"), ("1", "2"), TEXT, ("string",), ("str",)),
+    "levels 1.0, of integers": Kind(Levels("1.0", "2.0"), (1, 2), INTEGERS, ("Int64",), ("int8", "int16", "int32")),
+    "levels 1.0, of floats": Kind(Levels("1.0", "2.0"), (1.0, 2.0), FLOATS, ("Float64",), ("float64", "float32")),
+    "levels of fractions": Kind(Levels("0.1", "0.5"), (0.1, 0.5), FLOATS, ("Float64",), ("float64",)),
+    "levels of truth values": Kind(Levels("True", "False"), (True, False), (pa.bool_(),), ("boolean",)),
+    "levels of days": Kind(Levels(*map(str, DAYS)), DAYS, (pa.date32(), pa.date64())),
+    "levels of moments": Kind(
+        Levels(*map(str, MOMENTS)), MOMENTS, tuple(pa.timestamp(u) for u in ("s", "ms", "us", "ns"))
+    ),
+    "levels of days as moments": Kind(
+        Levels(*(f"{day} 00:00:00" for day in DAYS)), tuple(map(pd.Timestamp, DAYS)), (), (), ("date",)
+    ),
+    "levels of moments in a zone": Kind(
+        Levels(*(f"{m}+14:00" for m in MOMENTS)),
+        tuple(m.replace(tzinfo=datetime.timezone(datetime.timedelta(hours=14))) for m in MOMENTS),
+        (pa.timestamp("us", "Pacific/Kiritimati"),),
+    ),
+    "levels of times": Kind(
+        Levels("01:30:00", "02:00:00"), (datetime.time(1, 30), datetime.time(2)), (pa.time64("us"), pa.time32("s"))
+    ),
+    "levels of durations": Kind(
+        Levels("1 days 00:00:00", "2 days 00:00:00"),
+        (datetime.timedelta(1), datetime.timedelta(2)),
+        (pa.duration("us"), pa.duration("s")),
+    ),
+}  # fmt: skip
+
+
+class Unfit(Exception):
+    """A container cannot hold this cell, or a file cannot be written: no case."""
+
+
+# Containers: (cells, stored type, folder) -> source ------------------------------------------------------------------
+
+
+def _frame(column: Any) -> pd.DataFrame:
+    return pd.DataFrame({"c": column})
+
+
+def _objects(cells: list[Any]) -> Any:
+    return np.fromiter(cells, dtype=object, count=len(cells))
+
+
+def _structured(cells: list[Any], kind: Kind, _: Any) -> Any:
+    plain = np.array(list(kind.good))
+    found = np.zeros(len(cells), dtype=[("other", "i4"), ("c", plain.dtype if plain.dtype.kind != "U" else "U20")])
+    for i, cell in enumerate(cells):
+        found["c"][i] = cell
+    return found
+
+
+def _masked(cells: list[Any], kind: Kind, _: Any) -> Any:
+    found = np.ma.masked_array(np.array([kind.good[0] if c is None else c for c in cells], dtype=object))
+    found[[c is None for c in cells]] = np.ma.masked
+    return {"c": found}
+
+
+RAW = {"huge": 2**62, "negative": -(2**62), "date out of range": 2**30}
+BYTES = {"not utf-8": b"\xff\xfe", "b'x'": b"x"}
+
+
+def _arrow(cells: list[Any], stored: pa.DataType, hostile: Any = None) -> pa.Array:
+    """An Arrow array; bytes in text and numbers in dates go in as they are, as in a file that nobody checked."""
+    bare = [None if cell is hostile else cell for cell in cells]
+    if isinstance(stored, pa.DictionaryType):
+        inner = _arrow(cells, stored.value_type, hostile)
+        return inner.dictionary_encode().cast(pa.dictionary(pa.int32(), stored.value_type))
+    if stored in (pa.string(), pa.large_string(), pa.string_view()) and isinstance(hostile, bytes):
+        wide = pa.array([c if isinstance(c, bytes) or c is None else str(c).encode() for c in cells], pa.binary())
+        text = pa.StringArray.from_buffers(len(wide), *wide.buffers()[1:], wide.buffers()[0])
+        return text.cast(stored) if stored != pa.string() else text
+    if pa.types.is_temporal(stored) and isinstance(hostile, int) and not isinstance(hostile, bool):
+        width = pa.int32() if stored.bit_width == 32 else pa.int64()
+        numbers = pa.array(bare, stored).view(width).to_pylist()
+        return pa.array([hostile if c is hostile else v for c, v in zip(cells, numbers, strict=True)], width).view(
+            stored
+        )
+    return pa.array(cells, stored)
+
+
+def _table(cells: list[Any], stored: pa.DataType, hostile: Any) -> pa.Table:
+    return pa.table({"c": _arrow(cells, stored, hostile), "other": pa.array(range(len(cells)))})
+
+
+def _parquet(cells: list[Any], stored: pa.DataType, hostile: Any, folder: Path) -> Path:
+    pq.write_table(_table(cells, stored, hostile), folder / "d.parquet", row_group_size=5)
+    return folder / "d.parquet"
+
+
+def _csv(cells: list[Any], folder: Path, raw: bool = False) -> Path:
+    """A CSV file; `raw` writes text that needs no quotation marks but has marks or returns of its own as it is."""
+    path = folder / "d.csv"
+    lines = []
+    for i, cell in enumerate(cells):
+        text = b"" if cell is None else cell if isinstance(cell, bytes) else str(cell).encode("utf-8", "surrogatepass")
+        if raw and (b"\n" in text or b"," in text):
+            raise Unfit
+        out = io.StringIO()
+        csv.writer(out).writerow([text.decode("latin-1")])
+        body = text if raw or not text else out.getvalue().removesuffix("\r\n").encode("latin-1")
+        lines.append(b"%d,%b,x" % (i, body))
+    path.write_bytes(b"other,c,last\n" + b"\n".join(lines) + b"\n")
+    return path
+
+
+MARK = "QQqq"
+
+
+def _stata(cells: list[Any], stored: str, hostile: Any, folder: Path, labelled: bool = False) -> Path:
+    path, column = folder / "d.dta", [None if c is hostile and isinstance(c, bytes) else c for c in cells]
+    options: dict[str, Any] = {"write_index": False, "version": 118}
+    if stored == "str":
+        if any(c is not None and not isinstance(c, str) for c in column):
+            raise Unfit
+        column = [MARK if c is None else c for c in column]
+        frame = _frame(pd.Series(column, dtype=object))
+    elif stored == "date":
+        frame = _frame(
+            pd.Series(
+                [-(10**8) if c is hostile else c.toordinal() - datetime.date(1960, 1, 1).toordinal() for c in cells],
+                dtype="int32",
+            )
+        )
+    else:
+        values = pd.Series(column, dtype="float64" if any(c is None for c in column) else stored)
+        frame = _frame(values)
+        if stored.startswith("int") and None in column:
+            frame = _frame(pd.Series([0 if c is None else c for c in column], dtype=stored))
+    if labelled:
+        options["value_labels"] = {"c": {1: "north", 2: "south", 3: "south"}}
+    frame.to_stata(path, **options)
+    whole = path.read_bytes()
+    if stored == "str":
+        if isinstance(hostile, bytes):
+            whole = whole.replace(MARK.encode(), hostile.ljust(4, b"\0")[:4])
+    elif stored.startswith("int") and None in column:  # the code for a missing value, where the file stores integers
+        size = np.dtype(stored).itemsize
+        start = whole.index(b"<data>") + 6 + column.index(None) * size
+        missing = {1: 101, 2: 32741, 4: 2147483621}[size].to_bytes(size, "little")
+        whole = whole[:start] + missing + whole[start + size :]
+    if stored == "date":
+        whole = whole.replace(b"%12.0g".ljust(57, b"\0"), b"%td".ljust(57, b"\0"), 1)
+    path.write_bytes(whole)
+    return path
+
+
+def containers(kind: Kind) -> dict[str, Callable[[list[Any], Any, Path], Any]]:
+    """Those that this kind of column may be stored in; each builds a source from cells, of which one is hostile."""
+    found: dict[str, Callable[[list[Any], Any, Path], Any]] = {
+        "dict of lists": lambda c, h, f: {"c": c},
+        "dict of tuples": lambda c, h, f: {"c": tuple(c)},
+        "array of objects": lambda c, h, f: {"c": _objects(c)},
+        "array that NumPy made": lambda c, h, f: {"c": np.array(c)},
+        "masked array": lambda c, h, f: _masked(c, kind, h),
+        "structured array": lambda c, h, f: _structured(c, kind, h),
+        "frame that pandas made": lambda c, h, f: _frame(c),
+        "frame of objects": lambda c, h, f: _frame(pd.Series(_objects(c), dtype=object)),
+        "categorical that pandas made": lambda c, h, f: _frame(pd.Categorical(c)),
+        "csv": lambda c, h, f: _csv(c, f),
+        "csv, as it is": lambda c, h, f: _csv(c, f, raw=True),
+    }
+    if not isinstance(kind.declared, Levels):
+        del found["categorical that pandas made"]
+    for stored in kind.nullable:
+        found[f"frame of {stored}"] = lambda c, h, f, t=stored: _frame(pd.array(c, dtype=t))
+    for stored in kind.arrow:
+        found[f"table of {stored}"] = lambda c, h, f, t=stored: _table(c, t, h)
+        found[f"parquet of {stored}"] = lambda c, h, f, t=stored: _parquet(c, t, h, f)
+        if stored not in NOT_IN_POLARS:
+            found[f"polars of {stored}"] = lambda c, h, f, t=stored: pl.from_arrow(_table(c, t, h))
+        found[f"frame of {stored}, Arrow"] = lambda c, h, f, t=stored: _frame(
+            pd.Series(_table(c, t, h).column("c").to_pandas(types_mapper=pd.ArrowDtype))
+        )
+    for stored in kind.stata:
+        found[f"stata of {stored}"] = lambda c, h, f, t=stored: _stata(c, t, h, f)
+    return found
+
+
+NOT_IN_POLARS = (pa.decimal256(50, 2), pa.time32("s"), pa.date64(), pa.dictionary(pa.int8(), pa.string()))
+LABELLED = Kind(Levels("north", "south"), (1, 2), stata=("int8",))
+
+
+# What is seen --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Seen:
+    """What a reader did with a source: what it said, and the encoded rows."""
+
+    said: str
+    n: int = -1
+    types: str = ""
+    rows: Any = None
+
+    def but(self, place: int) -> bytes:
+        return b"" if self.rows is None else np.delete(self.rows, place, axis=0).tobytes()
+
+
+def watch(read: Callable[[], Any]) -> Seen:
+    """Run a reader; all it says counts: errors, warnings, standard output and error."""
+    out, rows, error = io.StringIO(), None, ""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+            try:
+                rows = read()
+            except Exception as failed:
+                error = f"{type(failed).__name__}: {traceback.format_exception_only(failed)}"
+    said = f"{error} {[str(w.message) for w in warned]} {out.getvalue()}"
+    return Seen(said) if rows is None else Seen(said, len(rows), str(rows.dtype), rows)
+
+
+def columns(source: Any, declared: Any) -> Any:
+    data = load_columns(source, Schema(c=declared), ["c"])
+    return np.column_stack([data.values["c"], data.valid])
+
+
+def finding(
+    make: Callable[[list[Any], Any, Path], Any], kind: Kind, cell: Any, place: int, folder: Path, read: Any = columns
+) -> str | None:
+    """What the cell changed beside its own record; None if nothing. Raises `Unfit` where there is no such data."""
+    good = [kind.good[i % len(kind.good)] for i in range(N)]
+    hostile = [*good[:place], cell, *good[place + 1 :]]
+    seen = []
+    for cells in (good, hostile):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                source = make(cells, cell if cells is hostile else NOTHING, folder)
+        except BaseException as error:  # a container's own error, or a panic of compiled code
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
+            raise Unfit from error
+        seen.append(watch(lambda source=source: read(source, kind.declared)))
+    before, after = seen
+    if before.said != after.said:
+        return f"says {after.said.strip()[:90]!r}"
+    if (before.n, before.types) != (after.n, after.types):
+        return f"n or types: {(before.n, before.types)} and {(after.n, after.types)}"
+    return None if before.but(place) == after.but(place) else "other rows are read in another way"
+
+
+NOTHING = object()
+
+
+# Estimators ----------------------------------------------------------------------------------------------------------
+
+SHAPES: dict[str, Callable[[list[Any]], Any]] = {
+    "y a list": list,
+    "y a tuple": tuple,
+    "y an array of objects": _objects,
+    "y an array that NumPy made": np.array,
+    "y a series": pd.Series,
+}
+CLASSES = {"0 and 1": (0, 1), "truth values": (False, True), "words": ("no", "yes"), "digits": ("0", "1")}
+FEATURES: dict[str, Callable[[list[Any]], Any]] = {
+    "X a list of lists": lambda cells: [[i / 9, cell] for i, cell in enumerate(cells)],
+    "X a tuple of tuples": lambda cells: tuple((i / 9, cell) for i, cell in enumerate(cells)),
+    "X an array of objects": lambda cells: np.column_stack([_objects(range(len(cells))), _objects(cells)]),
+    "X a frame": lambda cells: pd.DataFrame({"a": range(len(cells)), "b": cells}),
+}
+
+
+def estimated(estimator: Any, x: Any, y: Any, sample_weight: Any = None) -> Any:
+    """The encoded rows that an estimator hands to its fit, which is not run."""
+    import pgbb.sklearn
+    from pgbb.methods.request import prepared
+
+    rows = []
+
+    def instead(model: Any, data: Any, *, schema: Any, weights: Any = None, **_: Any) -> Any:
+        found = records_for(data, prepared(model, schema), schema, weights)
+        rows.append(np.column_stack([found.rows, found.valid]))
+        raise StopIteration
+
+    real, pgbb.sklearn.fit = pgbb.sklearn.fit, instead
+    try:
+        with contextlib.suppress(StopIteration):
+            estimator.fit(x, y, sample_weight=sample_weight)
+    finally:
+        pgbb.sklearn.fit = real
+    return rows[0]
+
+
+def estimator_cases() -> dict[str, tuple[Callable[[list[Any], Any, Path], Any], Kind, Any]]:
+    """Name -> how to build, the good cells, how to read."""
+    from pgbb.sklearn import PrivateLogisticClassifier, PrivateQuantileRegressor
+
+    given = {"epsilon": 1.0, "delta": 1e-6, "feature_range": (0, 4), "weight_range": (0, 4)}
+    features = [[i / 9, 1.0] for i in range(N)]
+    plain = np.array(features)
+    found: dict[str, Any] = {}
+    for name, shape in SHAPES.items():
+        regressor = PrivateQuantileRegressor(**given, response_range=(0, 4))
+        kind = Kind(None, (0.5, 1.25, 3.0))
+        found[f"regressor, {name}"] = (
+            lambda c, h, f, s=shape: s(c), kind, lambda s, _, e=regressor: estimated(e, plain, s),
+        )  # fmt: skip
+        found[f"regressor, weights as {name[2:]}"] = (
+            lambda c, h, f, s=shape: s(c), kind,
+            lambda s, _, e=regressor: estimated(e, plain, np.ones(N), sample_weight=s),
+        )  # fmt: skip
+        for labels, classes in CLASSES.items():
+            classifier = PrivateLogisticClassifier(**given, classes=classes)
+            found[f"classifier of {labels}, {name}"] = (
+                lambda c, h, f, s=shape: s(c), Kind(None, classes), lambda s, _, e=classifier: estimated(e, plain, s),
+            )  # fmt: skip
+    for name, shape in FEATURES.items():
+        found[f"regressor, {name}"] = (
+            lambda c, h, f, s=shape: s(c), Kind(None, (0.5, 1.25, 3.0)),
+            lambda s, _, e=PrivateQuantileRegressor(**given, response_range=(0, 4)): estimated(e, s, [1.0] * N),
+        )  # fmt: skip
+    return found
+
+
+# All cases -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One data set and its neighbour; `find` gives what is wrong, None, or raises `Unfit`."""
+
+    container: str
+    kind: str
+    cell: str
+    place: int
+    make: Any
+    column: Kind
+    read: Any
+    value: Any
+
+    def find(self) -> str | None:
+        with tempfile.TemporaryDirectory() as folder:
+            return finding(self.make, self.column, self.value, self.place, Path(folder), self.read)
+
+    def __repr__(self) -> str:
+        return f"{self.kind} in {self.container}: {self.cell} at {self.place}"
+
+
+def groups() -> list[tuple[str, str, Any, Kind, Any]]:
+    """(container, kind, how to build, column, how to read) of every kind of column in every container."""
+    found = [(c, k, make, kind, columns) for k, kind in KINDS.items() for c, make in containers(kind).items()]
+    found.append(
+        ("stata with labels", "levels of labels", lambda c, h, f: _stata(c, "int8", h, f, True), LABELLED, columns)
+    )
+    found += [(name, "estimator", *how) for name, how in estimator_cases().items()]
+    return found
+
+
+GROUPS = groups()
+VALUES: dict[str, Any] = CELLS | RAW
+
+
+def case(group: int, cell: str, place: int) -> Case:
+    """By number, name and place."""
+    container, kind, make, column, read = GROUPS[group]
+    return Case(container, kind, cell, place, make, column, read, VALUES[cell])

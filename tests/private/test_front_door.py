@@ -1,0 +1,282 @@
+"""One record changes nothing for the others: neighbours over containers, stored types and hostile cells.
+
+benchmarks/front_door.py runs the same cases by the thousand.
+"""
+
+import csv
+import json
+import random
+import re
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from pgbb.cli import app
+from pgbb.custody.ledger import Ledger
+from pgbb.errors import InvalidValue
+from pgbb.model.schema import Flag, Levels, Range, Schema
+from pgbb.private.records import load_columns
+from pgbb.sklearn import PrivateLogisticClassifier, PrivateQuantileRegressor
+from tests.private import front_door
+
+CASES = st.builds(
+    front_door.case,
+    st.integers(0, len(front_door.GROUPS) - 1),
+    st.sampled_from(list(front_door.VALUES)),
+    st.sampled_from(front_door.PLACES),
+)
+
+
+@settings(max_examples=500, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(CASES)
+def test_a_cell_changes_its_own_record_and_nothing_else(case):
+    try:
+        found = case.find()
+    except front_door.Unfit:  # the container cannot hold this cell
+        return
+    assert found is None, f"{case}: {found}"
+
+
+UNREAD = {  # written in another way than the levels are declared
+    ("csv", "levels of durations"),
+}
+
+
+def test_good_cells_are_read_in_every_container(tmp_path):
+    """Otherwise a neighbour could differ in nothing because nothing is read at all."""
+    unread = set()
+    for container, name, make, kind, read in front_door.GROUPS:
+        good = [kind.good[i % len(kind.good)] for i in range(front_door.N)]
+        try:
+            rows = read(make(good, front_door.NOTHING, tmp_path), kind.declared)
+        except front_door.Unfit:
+            continue
+        if not rows[:, -1].all():
+            unread.add((container, name))
+    assert unread == UNREAD
+
+
+def columns(source, **schema):
+    found = load_columns(source, Schema(**schema), list(schema))
+    return [*(found.values[name].tolist() for name in schema), found.valid.tolist()]
+
+
+# What an attack found, row by row -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("classes", [(0, 1), (False, True)])
+@pytest.mark.parametrize("cell", ["?", "1", b"x", None, 10**400])
+def test_a_label_in_a_list_does_not_turn_the_others_into_text(classes, cell):
+    model = PrivateLogisticClassifier(epsilon=1.0, delta=1e-6, classes=classes, feature_range=(0, 4))
+    x, y = [[1.0], [2.0], [3.0]], [classes[1], cell, classes[0]]
+    rows = front_door.estimated(model, x, y)
+    assert rows[[0, 2], -1].all() and rows[[0, 2], -3].tolist() == [1, 0]
+
+
+def test_lists_of_features_are_read_cell_by_cell_and_quoted_nowhere():
+    model = PrivateQuantileRegressor(epsilon=1.0, delta=1e-6, feature_range=(0, 4), response_range=(0, 4))
+    for cell in ("secret", [1, 2], {"secret": 1}, 1j, b"secret", None):
+        rows = front_door.estimated(model, [[1.0, 2.0], [1.0, cell], [3.0, 1]], [1.0, 2.0, "secret"])
+        assert rows[:, -1].tolist() == [1, 0, 0]
+    with pytest.raises(InvalidValue) as error:
+        model.fit(np.array([[1j, 12345.0]]), [1.0])
+    assert "12345" not in str(error.value) and "Complex data not supported" in str(error.value)
+    rows = front_door.estimated(model, [[1.0, 2.0], [1.0], [3.0, 1]], [1.0, 2.0, 3])
+    assert rows[:, -1].tolist() == [1, 0, 1], "a row that is too short is void"
+
+
+def test_labels_are_matched_by_text_or_value_whatever_holds_them():
+    model = PrivateLogisticClassifier(epsilon=1.0, delta=1e-6, classes=(0, 1), feature_range=(0, 4))
+    for one in (1, 1.0, True, "1", b"1", np.int64(1), np.float32(1), np.bool_(True)):
+        for held in ([one, 0], (one, 0), np.array([one, 0]), np.array([one, 0], object), pd.Series([one, 0])):
+            rows = front_door.estimated(model, [[1.0], [2.0]], held)
+            assert rows[:, -3].tolist() == [1, 0] and rows[:, -1].all()
+
+
+@pytest.mark.parametrize("stored", ["int8", "int16", "int32"])
+def test_a_missing_integer_in_a_stata_file_changes_no_code(tmp_path, stored):
+    for levels in (("1", "2"), (1, 2), ("1.0", "2.0")):
+        for cells in ([1, 2, 1], [1, None, 1]):
+            path = front_door._stata(cells, stored, None, tmp_path)
+            assert columns(path, c=Levels(*levels))[0][::2] == [0, 0]
+
+
+def test_a_categorical_codes_a_cell_by_the_cell():
+    for cells in ([1, 2, 1], [1, None, 1], [1, "x", 1], [1, 2.5, 1], [1, np.nan, 1.0]):
+        for levels in ((1, 2), ("1.0", "2.0"), ("1", "2")):
+            assert columns(pd.DataFrame({"c": pd.Categorical(cells)}), c=Levels(*levels))[0][::2] == [0, 0]
+
+
+def test_two_stata_codes_of_one_label_are_one_level_whether_or_not_both_occur(tmp_path):
+    for cells in ([1, 2, 1], [1, 2, 3], [3, 3, 3]):
+        path = front_door._stata(cells, "int8", None, tmp_path, labelled=True)
+        assert columns(path, c=Levels("north", "south"))[0] == [0 if c == 1 else 1 for c in cells]
+
+
+def test_a_bare_carriage_return_belongs_to_its_cell(tmp_path):
+    path = tmp_path / "d.csv"
+    for ends in ("\n", "\r\n"):
+        for cell, usable in (("2", True), ("2\r3", False), ("\r", False), ("2\r", True)):
+            path.write_bytes(f"c,x{ends}1,a{ends}{cell},b{ends}3,a{ends}".encode())
+            assert columns(path, c=Range(0, 4), x=Levels("a", "b"))[-1] == [True, usable, True]
+
+
+# CSV: damage stays where it is ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['"', '"2', '2"', '2,"', '2,"b', '"2"x,b', '2,"b"x', '""",b', '2,b,"', '","', "2,b,c,d", "", '"2,b', '2,"b,c'],
+)
+@pytest.mark.parametrize("other", ["3,a", '"3","a"', '3,"a"'])
+def test_a_stray_quotation_mark_damages_its_own_line(tmp_path, line, other):
+    path = tmp_path / "d.csv"
+    for at in range(3):
+        lines = [other] * 3
+        lines.insert(at, line)
+        for last in ("\n", ""):
+            path.write_text("c,x\n" + "\n".join(lines) + last)
+            values, codes, valid = columns(path, c=Range(0, 4), x=Levels("a", "b"))
+            rest = [i for i in range(4) if i != at]
+            assert len(valid) == 4 - (not line and at == 3 and not last)
+            assert all(valid[i] and (values[i], codes[i]) == (3, 0) for i in rest)
+
+
+def test_well_written_files_are_read_as_the_csv_module_reads_them(tmp_path):
+    r, path = random.Random(0), tmp_path / "d.csv"
+    pieces = ["a", "b", ",", '"', "\n", "é", " ", "1", "''", '""']
+    for _ in range(200):
+        cells = ["".join(r.choices(pieces, k=r.randrange(6))) for _ in range(r.randrange(1, 30))]
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator=r.choice(["\n", "\r\n"]), quoting=r.choice([0, 1]))
+            writer.writerows([["k", "c", "z"], *(["1", cell, "1"] for cell in cells)])
+        levels = sorted({*cells, "no", "other"})
+        codes, _, valid = columns(path, c=Levels(*levels), z=Range(0, 2))
+        assert len(valid) == len(cells) and all(valid) and [levels[int(c)] for c in codes] == cells
+
+
+def test_a_quotation_mark_that_never_closes_takes_no_memory_and_no_record(tmp_path, monkeypatch):
+    path = tmp_path / "d.csv"
+    monkeypatch.setattr("pgbb.private.text.LONGEST", 2**10)
+    monkeypatch.setattr("pgbb.private.text._BLOCK", 2**8)
+    path.write_text("c,x\n1,a\n" + '2,"a\n' + "3,a\n" * 5000)
+    valid = columns(path, c=Range(0, 4), x=Levels("a", "b"))[-1]
+    assert len(valid) == 5002 and valid.count(False) == 1 and not valid[1]
+
+
+# Sources that are neither frames nor files ----------------------------------------------------------------------------
+
+
+def test_the_same_cells_give_the_same_numbers_in_every_source(tmp_path):
+    a, r = [0.5, 1.0, None, 9.0], ["north", None, "x", "south"]
+    frame = pd.DataFrame({"a": a, "r": r})
+    table = pa.table({"a": a, "r": r})
+    mixed = np.array([(0.5, "north"), (1.0, ""), (np.nan, "x"), (9.0, "south")], dtype=[("a", "f4"), ("r", "U9")])
+    pq.write_table(table, tmp_path / "d.parquet", compression="gzip")
+    sources = [
+        frame, table, table.to_batches()[0], table.to_reader(), pl.DataFrame({"a": a, "r": r}), {"a": a, "r": r},
+        {"a": tuple(a), "r": pa.array(r)}, mixed, tmp_path / "d.parquet", frame.convert_dtypes(),
+        frame.astype({"r": "category"}), frame.astype(object), frame.set_axis([5, 5, 1, 0]),
+        {"a": np.ma.masked_invalid([0.5, 1.0, np.nan, 9.0]), "r": pl.Series(r)},
+        table.to_pandas(types_mapper=pd.ArrowDtype),
+    ]  # fmt: skip
+    for source in sources:
+        values, codes, valid = columns(source, a=Range(0, 4), r=Levels("north", "south"))
+        assert (values[0], values[3], codes[0], codes[3]) == (0.5, 4, 0, 1) and valid == [True, False, False, True]
+
+
+def test_what_is_no_column_is_refused_by_its_type_alone():
+    for cells in (np.zeros((3, 2)), 5, "abc", {1, 2}, iter([1]), np.zeros(3, dtype=[("u", "f8")])):
+        with pytest.raises(InvalidValue, match="must be a list or an array of one dimension"):
+            columns({"c": cells}, c=Range(0, 4))
+    with pytest.raises(InvalidValue, match="different lengths"):
+        columns({"c": [1], "d": [1, 2]}, c=Range(0, 4))
+    for kind in (pa.list_(pa.int8()), pa.struct([("a", pa.int8())]), pa.month_day_nano_interval()):
+        for declared in (Range(0, 4), Levels(1, 2)):
+            with pytest.raises(InvalidValue, match="has dtype"):
+                columns(pa.table({"c": pa.array([None], kind)}), c=declared)
+    two = pd.DataFrame([[1, 2]], columns=pd.MultiIndex.from_tuples([("c", "a"), ("c", "b")]))
+    with pytest.raises(InvalidValue, match="no column"):
+        columns(two, c=Range(0, 4))
+    odd = pd.DataFrame([[1.0, 2, 3]], columns=["c", pd.NA, 3])
+    assert columns(odd, c=Range(0, 4)) == [[1.0], [True]]
+
+
+RARE = {
+    "runs": (pa.RunEndEncodedArray.from_arrays([2, 3], pa.array([1.0, 2.0])), Range(0, 4), [1, 1, 2]),
+    "runs of text": (pa.RunEndEncodedArray.from_arrays([2, 3], pa.array(["u", "v"])), Levels("u", "v"), [0, 0, 1]),
+    "decimal256": (pa.array([10**60, 1, 2], pa.decimal256(70)), Range(0, 4), [4, 1, 2]),
+    "decimal32": (pa.array([1, 2, 3], pa.decimal32(4)), Levels(1, 2, 3), [0, 1, 2]),
+    "half floats": (pa.array([0.5, 1, 2], pa.float16()), Range(0, 4), [0.5, 1, 2]),
+    "half levels": (pa.array([0.1, 1, 2], pa.float16()), Levels("0.1", "1", "2"), [0, 1, 2]),
+    "uint64": (pa.array([2**64 - 1, 1, 2], pa.uint64()), Levels(2**64 - 1, 1, 2), [0, 1, 2]),
+    "int64": (pa.array([2**53 + 1, 2**53, None], pa.int64()), Levels(2**53, 2**53 + 1), [1, 0, 0]),
+    "bool8": (pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0, 1], pa.int8())), Flag(), [1, 0, 1]),
+    "sparse": (pd.arrays.SparseArray([1.0, 0.0, 3.0]), Range(0, 4), [1, 0, 3]),
+    "period": (pd.period_range("2020-01", periods=3, freq="M").array, Levels("2020-01", "2020-03"), [0, 0, 1]),
+    "interval": (pd.cut([1, 2, 3], [0, 2, 4]), Levels("(0, 2]", "(2, 4]"), [0, 0, 1]),
+    "Enum": (pl.Series(["u", "v", "u"], dtype=pl.Enum(["v", "u"])), Levels("u", "v"), [0, 1, 0]),
+    "Categorical": (pl.Series(["u", "v", "u"], dtype=pl.Categorical), Levels("u", "v"), [0, 1, 0]),
+    "big-endian": (np.array([1, 2, 3], ">i4"), Levels(1, 2, 3), [0, 1, 2]),
+    "long double": (np.array([1, 2, 3], np.longdouble), Range(0, 4), [1, 2, 3]),
+    "bytes": (np.array([b"u", b"v", b"u"]), Levels("u", "v"), [0, 1, 0]),
+    "0-d arrays": ([np.array(1), np.array(2.0), np.array("3")], Range(0, 4), [1, 2, 3]),
+    "days": (np.array(["2020-01-01", "2021-01-01", "NaT"], "M8[D]"), Levels("2021-01-01 00:00:00", "x"), [0, 0, 0]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RARE)
+def test_rare_columns_are_read_by_their_type(name):
+    cells, declared, expected = RARE[name]
+    assert columns({"c": cells}, c=declared)[0] == expected
+
+
+# Through the command line ---------------------------------------------------------------------------------------------
+
+
+def command(path, tmp_path, name):
+    """Exit code, what was printed and the ledger's entries of a real fit, without numbers and digests."""
+    schema, ledger, out = tmp_path / "s.toml", tmp_path / f"{name}.db", tmp_path / f"{name}.pgbb"
+    schema.write_text('[columns]\ny = { range = [0, 4] }\nc = { levels = ["north", "south"] }\n')
+    Ledger(ledger).set("d", n=60, epsilon=5.0, delta=1e-4)
+    given = ["fit", path, "-s", schema, "-f", "y ~ c", "--family", "huber", "-e", "1", "-d", "1e-6", "-o", out]
+    result = CliRunner().invoke(app, [*map(str, given), "--ledger", str(ledger), "--dataset", "d", "--json"])
+    entries = [(e.state, e.method, e.epsilon, e.delta) for e in Ledger(ledger).dataset("d").entries]
+    said = re.sub(r"-?\d[\d.e+-]*|[0-9a-f]{16,}", "#", result.output).replace(name, "")
+    return result.exit_code, said, entries, str(result.exception)
+
+
+HOSTILE = {
+    "parquet": ("not utf-8", b"\xff\xfe"),
+    "csv": ("a bare return", b"a\rb"),
+    "dta": ("not utf-8", b"\xff\xfe"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::pgbb.errors.PgbbWarning")
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_the_command_line_says_and_charges_the_same(kind, tmp_path):
+    seen = []
+    for name, cell in (("plain", b"north"), ("odd", HOSTILE[kind][1])):
+        cells = [b"north", b"south"] * 30
+        cells[7] = cell
+        path = tmp_path / f"{name}.{kind}"
+        y = [i % 5 for i in range(60)]
+        if kind == "parquet":
+            text = front_door._arrow(cells, pa.string(), cell)
+            pq.write_table(pa.table({"y": pa.array(y, pa.float64()), "c": text}), path)
+        elif kind == "csv":
+            path.write_bytes(b"y,c\n" + b"".join(b"%d,%b\n" % pair for pair in zip(y, cells, strict=True)))
+        else:
+            words = [front_door.MARK if i == 7 else c.decode() for i, c in enumerate(cells)]
+            pd.DataFrame({"y": y, "c": words}).to_stata(path, write_index=False, version=118)
+            path.write_bytes(path.read_bytes().replace(front_door.MARK.encode(), cell.ljust(5, b"\0")[:4]))
+        seen.append(command(path, tmp_path, name))
+    assert seen[0] == seen[1] and seen[0][0] == 0 and json.dumps(seen[0][2])
