@@ -12,7 +12,7 @@ from pgbb.planning.forecast import Reference, forecast
 from pgbb.planning.privacy import plan
 
 BUDGET = ["--n", "10000", "--epsilon", "1", "--delta", "1e-4"]
-PLAN = ["--method", "paper", *BUDGET, "--steps", "500"]
+PLAN = ["--method", "pgbb", *BUDGET, "--steps", "500"]
 
 
 def run(*arguments):
@@ -86,7 +86,7 @@ def test_json_of_the_default_method_holds_the_numbers_that_the_library_gives():
     assert "candidates" not in data
 
 
-@pytest.mark.parametrize("extra", [[], ["--method", "paper", "--dim", "4"]])
+@pytest.mark.parametrize("extra", [[], ["--method", "pgbb", "--dim", "4"]])
 def test_time_and_memory_are_shown_with_where_they_were_measured(extra):
     text = " ".join(invoke(*BUDGET, *extra).stdout.split())
     for part in ("to read them from Parquet", "to compile", "GiB of memory", "measured on two cores", "factor of two"):
@@ -107,7 +107,7 @@ def test_optimise_marks_the_least_noise_within_the_time_limit():
     "arguments, word",
     [
         ([*PLAN, "--terms", "4"], "--method calibrated"),
-        ([*BUDGET, "--sampling-rate", ".5"], "--method paper"),
+        ([*BUDGET, "--sampling-rate", ".5"], "--method pgbb"),
         ([*BUDGET, "--method", "sgld"], "--method"),
         ([*BUDGET, "--family", "probit"], "family"),
         ([*BUDGET, "--levels", ".5,1.5"], "levels"),
@@ -126,7 +126,7 @@ def test_an_option_that_makes_no_sense_is_named(arguments, word):
 @pytest.mark.parametrize(
     "arguments, field",
     [
-        (["--method", "paper", "--n", "10", "--epsilon", "1", "--delta", "1e-4", "--blocks", "11"], "blocks"),
+        (["--method", "pgbb", "--n", "10", "--epsilon", "1", "--delta", "1e-4", "--blocks", "11"], "blocks"),
         (["--n", "10000", "--epsilon", "0", "--delta", "1e-4"], "epsilon"),
         (["--n", "10000", "--epsilon", "nan", "--delta", "1e-4"], "epsilon"),
         (["--n", "10000", "--epsilon", "1", "--delta", "1"], "delta"),

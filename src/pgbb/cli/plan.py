@@ -14,11 +14,12 @@ from pgbb.accountant.calibrate import Accountant
 from pgbb.cli.options import LEVELS, numbers
 from pgbb.cli.output import Json, print_json
 from pgbb.errors import InvalidValue
+from pgbb.methods.registry import OLDER_NAMES, method_called
 from pgbb.planning import costs
 from pgbb.planning.forecast import FAMILIES, Candidate, Family, Forecast, Reference, forecast, search
 from pgbb.planning.privacy import Plan, plan
 
-_METHODS = ("calibrated", "paper")
+_METHODS = ("calibrated", "pgbb")
 _PAPER: dict[str, Any] = {
     "blocks": 20, "gamma": None, "alpha": 0.0, "sampling_rate": 0.1, "steps": 10_000, "draws_per_step": 1,
     "clip": 1.0, "dim": 1, "plot": None,
@@ -33,7 +34,7 @@ def plan_command(
     n: Annotated[int, typer.Option("--n", help="Number of records.")],
     epsilon: Annotated[float, typer.Option("--epsilon", "-e", help="Privacy level ε to meet.")],
     delta: Annotated[float, typer.Option("--delta", "-d", help="Failure probability δ to meet.")],
-    method: Annotated[str, typer.Option(help="calibrated or paper.")] = "calibrated",
+    method: Annotated[str, typer.Option(help="calibrated or pgbb.")] = "calibrated",
     family: Annotated[str | None, typer.Option(help=f"{', '.join(FAMILIES)}; default quantile.")] = None,
     terms: Annotated[int | None, typer.Option(help="Coefficients, with the intercept; default 4.")] = None,
     levels: Annotated[str | None, typer.Option(help=f"Quantile levels; default {LEVELS}.")] = None,
@@ -47,21 +48,21 @@ def plan_command(
         bool | None, typer.Option("--optimise", help="Compare with mechanisms of the paper's kind (10 s).")
     ] = None,
     time_limit: Annotated[float | None, typer.Option(help="Seconds a fit may take, for --optimise.")] = None,
-    blocks: Annotated[int | None, typer.Option(help="paper: S, 1 means constant weights; default 20.")] = None,
-    gamma: Annotated[float | None, typer.Option(help="paper: Dirichlet concentration; default γ*(n, S).")] = None,
-    alpha: Annotated[float | None, typer.Option(help="paper: Dirichlet mass of pseudo-samples.")] = None,
+    blocks: Annotated[int | None, typer.Option(help="pgbb: S, 1 means constant weights; default 20.")] = None,
+    gamma: Annotated[float | None, typer.Option(help="pgbb: Dirichlet concentration; default γ*(n, S).")] = None,
+    alpha: Annotated[float | None, typer.Option(help="pgbb: Dirichlet mass of pseudo-samples.")] = None,
     sampling_rate: Annotated[
-        float | None, typer.Option("--sampling-rate", "-q", help="paper: Poisson sampling rate q; default .1.")
+        float | None, typer.Option("--sampling-rate", "-q", help="pgbb: Poisson sampling rate q; default .1.")
     ] = None,
-    steps: Annotated[int | None, typer.Option("--steps", "-T", help="paper: T; default 10000.")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", "-T", help="pgbb: T; default 10000.")] = None,
     draws_per_step: Annotated[
-        int | None, typer.Option("--draws-per-step", "-K", help="paper: answers in a step; default 1.")
+        int | None, typer.Option("--draws-per-step", "-K", help="pgbb: answers in a step; default 1.")
     ] = None,
     clip: Annotated[
-        float | None, typer.Option("--clip", "-C", help="paper: largest norm of a record's gradient; default 1.")
+        float | None, typer.Option("--clip", "-C", help="pgbb: largest norm of a record's gradient; default 1.")
     ] = None,
-    dim: Annotated[int | None, typer.Option(help="paper: dimension of the parameter, for the noise floor.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="paper: draw the four panels of the budget figure here.")] = None,
+    dim: Annotated[int | None, typer.Option(help="pgbb: dimension of the parameter, for the noise floor.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="pgbb: draw the four panels of the budget figure here.")] = None,
     accountant: Annotated[str, typer.Option(help="Calibrates σ: exact, paper or worst-case.")] = "exact",
     as_json: Json = False,
 ) -> None:
@@ -71,9 +72,11 @@ def plan_command(
 
     pgbb plan --n 65023 --epsilon 1 --delta 1e-6 --terms 4 --spread .6
 
-    pgbb plan --method paper --n 10000 --epsilon 1 --delta 1e-4 --clip 2.386 --dim 4
+    pgbb plan --method pgbb --n 10000 --epsilon 1 --delta 1e-4 --clip 2.386 --dim 4
     """
     given = locals()
+    if method in OLDER_NAMES:
+        method = method_called(method, "--method").name
     _validate.one_of("--method", method, _METHODS)
     own, other = (_CALIBRATED, _PAPER) if method == "calibrated" else (_PAPER, _CALIBRATED)
     for name in other:
