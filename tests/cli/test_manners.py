@@ -242,7 +242,7 @@ MISTAKES = [
         ("show", []), ("verify", []), ("sample", []), ("export", []), ("plot", ["--out", "z.png"]), ("report", []),
     )],
     (["fit", "twice.csv", "-s", "s.toml", "-f", "y ~ x", *BUDGET, "-o", "z.pgbb"], "more than once"),
-    (["init", "twice.csv", "--out", "z.toml"], "more than one column named 'x'"),
+    (["init", "twice.csv", "--out", "z.toml"], "columns 1, 3 with the name of another"),
     (["init", "unnamed.csv", "--out", "z.toml"], "column 2 without a name"),
 ]  # fmt: skip
 

@@ -14,7 +14,7 @@ from pgbb.accountant.calibrate import Accountant
 from pgbb.cli.options import LEVELS, numbers
 from pgbb.cli.output import Json, print_json
 from pgbb.errors import InvalidValue
-from pgbb.methods.registry import settings_for
+from pgbb.methods.registry import OLDER_NAMES, method_called, settings_for
 from pgbb.planning import costs
 from pgbb.planning.forecast import FAMILIES, Family, Forecast, Reference, forecast
 from pgbb.planning.noise import NoiseForecast, forecast_noise
@@ -77,6 +77,8 @@ def plan_command(
     pgbb plan --method pgbb --n 10000 --epsilon 1 --delta 1e-4 --clip 2.386 --dim 4
     """
     given = locals()
+    if method in OLDER_NAMES:
+        method = method_called(method, "--method").name
     _validate.one_of("--method", method, _METHODS)
     own, other = (_CALIBRATED, _PGBB) if method == "calibrated" else (_PGBB, _CALIBRATED)
     for name in other:
