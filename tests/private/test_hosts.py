@@ -20,7 +20,7 @@ import pgbb
 from pgbb.cli import app
 from pgbb.custody.entries import GONE, STOPPED
 from pgbb.custody.ledger import Ledger
-from pgbb.private import partition, records
+from pgbb.private import loading, partition, records
 from pgbb.private.hosts import KEY, HostLost, Hosts, connected
 from pgbb.private.partition import UNIT, Listing, Share, records_of, survey
 from pgbb.private.placement import place, place_share
@@ -444,7 +444,7 @@ def test_processes_whose_copies_differ_are_refused_and_no_digest_is_said(data, l
 
 def test_a_row_group_that_is_gone_or_damaged_when_it_is_read_is_refunded(data, ledger, tmp_path, monkeypatch):
     parts = written(tmp_path / "parts", data["frame"])
-    monkeypatch.setattr(partition, "survey", lambda _, once=survey(parts): once)
+    monkeypatch.setattr(loading, "survey", lambda _, once=survey(parts): once)
     (parts / "part-3.parquet").unlink()
     found = pair({"data": parts}, {"data": parts}, ledger)
     assert all("part-3.parquet" in str(error) and "Restore the file" in str(error) for error in found), found
