@@ -4,9 +4,11 @@ benchmarks/front_door.py runs the same cases by the thousand.
 """
 
 import csv
+import gc
 import json
 import random
 import re
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -169,6 +171,18 @@ def test_a_quotation_mark_that_never_closes_takes_no_memory_and_no_record(tmp_pa
     path.write_text("c,x\n1,a\n" + '2,"a\n' + "3,a\n" * 5000)
     valid = columns(path, c=Range(0, 4), x=Levels("a", "b"))[-1]
     assert len(valid) == 5002 and valid.count(False) == 1 and not valid[1]
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_csv_file_is_closed_and_nothing_is_warned_of(tmp_path):
+    path = tmp_path / "d.csv"
+    for line in ("2,b", "2", "2,b,c,d,e", "", '2,"b', "2,b" + ",z" * 5000):
+        for at in range(2):
+            path.write_text("c,x\n" + "\n".join(["1,a", line][:: 1 if at else -1]) + "\n")
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                assert len(columns(path, c=Range(0, 4), x=Levels("a", "b"))[-1]) == 2
+                gc.collect()
 
 
 # Sources that are neither frames nor files ----------------------------------------------------------------------------

@@ -22,7 +22,6 @@ from pgbb.cli import app
 from pgbb.custody.entries import GONE, STOPPED
 from pgbb.custody.ledger import Ledger
 from pgbb.private import loading, partition, records
-from pgbb.private import opened as pieces
 from pgbb.private.hosts import KEY, HostLost, Hosts, connected
 from pgbb.private.partition import UNIT, Listing, Share, records_of, survey
 from pgbb.private.placement import place, place_share
@@ -222,7 +221,7 @@ def test_shares_cover_all_records_in_whole_units(n):
 
 @pytest.mark.parametrize("piece", [2**15, 999])
 def test_each_process_reads_its_own_row_groups_and_encodes_them_as_one_would(data, monkeypatch, piece):
-    monkeypatch.setattr(pieces, "CHUNK", piece)
+    monkeypatch.setattr("pgbb.private.opened.CHUNK", piece)
     opened = []
     real = partition._opened
     monkeypatch.setattr(partition, "_opened", lambda path: (opened.append(path.name), real(path))[1])

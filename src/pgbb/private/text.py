@@ -46,11 +46,15 @@ class _Records(io.RawIOBase):
     """The bytes of a file with line feeds for ends and without stray quotation marks."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self._clean = _clean(file)
+        self._file, self._clean = file, _clean(file)
         self._ready = memoryview(b"")
 
     def readable(self) -> bool:
         return True
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
     def readinto(self, buffer: Any) -> int:
         while not self._ready:
