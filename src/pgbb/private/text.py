@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pandas as pd
+import pyarrow as pa
 
 from pgbb.model.schema import Range, Schema
 from pgbb.private import opened
@@ -123,9 +124,8 @@ def open_csv(path: Path) -> Opened:
     def cells(text: "pd.Series[str]", name: str, schema: Schema) -> Cells:
         if isinstance(schema[name], Range):
             return Text(text.to_numpy(dtype=object))
-        import pyarrow
-
-        return as_cells(pyarrow.array(text.array))
+        whole = text.to_numpy(dtype=object) if text.dtype == object else pa.array(text.array)  # by the age of pandas
+        return as_cells(whole)
 
     def kinds(names: list[str], schema: Schema) -> dict[str, Kind]:
         return {name: Kind("str" if hasattr(schema[name], "levels") else "float64", True, True) for name in names}
