@@ -194,10 +194,10 @@ def test_at_the_same_normals_the_browser_gives_the_theta_of_python(name, levels,
     opened(browser, r, tmp_path)
     found = browser.value(f"pgbb.drawLocal({json.dumps(levels)}, 200, {json.dumps(z)}).map((x) => [...x])")
     assert np.abs(np.array(found).reshape(theta.shape) - r.model.to_original(theta)).max() < 1e-8
-    needs = browser.value(f"pgbb.release.posterior.map.needs({json.dumps(levels)}, 200)")
+    needs = browser.value(f"pgbb.posterior.map.needs({json.dumps(levels)}, 200)")
     assert [needs[k] for k in ("privacy", "path", "spread", "loose")] == [len(z[k]) for k in list(z)[:4]]
     table = r.payload.local.columns(levels, np.array(r.model.transform))
-    parts = browser.value(f"pgbb.release.posterior.columns({json.dumps(levels)})")
+    parts = browser.value(f"pgbb.posterior.columns({json.dumps(levels)})")
     for key, values in table.items():
         assert np.allclose([[c[key] for c in row] for row in parts], values, rtol=1e-9)
 
@@ -225,7 +225,7 @@ def test_a_fitted_generator_agrees_too(fitted, browser, tmp_path):
 def _same_generator(r, browser, folder, fast):
     opened(browser, r, folder)
     if not fast:
-        browser.value("pgbb.release.posterior.map.fast = false; pgbb.release.posterior.map.refresh()")
+        browser.value("pgbb.posterior.map.fast = false; pgbb.posterior.map.refresh()")
     u = r.payload.weights(50, np.random.default_rng(1))
     for tau in [None] if r.model.index is None else list(r.grid(3)):
         inputs = u if tau is None else np.column_stack([u, np.full(50, tau)])
@@ -246,7 +246,7 @@ def distances(browser, r, levels, m=20_000):
 
 CHANGED = {"calibrated, levels": "center", "calibrated, interval": "center", "paper": "kernel3"}
 CHANGE = """(() => {
-  const p = pgbb.release.posterior, t = p.tensors[NAME], levels = LEVELS;
+  const p = pgbb.posterior, t = p.tensors[NAME], levels = LEVELS;
   const tables = () => p.sample(500, levels, 1).map((x) => p.names.map((_, c) => pgbb.moments(column(x, c), 0.5)));
   const effect = (i) => {
     const kept = t[i];
