@@ -7,14 +7,14 @@
     options: --replicates 100 --jobs 2 --folder results/real --n 1000,3000 --epsilon 1
 
 A file is a population: fits see samples from it with replacement, and are judged by the estimate of the whole file,
-which is exact (quantile regression by an interior-point method, no smoothing; Huber, logistic and mean by Newton steps).
-A line is written a fit; running again goes on where it stopped. Each process computes on one core.
+which is exact (quantile regression by an interior-point method, without smoothing). A line is written a fit; running
+again goes on where it stopped. Each process computes on one core.
 
 The sampling error of a coefficient is the standard deviation of non-private fits to samples of 5,000, scaled to n. The
 floor is one Gaussian answer with the whole budget: a gradient in the coordinates that suit the coefficient best, among
-ellipsoids that hold 99.9 % of the records; v = (2Rb/(nμ))² H⁻¹H⁻¹ there, with b the largest score (for a mean, Rb is the
-largest |y − mean| of 99.9 % of the records). H is the curvature of the whole file (for a quantile, over the gap between
-the quantiles τ ± .02 of its residuals). δ is 1e-6.
+ellipsoids that hold 99.9 % of the records; v = (2Rb/(nμ))² H⁻¹H⁻¹ there, with b the largest score (for a mean, Rb is
+the largest |y − mean| of 99.9 % of the records). H is the curvature of the whole file (for a quantile, over the gap
+between the quantiles τ ± .02 of its residuals). δ is 1e-6.
 """
 
 import argparse
@@ -22,7 +22,6 @@ import fnmatch
 import json
 import multiprocessing
 import os
-import sys
 import time
 import warnings
 import zlib
@@ -30,19 +29,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ.setdefault(_name, "1")
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from real_files import FILES, MODELS, Case, held_out, population
 from scipy.optimize import brentq
 from scipy.special import expit, ndtr
 
-sys.path.insert(0, str(Path(__file__).parent))
 import pgbb
-from real_files import FILES, MODELS, Case, held_out, population
 
 Floats = NDArray[np.float64]
 DELTA = 1e-6
@@ -288,9 +282,9 @@ def label(model: str, n: int, epsilon: float, wide: bool) -> str:
     return f"{model}-n{n}-eps{epsilon:g}" + ("-lazy" if wide else "")
 
 
-def one(job: tuple[str, int, float, bool, int, str]) -> dict[str, Any]:
+def one(job: tuple[str, int, float, bool, int]) -> dict[str, Any]:
     """One fit: the interval and the mark of every coefficient."""
-    model, n, epsilon, wide, replicate, folder = job
+    model, n, epsilon, wide, replicate = job
     case = MODELS[model]
     cell = label(model, n, epsilon, wide)
     frame = population(case.file)
@@ -327,7 +321,9 @@ def run(cells: Iterable[tuple[str, int, float, bool]], replicates: int, jobs: in
         facts(model, folder)
     (folder / "fits").mkdir(parents=True, exist_ok=True)
     done = {(f["cell"], f["replicate"]) for model in models for f in read(folder, model)}
-    todo = [(*c, r, str(folder)) for c in cells for r in range(replicates) if (label(*c), r) not in done]
+    todo = [(*c, r) for c in cells for r in range(replicates) if (label(*c), r) not in done]
+    for name, value in {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}.items():
+        os.environ.setdefault(name, value)  # read by the processes that start below
     context = multiprocessing.get_context("spawn")
     with context.Pool(jobs, maxtasksperchild=400) as pool:
         for fit in pool.imap(one, todo):
@@ -340,7 +336,7 @@ def run(cells: Iterable[tuple[str, int, float, bool]], replicates: int, jobs: in
 
 
 def measure(fits: list[dict[str, Any]], known: dict[str, Any]) -> dict[str, Any]:
-    """Coverage, marks and widths of one cell; coefficients without a true value (an absent level) count as marks only."""
+    """Coverage, marks and widths of one cell; a coefficient without a true value (an absent level) does not count."""
     truth, sampling, floor = (np.array(known[k], float) for k in ("truth", "sampling", "floor"))
     n, epsilon = fits[0]["n"], fits[0]["epsilon"]
     sampling, floor = sampling / np.sqrt(n), floor * 2 / (n * gaussian_mu(epsilon, DELTA))
@@ -361,15 +357,15 @@ def measure(fits: list[dict[str, Any]], known: dict[str, Any]) -> dict[str, Any]
         for j, k in zip(*np.nonzero(silent), strict=True)
     ]
     marked = ~free.astype(bool) & exists
+    smooth = not known.get("heaped")  # a quantile of few values has no density, hence no floor
     return {
         "fits": len(fits),
         "coverage": float((covers & seen).sum() / max(seen.sum(), 1)) if seen.any() else None,
         "marked": float(marked.sum() / max(exists.sum() * len(fits), 1)),
         "marked_coverage": float((covers & marked).sum() / marked.sum()) if marked.any() else None,
         "width": _mean(plain / sampling),
-        "floor": _mean(np.hypot(sampling, floor) / sampling),
-        "ratio": _mean(plain / np.hypot(sampling, floor)),
-        "privacy": _mean(floor / sampling),
+        "floor": _mean(np.hypot(sampling, floor) / sampling) if smooth else None,
+        "ratio": _mean(plain / np.hypot(sampling, floor)) if smooth else None,
         "silent": worst,
         "seconds": float(np.median([f["seconds"] for f in fits])),
     }
@@ -393,12 +389,16 @@ def report(folder: Path, models: Iterable[str], cells: set[str] | None = None) -
     def shown(value: float | None, digits: int = 2) -> str:
         return "–" if value is None else f"{value:.{digits}f}"
 
-    print(f"{'cell':38}{'fits':>5}{'cov':>6}{'marked':>8}{'cov.m':>7}{'width':>8}{'floor':>7}{'ratio':>7}{'s':>7}  silent")
+    print(
+        f"{'cell':38}{'fits':>5}{'cov':>6}{'marked':>8}{'cov.m':>7}{'width':>8}{'floor':>7}{'ratio':>7}{'s':>7}  silent"
+    )
     by_file: dict[str, list[float]] = {}
     total = 0
     for model in models:
         fits = read(folder, model)
-        known = facts(model, folder) | {"taus": list(MODELS[model].taus)} if fits else {}
+        known = (
+            facts(model, folder) | {"taus": list(MODELS[model].taus), "heaped": MODELS[model].heaped} if fits else {}
+        )
         for cell in dict.fromkeys(f["cell"] for f in fits):
             if cells is not None and cell not in cells:
                 continue
@@ -434,7 +434,8 @@ def main() -> None:
     a = parser.parse_args()
     if a.command == "files":
         for name, file in FILES.items():
-            print(f"{name:12}{len(population(name)):9,}  {'hold-out' if name in held_out() else 'development':12} {file.about}")
+            half = "hold-out" if name in held_out() else "development"
+            print(f"{name:12}{len(population(name)):9,}  {half:12} {file.about}")
     elif a.command == "faults":
         run([c for f in a.names or FAULTS for c in FAULTS[f]], a.replicates, a.jobs, a.folder)
     elif a.command == "report":
@@ -445,7 +446,7 @@ def main() -> None:
         for model in chosen(a.names, a.hold_out):
             records = len(population(MODELS[model].file))
             cells += [(model, n, e, False) for n, e in ladder if n <= 10 * records]
-            if (not a.n or 30_000 in a.n) and 30_000 <= 10 * records:
+            if (not a.n or 30_000 in a.n) and 10 * records >= 30_000:
                 cells.append((model, 30_000, 1.0, True))
         run(cells, a.replicates, a.jobs, a.folder)
 

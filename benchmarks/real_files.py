@@ -122,7 +122,11 @@ def _cps() -> pd.DataFrame:
 def _births() -> pd.DataFrame:
     d = _shared("bweight_1997_sashelp.parquet")
     return d.assign(
-        none=_is(d.Visit, 0), heavy=(d.CigsPerDay >= 40).astype(float), Visit=d.Visit.astype(int), MomEdLevel=d.MomEdLevel.astype(int), kg=d.Weight / 1000
+        none=_is(d.Visit, 0),
+        heavy=(d.CigsPerDay >= 40).astype(float),
+        Visit=d.Visit.astype(int),
+        MomEdLevel=d.MomEdLevel.astype(int),
+        kg=d.Weight / 1000,
     )
 
 
@@ -321,7 +325,8 @@ _VISITS = "years + school + income + chronic + male + insured + limited + black 
 MODELS: dict[str, Case] = {
     "food.q": Case("food", "quantile", "wfood ~ lexp + age + size + woman", TAUS),
     "food.h": Case("food", "huber", "wfood ~ lexp + age + size + woman + town"),
-    "food.absent": Case("food", "quantile", "wfood ~ lexp + town", (0.5,), schema=(("town", Levels(1, 2, 3, 4, 5, 6)),)),
+    "food.absent": Case("food", "quantile", "wfood ~ lexp + town", (0.5,),
+                        schema=(("town", Levels(1, 2, 3, 4, 5, 6)),)),
     "cps.q": Case("cps", "quantile", f"lwage ~ {_CPS}", TAUS),
     "cps.median": Case("cps", "quantile", f"lwage ~ {_CPS}", (0.5,)),
     "cps.dollars": Case("cps", "quantile", "wage ~ education + experience + afam + city + part", TAUS),
