@@ -51,12 +51,13 @@ class Cut:
 
 @dataclass(frozen=True)
 class Frame:
-    """F, with u = xF; E ωuuᵀ and the noise of its packed coordinates; and how many records ω weights down."""
+    """F, with u = xF; E ωuuᵀ and the noise of its packed coordinates; how many records ω weights down; and R."""
 
     matrix: Floats
     moment: Floats
     moment_sd: Floats
     cut: Cut
+    reach: float
 
     @property
     def solid(self) -> Floats:
@@ -98,7 +99,7 @@ def design_frame(asker: Asker, design: Design) -> Frame:
     answer, sd = asker.ask("moments", "moment_and_cut", frame, CUT)
     unit = np.sqrt(1 + CUT**2)
     found, left = _moment(answer[:-1] * unit, sd * unit, seen, asker.shrink)
-    return Frame(frame, raised(found, left, 0.3), left, Cut(float(answer[-1]) * unit / CUT, sd * unit / CUT))
+    return Frame(frame, raised(found, left, 0.3), left, Cut(float(answer[-1]) * unit / CUT, sd * unit / CUT), farthest**0.5)
 
 
 def _share(chosen: Chosen, axes: Floats) -> Floats:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pgbb._numerics.symmetric import pack, unpack
 from pgbb.methods.calibrated.algebra import Shrink, floored, limited, strategy
 from pgbb.methods.calibrated.asking import Asker
+from pgbb.methods.calibrated.box import box_for
 from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of
 from pgbb.methods.calibrated.frame import Cut, design_frame
 from pgbb.methods.calibrated.median import PEAK, half_range, rough_median
@@ -34,11 +35,12 @@ BLUR = 2.0  # the last two bandwidths are at most this many standard deviations 
 
 def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats) -> tuple[LocalGaussian, Cut]:
     """Ask all stages of a quantile regression."""
-    p, radius, n = problem.dim, problem.radius, asker.n
+    p, n = problem.dim, asker.n
     m, half = len(levels), half_range(problem)
     near = design_frame(asker, design)
     frame, solid = near.matrix, near.solid
-    start, residuals = rough_median(asker, near, half, radius)
+    box = box_for(problem, near, half)
+    start, residuals = rough_median(asker, near, half, box.high)
     a, b = strategy(tuple(levels.tolist()))
     reach = np.minimum(np.minimum(levels, 1 - levels) / 2, WIDEST)
     density = residuals.density(levels, reach)
@@ -56,7 +58,7 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     loudness = np.sum(b**2, axis=1)
 
     def moved(at: Floats, steps: Floats, noise: Floats | float = 0.0) -> Floats:
-        return np.clip(at - limited(steps, solid, farthest, noise) @ frame.T, -radius, radius)
+        return box.clip(at - limited(steps, solid, farthest, noise) @ frame.T)
 
     spread = float(np.trace(np.linalg.inv(solid)))
 
@@ -108,6 +110,8 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
             widening_for_last_step(early[j], late[j], c.value, own, *noises),
             widening_for_contradiction(g[j] - before[j], walked[j], late[j], c, own, *noises),
         ))  # fmt: skip
+        if box.touched(best[j], frame, c, own + (noise * loud) ** 2 * np.eye(p)):
+            factors[j] = np.inf
         privacy.append(widened(noise * loud, own, factors[j]) / loud * b[j])
     posterior = LocalGaussian(
         center=point,
@@ -119,8 +123,8 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
         sampling=sampling / n,
         sampling_sd=left / n,
         free=np.stack([np.eye(p) if f == np.inf else c.free for c, f in zip(curvatures, factors, strict=True)]),
-        low=problem.center - radius,
-        high=problem.center + radius,
+        low=box.low,
+        high=box.high,
         knots=levels,
     )
     return posterior, near.cut
