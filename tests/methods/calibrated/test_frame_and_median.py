@@ -9,8 +9,9 @@ from pgbb.methods.calibrated.algebra import limited
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.curvature import unidentified
 from pgbb.methods.calibrated.frame import design_frame
-from pgbb.methods.calibrated.median import Residuals, half_range, rough_median
+from pgbb.methods.calibrated.median import half_range, rough_median
 from pgbb.methods.calibrated.questions import composition, questions_for
+from pgbb.methods.calibrated.response import Distribution
 from pgbb.private.loading import records_for
 from pgbb.private.sampling import Randomness
 from pgbb.private.sums import Sums
@@ -97,7 +98,7 @@ def test_quantiles_of_a_histogram_are_those_of_the_numbers_it_holds():
     values = np.random.default_rng(4).standard_t(4, 50_000)
     edges = np.sinh(np.linspace(-1, 1, 65) * np.arcsinh(20 / 0.3)) * 0.3
     counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
-    found = Residuals(edges, counts / counts.sum(), 0.0)
+    found = Distribution(edges, counts / counts.sum(), 0.0)
     tau = np.array([0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95])
     assert found.quantile(tau) == pytest.approx(np.quantile(values, tau), abs=0.06)
     assert (np.diff(found.quantile(np.linspace(0, 1, 500))) >= 0).all()
@@ -109,7 +110,7 @@ def test_quantiles_of_a_histogram_are_those_of_the_numbers_it_holds():
 
 def test_a_histogram_with_empty_bins_has_finite_quantiles_and_densities():
     edges = np.linspace(-1, 1, 5)
-    found = Residuals(edges, np.array([0.0, 1.0, 0.0, 0.0]), 0.0)
+    found = Distribution(edges, np.array([0.0, 1.0, 0.0, 0.0]), 0.0)
     tau = np.array([0.0, 0.5, 1.0])
     assert np.isfinite(found.quantile(tau)).all() and found.quantile(np.array([0.5])) == pytest.approx(-0.25, abs=1e-6)
     assert np.isfinite(found.density(np.array([0.5]), np.array([0.25]))).all()

@@ -107,11 +107,13 @@ def asked_again(raw: Floats, before: Curvature, noise: float, *, shrink: Shrink)
     return curvature_of(raw, factor * before.value, noise, factor * before.sd, shrink=shrink)
 
 
-def bordered(raw: Floats, shape: Floats, noise: float, least: float, mean: Floats | None = None, tiny: float = 1e-6) -> Floats:
+def bordered(
+    raw: Floats, shape: Floats, noise: float, least: float, mean: Floats | None = None, tiny: float = 1e-6
+) -> Floats:
     """Target of a matrix for (β, extra): a multiple of `shape` for β, and the extra parameters apart.
 
     Where the mean of the design is given, they are tied to β by a multiple of it: errors that are independent
-    of the design but skewed tie a scale to the intercept alone. What is `tiny`, in the units of the matrix, is no curvature.
+    of the design but skewed tie a scale to the intercept alone. Nothing below `tiny` counts as curvature.
     """
     p = len(shape)
     target = np.zeros_like(raw)

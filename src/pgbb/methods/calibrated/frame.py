@@ -99,7 +99,9 @@ def design_frame(asker: Asker, design: Design) -> Frame:
     answer, sd = asker.ask("moments", "moment_and_cut", frame, CUT)
     unit = np.sqrt(1 + CUT**2)
     found, left = _moment(answer[:-1] * unit, sd * unit, seen, asker.shrink)
-    return Frame(frame, raised(found, left, 0.3), left, Cut(float(answer[-1]) * unit / CUT, sd * unit / CUT), farthest**0.5)
+    return Frame(
+        frame, raised(found, left, 0.3), left, Cut(float(answer[-1]) * unit / CUT, sd * unit / CUT), farthest**0.5
+    )
 
 
 def _share(chosen: Chosen, axes: Floats) -> Floats:

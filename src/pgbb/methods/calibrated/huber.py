@@ -15,8 +15,9 @@ from pgbb.methods.calibrated.curvature import (
     noise_of_multiple,
 )
 from pgbb.methods.calibrated.frame import Cut, design_frame
-from pgbb.methods.calibrated.median import Residuals, half_range, rough_median
+from pgbb.methods.calibrated.median import half_range, rough_median
 from pgbb.methods.calibrated.refine import refine
+from pgbb.methods.calibrated.response import Distribution
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
@@ -77,7 +78,7 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
     return refine(box, asker.n, theta, frame, curvature, gradient, spread, settle), near.cut
 
 
-def _scale(residuals: Residuals, c: float, kappa: float) -> float:
+def _scale(residuals: Distribution, c: float, kappa: float) -> float:
     """σ with E min((r/σ)², c²) = κ, by the histogram; it decreases in σ."""
     low, high = 1e-9 * float(residuals.edges[-1]), float(residuals.edges[-1])
     for _ in range(80):

@@ -16,7 +16,7 @@ from pgbb.model.models import Problem
 
 __all__ = ["BINS", "Question", "Stage", "composition", "questions_for"]
 
-BINS = 64  # of the histogram of residuals
+BINS = 64  # of a histogram
 Shape = tuple[int, ...]
 
 
@@ -172,11 +172,14 @@ def _logistic(p: int) -> tuple[Stage, ...]:
 
 def _mean() -> tuple[Stage, ...]:
     return (
-        Stage("range", 0.04, "mean of the column, roughly", (Question("mean_range", ((), ())),)),
-        Stage("spread", 0.05, "its variance, and how much the clip cuts", (Question("mean_spread", ((), (), ())),)),
-        Stage("refine", 0.08, "mean around that", (Question("mean_score", ((), ())),)),
-        Stage("final", 0.83, "mean, once more", (Question("mean_score", ((), ())),)),
-    )
+        Stage("response", 0.06, "where the column lies", (
+            Question("histogram", ((1,), (BINS + 1,), (BINS, BINS)), times=3),
+        )),
+        Stage("spread", 0.13, "its variance, and how much lies beyond the window", (
+            Question("mean_spread", ((), (), ())),
+        )),
+        Stage("final", 0.81, "mean in the window", (Question("mean_score", ((), ())),)),
+    )  # fmt: skip
 
 
 def _custom(d: int) -> tuple[Stage, ...]:

@@ -32,7 +32,6 @@ __all__ = [
     "logistic_curvature",
     "logistic_score",
     "logistic_spread",
-    "mean_range",
     "mean_score",
     "mean_spread",
     "median",
@@ -96,7 +95,7 @@ def window(x: Any, y: Any, theta: Any, h: Any) -> Any:
 
 
 def histogram(x: Any, y: Any, theta: Any, edges: Any, a: Any) -> Any:
-    """The column of A, of norm at most 1, of the bin that holds the residual; the outer bins are open."""
+    """The column of A, of norm at most 1, of the bin of the residual (of y, at θ = 0); the outer bins are open."""
     return a.T[jnp.searchsorted(edges[1:-1], y - times(x, theta))]
 
 
@@ -175,11 +174,6 @@ def logistic_curvature(x: Any, y: Any, theta: Any, frame: Any) -> Any:
 def logistic_spread(x: Any, y: Any, theta: Any, frame: Any) -> Any:
     """v vᵀ for v = `logistic_score`."""
     return _packed(logistic_score(x, y, theta, frame))
-
-
-def mean_range(x: Any, y: Any, middle: Any, half: Any) -> Any:
-    """((y − middle)/half, 1)/√2: the second counts the records that have a value."""
-    return jnp.stack([(y - middle) / half, jnp.ones_like(y)]) / jnp.sqrt(2.0)
 
 
 def mean_score(x: Any, y: Any, low: Any, high: Any) -> Any:
