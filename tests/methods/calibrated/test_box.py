@@ -6,7 +6,8 @@ import pytest
 
 import pgbb
 from pgbb import Flag, HuberRegression, LogisticRegression, PgbbWarning, QuantileRegression, Range, Schema
-from pgbb.methods.calibrated import box
+from pgbb.methods.calibrated import box, huber, quantile
+from pgbb.methods.calibrated.response import Located
 
 N = 20_000
 
@@ -47,6 +48,18 @@ def test_a_bound_that_the_user_gives_is_kept_and_marked_where_the_posterior_touc
     assert wide["identified"] and wide["lower"] < 4 < wide["upper"]
     tight = table(LogisticRegression("z ~ x", bound=10.0), steep(), epsilon=4.0).loc["x"]
     assert tight["upper"] <= 10.0 / 5 * (1 + 1e-9) and not tight["identified"]
+
+
+@pytest.mark.parametrize("model", [HuberRegression("y ~ x"), QuantileRegression("y ~ x", taus=[0.5])])
+def test_a_response_in_a_corner_of_its_range_costs_little(model, monkeypatch):
+    tight = table(model, steep())
+    lazy = Schema(x=Range(0, 10), y=Range(0, 20_000), z=Flag())
+    wide = table(model, steep(), lazy)
+    assert wide["identified"].all() and wide.loc["x", "lower"] < -0.4 < wide.loc["x", "upper"]
+    assert wide.loc["x", "sd"] < 1.3 * tight.loc["x", "sd"]
+    for family in (huber, quantile):  # what the range alone says of it
+        monkeypatch.setattr(family, "locate_response", lambda *_: Located(0.0, 3_000.0, 0.0, 1.0))
+    assert not table(model, steep(), lazy)["identified"].any()
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1e6])

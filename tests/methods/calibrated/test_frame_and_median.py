@@ -7,9 +7,10 @@ from pgbb._numerics.symmetric import direction_sd
 from pgbb.accountant import noise_scale
 from pgbb.methods.calibrated.algebra import limited
 from pgbb.methods.calibrated.asking import Asker
+from pgbb.methods.calibrated.box import box_for
 from pgbb.methods.calibrated.curvature import unidentified
 from pgbb.methods.calibrated.frame import design_frame
-from pgbb.methods.calibrated.median import half_range, rough_median
+from pgbb.methods.calibrated.median import locate_response, rough_median
 from pgbb.methods.calibrated.questions import composition, questions_for
 from pgbb.methods.calibrated.response import Distribution
 from pgbb.private.loading import records_for
@@ -85,8 +86,9 @@ def test_no_variance_is_made_up_where_two_covariates_are_almost_one():
 def test_the_median_is_found_from_the_middle_of_the_declared_range(epsilon, reach):
     data, x = collinear(40_000, 2)
     one = asker(data, epsilon, 3)
-    assert half_range(PROBLEM) == 10.0
-    theta, residuals = rough_median(one, design_frame(one, PROBLEM.design), 10.0, PROBLEM.radius)
+    at, near = locate_response(one, PROBLEM, PROBLEM.design), design_frame(one, PROBLEM.design)
+    box = box_for(PROBLEM, near, at.size(constant=True), at.start(4, constant=True))
+    theta, residuals = rough_median(one, near, at, box, constant=True)
     moved = x @ (theta - BETA)
     assert np.sqrt(np.mean(moved**2)) < reach * 0.7  # fitted values, in units of the residuals' spread
     assert residuals.quantile(np.array([0.1, 0.5, 0.9])) == pytest.approx(0.7 * np.array([-1.28, 0, 1.28]), abs=0.12)

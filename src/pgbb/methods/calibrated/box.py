@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 __all__ = ["Box", "box_for"]
 
-EFFECT = 4.0  # half-ranges of the response that one standard deviation of a covariate may move it
+EFFECT = 6.0  # sizes of the response (three spreads) that one standard deviation of a covariate may move it
 LOGITS = 16.0  # the same for a logistic regression, in logits
 NEAR = 2.0  # standard deviations: a posterior this close to an end touches it
 
@@ -48,20 +48,22 @@ class Box:
         return bool(np.any((best - reach < self.low) | (best + reach > self.high)))
 
 
-def box_for(problem: Problem, near: Frame, unit: float | None = None) -> Box:
+def box_for(problem: Problem, near: Frame, unit: float | None = None, start: Floats | None = None) -> Box:
     """The box of a regression whose frame is known.
 
-    An effect of several half-ranges of the response, or of 16 logits, for one standard deviation of a covariate given
+    An effect of several sizes of the response, or of 16 logits, for one standard deviation of a covariate given
     the others; never less than what the declared ranges allow. A `bound` that the user gave is taken as it is.
 
     Args:
       problem: its declared box, and whether the user set it.
       near: the frame of the design.
-      unit: half the range of the response; None for logits.
+      unit: the size of the response, as located; None for logits.
+      start: what the box lies around; zero by default.
     """
     low, high = problem.center - problem.radius, problem.center + problem.radius
     if problem.settings.get("bound") is None:
         p = len(near.matrix)
         reach = (LOGITS if unit is None else EFFECT * unit) * near.reach * np.sqrt(np.sum(near.matrix**2, axis=1))
-        low[:p], high[:p] = np.minimum(low[:p], -reach), np.maximum(high[:p], reach)
+        middle = np.zeros(p) if start is None else start
+        low[:p], high[:p] = np.minimum(low[:p], middle - reach), np.maximum(high[:p], middle + reach)
     return Box(low, high)

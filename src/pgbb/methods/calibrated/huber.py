@@ -15,7 +15,7 @@ from pgbb.methods.calibrated.curvature import (
     noise_of_multiple,
 )
 from pgbb.methods.calibrated.frame import Cut, design_frame
-from pgbb.methods.calibrated.median import half_range, rough_median
+from pgbb.methods.calibrated.median import locate_response, rough_median
 from pgbb.methods.calibrated.refine import refine
 from pgbb.methods.calibrated.response import Distribution
 from pgbb.model.formula import Design
@@ -38,11 +38,13 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
     """Ask all stages of a Huber regression."""
     p = problem.dim - 1
     c, kappa = float(problem.settings["c"]), float(problem.settings["kappa"])
-    half = half_range(problem)
+    constant, at = design.has_intercept, locate_response(asker, problem, design)
     near = design_frame(asker, design)
-    box = box_for(problem, near, half)
+    box = box_for(problem, near, at.size(constant), at.start(p, constant))
     low, high = box.low, box.high
-    beta, residuals = rough_median(asker, near, half, high[:p])
+    if low[-1] < 1e-4 * high[-1]:  # the default box of the scale, which rests on the declared range
+        low[-1] = min(low[-1], 1e-3 * at.spread)
+    beta, residuals = rough_median(asker, near, at, box, constant)
     frame = np.zeros((p + 1, p + 1))
     frame[:p, :p], frame[p, p] = near.matrix, SCALE_WEIGHT
     theta = np.append(beta, np.clip(_scale(residuals, c, kappa), low[-1], high[-1]))

@@ -104,16 +104,17 @@ def _design(p: int) -> Stage:
     ))  # fmt: skip
 
 
-def _median(p: int) -> tuple[Stage, Stage]:
-    """Where a median regression lies, roughly, and the law of its residuals."""
-    theta, frame = (p,), (p, p)
+def _median(p: int) -> tuple[Stage, ...]:
+    """Where the response and a median regression lie, roughly, and the law of its residuals."""
+    theta, frame, bins = (p,), (p, p), ((BINS + 1,), (BINS, BINS))
     return (
-        Stage("median", 0.06, "a median regression, roughly", (
-            Question("median", (theta, (), frame), times=7),
-            Question("window", (theta, ()), times=7, power=0),
+        Stage("response", 0.03, "where the response lies", (Question("histogram", (theta, *bins), times=3, power=0),)),
+        Stage("median", 0.05, "a median regression, roughly", (
+            Question("median", (theta, (), frame), times=5),
+            Question("window", (theta, ()), times=5, power=0),
         )),
         Stage("residuals", 0.02, "histogram of its residuals", (
-            Question("histogram", (theta, (BINS + 1,), (BINS, BINS))),
+            Question("histogram", (theta, *bins)),
         )),
     )  # fmt: skip
 
@@ -132,7 +133,7 @@ def _quantile(p: int, levels: int) -> tuple[Stage, ...]:
         )),
         Stage("refine", 0.13, "gradients of all levels", (Question("cells", cells),)),
         Stage("spread", 0.03, "second moments of the weighted design", (Question("square_moment", (frame,), power=2),)),
-        Stage("final", 0.56 - design.share, "gradients of all levels, once more", (Question("cells", cells),)),
+        Stage("final", 0.54 - design.share, "gradients of all levels, once more", (Question("cells", cells),)),
     )  # fmt: skip
 
 
@@ -148,7 +149,7 @@ def _huber(p: int) -> tuple[Stage, ...]:
         )),
         Stage("spread", 0.06, "second moments of the score", (Question("huber_spread", score, power=2),)),
         Stage("refine", 0.14, "gradient", (Question("huber_score", score),)),
-        Stage("final", 0.62 - design.share, "gradient, once more", (Question("huber_score", score),)),
+        Stage("final", 0.60 - design.share, "gradient, once more", (Question("huber_score", score),)),
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ Floats = NDArray[np.float64]
 __all__ = ["Distribution", "Located", "histogram", "locate"]
 
 LEAST_TAIL = 0.02  # the next histogram holds all but this share at each end, or what noise lets be seen of it
+SPREADS = 3.0  # that count as the size of the response
 MARGIN = 0.5  # and goes beyond that by this share of its width
 
 
@@ -71,6 +72,18 @@ class Located:
     spread: float
     sd: float
     present: float
+
+    def start(self, terms: int, constant: bool) -> Floats:
+        """Coefficients of the fit that predicts the median; zero without an intercept."""
+        theta = np.zeros(terms)
+        if constant:
+            theta[0] = self.median
+        return theta
+
+    def size(self, constant: bool) -> float:
+        """How far from that start the response lies: some spreads, and more where noise hides them."""
+        far = SPREADS * self.spread * (1 + 10 * self.sd)
+        return far if constant else far + abs(self.median)
 
 
 def histogram(asker: Asker, stage: str, theta: Floats, edges: Floats) -> tuple[Distribution, float, float]:
