@@ -25,7 +25,7 @@ __all__ = [
     "unidentified",
 ]
 
-SHOWN = 3.0  # standard deviations of its noise that an answer must show of a curvature that is not its own alone
+SHOWN = 2.0  # standard deviations of its noise that an answer must show of a curvature that is not its own alone
 
 
 @dataclass(frozen=True)
