@@ -42,7 +42,7 @@ def plan_command(
         float | None, typer.Option(help="Largest squared length of standardised covariates, if below 4·terms.")
     ] = None,
     rate: Annotated[float | None, typer.Option(help="Assumed share of ones, logistic; default .5.")] = None,
-    half: Annotated[float | None, typer.Option(help="Half the window of a mean; default 8·spread².")] = None,
+    half: Annotated[float | None, typer.Option(help="Half the window of a mean; default that of the method.")] = None,
     optimise: Annotated[
         bool | None, typer.Option("--optimise", help="Compare with mechanisms of the paper's kind (10 s).")
     ] = None,

@@ -239,14 +239,16 @@ class LogisticRegression:
 
     Args:
       formula: such as "smoker ~ age + educ".
-      bound: largest absolute coefficient of a term mapped to [−1, 1].
+      bound: largest absolute coefficient of a term mapped to [−1, 1]; default 8, or, for the calibrated method, what
+        16 logits for one standard deviation of a covariate make of it.
     """
 
     formula: str
-    bound: float = 8.0
+    bound: float | None = None
 
     def __post_init__(self) -> None:
-        _validate.number("bound", self.bound, above=0)
+        if self.bound is not None:
+            _validate.number("bound", self.bound, above=0)
 
     def prepare(self, schema: Schema) -> Problem:
         """The problem under this schema: gradient of a record, bound C, box and units; an error if it does not fit."""
@@ -262,7 +264,7 @@ class LogisticRegression:
             names=design.names,
             clip=design.norm_bound,
             center=np.zeros(p),
-            radius=np.full(p, self.bound),
+            radius=np.full(p, 8.0 if self.bound is None else self.bound),
             transform=design.to_original,
             offset=np.zeros(p),
             index=None,
@@ -270,6 +272,7 @@ class LogisticRegression:
             shift=0.0,
             score=score,
             design=design,
+            settings={} if self.bound is None else {"bound": self.bound},
         )
 
 

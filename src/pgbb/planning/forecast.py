@@ -20,6 +20,7 @@ from pgbb.accountant.calibrate import Accountant
 from pgbb.methods.calibrated.algebra import strategy
 from pgbb.methods.calibrated.frame import LEAST_REACH, REACH_PER_TERM, squared_reach
 from pgbb.methods.calibrated.huber import score_bound
+from pgbb.methods.calibrated.mean import CLOSEST, half_window
 from pgbb.methods.calibrated.quantile import REACH, WIDEST
 from pgbb.methods.calibrated.questions import Stage, composition, questions_for
 from pgbb.model.models import Custom, HuberRegression, LogisticRegression, Mean, Model, Problem, QuantileRegression
@@ -49,7 +50,7 @@ class Reference:
       reach: largest squared length of the whitened covariates if it is known to be below R²: an intercept counts 1,
         a covariate that is uniform on its range 3.
       rate: share of ones of a logistic response.
-      half: half the window in which the values of a mean are not clipped; default 8s², that of clip = 8, scale = s.
+      half: half the window in which the values of a mean are not clipped; default that of the method.
     """
 
     family: Family
@@ -117,7 +118,7 @@ class Reference:
             curvature = self.rate * (1 - self.rate)
             return [(None, 1 / math.sqrt(curvature), radius / curvature)]
         if self.family == "mean":
-            return [(None, s, 8 * s**2 if self.half is None else self.half)]
+            return [(None, s, CLOSEST * s if self.half is None else self.half)]
         return []
 
 
@@ -261,5 +262,7 @@ def forecast(
     unit = sigma / math.sqrt(gradient_share(stages))
     farthest = squared_reach(n, reference.terms, sigma * stages[-1].scale)
     reference = replace(reference, reach=min(reference.reach or math.inf, farthest))
+    if reference.family == "mean" and reference.half is None:
+        reference = replace(reference, half=half_window(reference.spread, n, sigma * stages[-1].scale))
     widths = tuple(Width(tau, sampling / math.sqrt(n), slope * unit) for tau, sampling, slope in reference.errors())
     return Forecast(n, goal, failure, accountant, reference, stages, sigma, widths)

@@ -16,7 +16,7 @@ OVERLAP = 1.2
 TAUS = (0.2, 0.5, 0.9)
 EDGES = np.concatenate([[-9.0], np.linspace(-3, 3, BINS - 1), [9.0]])
 LOW, HIGH, CENTRE = -1.2, 1.5, 0.3
-MIDDLE, HALF = 0.0, 4.0
+
 
 SCHEMA = Schema(x0=Range(-1, 1), x1=Range(-1, 1), x2=Range(-1, 1), y=Range(-4, 4))
 CUSTOM = Custom(
@@ -120,10 +120,6 @@ def logistic_spread(*arguments):
     return packed(logistic_score(*arguments))
 
 
-def mean_range(x, y, middle, half):
-    return np.array([(y - middle) / half, 1.0]) / math.sqrt(2)
-
-
 def mean_score(x, y, low, high):
     return np.array([(min(max(y, low), high) - (low + high) / 2) / ((high - low) / 2)])
 
@@ -180,7 +176,6 @@ def parameters(rng, scale=1.0, spread=1.0):
         "logistic_score": (ask_for.logistic_score, logistic_score, (theta, frame), True),
         "logistic_curvature": (ask_for.logistic_curvature, logistic_curvature, (theta, frame), True),
         "logistic_spread": (ask_for.logistic_spread, logistic_spread, (theta, frame), True),
-        "mean_range": (ask_for.mean_range, mean_range, (MIDDLE, HALF), False),
         "mean_score": (ask_for.mean_score, mean_score, (LOW, HIGH), False),
         "mean_spread": (ask_for.mean_spread, mean_spread, (LOW, HIGH, CENTRE), False),
         "gradient": (ask_for.gradient(CUSTOM), gradient, (pair,), False),

@@ -7,10 +7,12 @@ from pgbb._numerics.symmetric import direction_sd
 from pgbb.accountant import noise_scale
 from pgbb.methods.calibrated.algebra import limited
 from pgbb.methods.calibrated.asking import Asker
+from pgbb.methods.calibrated.box import box_for
 from pgbb.methods.calibrated.curvature import unidentified
 from pgbb.methods.calibrated.frame import design_frame
-from pgbb.methods.calibrated.median import Residuals, half_range, rough_median
+from pgbb.methods.calibrated.median import locate_response, rough_median
 from pgbb.methods.calibrated.questions import composition, questions_for
+from pgbb.methods.calibrated.response import Distribution
 from pgbb.private.loading import records_for
 from pgbb.private.sampling import Randomness
 from pgbb.private.sums import Sums
@@ -84,8 +86,9 @@ def test_no_variance_is_made_up_where_two_covariates_are_almost_one():
 def test_the_median_is_found_from_the_middle_of_the_declared_range(epsilon, reach):
     data, x = collinear(40_000, 2)
     one = asker(data, epsilon, 3)
-    assert half_range(PROBLEM) == 10.0
-    theta, residuals = rough_median(one, design_frame(one, PROBLEM.design), 10.0, PROBLEM.radius)
+    at, near = locate_response(one, PROBLEM, PROBLEM.design), design_frame(one, PROBLEM.design)
+    box = box_for(PROBLEM, near, at.size(constant=True), at.start(4, constant=True))
+    theta, residuals = rough_median(one, near, at, box, constant=True)
     moved = x @ (theta - BETA)
     assert np.sqrt(np.mean(moved**2)) < reach * 0.7  # fitted values, in units of the residuals' spread
     assert residuals.quantile(np.array([0.1, 0.5, 0.9])) == pytest.approx(0.7 * np.array([-1.28, 0, 1.28]), abs=0.12)
@@ -97,7 +100,7 @@ def test_quantiles_of_a_histogram_are_those_of_the_numbers_it_holds():
     values = np.random.default_rng(4).standard_t(4, 50_000)
     edges = np.sinh(np.linspace(-1, 1, 65) * np.arcsinh(20 / 0.3)) * 0.3
     counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
-    found = Residuals(edges, counts / counts.sum(), 0.0)
+    found = Distribution(edges, counts / counts.sum(), 0.0)
     tau = np.array([0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95])
     assert found.quantile(tau) == pytest.approx(np.quantile(values, tau), abs=0.06)
     assert (np.diff(found.quantile(np.linspace(0, 1, 500))) >= 0).all()
@@ -109,7 +112,7 @@ def test_quantiles_of_a_histogram_are_those_of_the_numbers_it_holds():
 
 def test_a_histogram_with_empty_bins_has_finite_quantiles_and_densities():
     edges = np.linspace(-1, 1, 5)
-    found = Residuals(edges, np.array([0.0, 1.0, 0.0, 0.0]), 0.0)
+    found = Distribution(edges, np.array([0.0, 1.0, 0.0, 0.0]), 0.0)
     tau = np.array([0.0, 0.5, 1.0])
     assert np.isfinite(found.quantile(tau)).all() and found.quantile(np.array([0.5])) == pytest.approx(-0.25, abs=1e-6)
     assert np.isfinite(found.density(np.array([0.5]), np.array([0.25]))).all()

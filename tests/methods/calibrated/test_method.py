@@ -429,6 +429,17 @@ def test_a_mean_with_a_scale_said_far_too_small_is_still_the_mean():
     assert table["sampling_sd"].iloc[0] == pytest.approx(data["t"].std() / np.sqrt(len(data)), rel=0.35)
 
 
+@pytest.mark.parametrize("unit", [1e-4, 1.0, 1e4])
+def test_a_mean_over_a_range_far_too_wide_is_the_same_in_every_unit(unit):
+    rng, n = np.random.default_rng(0), 20_000
+    data = pd.DataFrame({"y": 500 * np.exp(0.5 * rng.standard_normal(n)) * unit})
+    schema, sd = Schema(y=Range(0, 1e6 * unit)), data["y"].std()
+    rows = [fit(Mean("y", scale=sd), data, seed=s, schema=schema).summary().iloc[0] for s in range(12)]
+    away = np.array([(r["mean"] - data["y"].mean()) / r["privacy_sd"] for r in rows])
+    assert np.sqrt(np.mean(away**2)) < 1.6  # the records are the same: what differs is the noise of privacy
+    assert np.mean([r["sd"] for r in rows]) < 1.25 * sd / np.sqrt(n)
+
+
 def test_the_certificate_says_how_many_records_are_weighted_down():
     data = frame(20_000)
     data["a"] = np.clip(0.01 * np.random.default_rng(0).standard_t(2, len(data)), -1, 1)

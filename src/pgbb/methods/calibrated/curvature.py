@@ -25,7 +25,7 @@ __all__ = [
     "unidentified",
 ]
 
-SHOWN = 3.0  # standard deviations of its noise that an answer must show of a curvature that is not its own alone
+SHOWN = 2.0  # standard deviations of its noise that an answer must show of a curvature that is not its own alone
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def curvature_of(
 ) -> Curvature:
     """Shrink a noisy curvature to its target, keep it positive, and mark what it, or `answer`, does not show."""
     value, left = shrink(raw, target, sd, target_sd)
-    smallest = max(float(np.linalg.eigvalsh(target)[0]), 1e-12)
+    smallest = max(float(np.linalg.eigvalsh(target)[0]), 1e-12 * float(np.trace(target)), 1e-300)
     return Curvature(floored(value, FLOOR * smallest), left, unidentified(value, left, answer or (raw, sd)))
 
 
@@ -107,18 +107,20 @@ def asked_again(raw: Floats, before: Curvature, noise: float, *, shrink: Shrink)
     return curvature_of(raw, factor * before.value, noise, factor * before.sd, shrink=shrink)
 
 
-def bordered(raw: Floats, shape: Floats, noise: float, least: float, mean: Floats | None = None) -> Floats:
+def bordered(
+    raw: Floats, shape: Floats, noise: float, least: float, mean: Floats | None = None, tiny: float = 1e-6
+) -> Floats:
     """Target of a matrix for (β, extra): a multiple of `shape` for β, and the extra parameters apart.
 
     Where the mean of the design is given, they are tied to β by a multiple of it: errors that are independent
-    of the design but skewed tie a scale to the intercept alone.
+    of the design but skewed tie a scale to the intercept alone. Nothing below `tiny` counts as curvature.
     """
     p = len(shape)
     target = np.zeros_like(raw)
     unit = pack(shape)
-    target[:p, :p] = max(float(pack(raw[:p, :p]) @ unit) / float(unit @ unit), least, 1e-6) * shape
+    target[:p, :p] = max(float(pack(raw[:p, :p]) @ unit) / float(unit @ unit), least, tiny) * shape
     for j in range(p, len(raw)):
-        target[j, j] = max(float(raw[j, j]), 3 * noise, 1e-6)
+        target[j, j] = max(float(raw[j, j]), 3 * noise, tiny)
         if mean is not None:
             tie = float(raw[:p, j] @ mean / (mean @ mean)) * mean
             most = 0.9 * np.sqrt(target[j, j] / max(float(tie @ np.linalg.solve(target[:p, :p], tie)), 1e-300))

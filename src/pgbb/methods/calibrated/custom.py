@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from pgbb._numerics.symmetric import unpack
 from pgbb.methods.calibrated.algebra import floored
 from pgbb.methods.calibrated.asking import Asker
+from pgbb.methods.calibrated.box import Box
 from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of
 from pgbb.methods.calibrated.refine import refine
 from pgbb.model.models import Problem
@@ -26,7 +27,7 @@ def fit_custom(asker: Asker, problem: Problem) -> LocalGaussian:
     which every direction stands clear of the noise, or the longest.
     """
     d, radius = problem.dim, problem.radius
-    low, high = problem.center - radius, problem.center + radius
+    box = Box(problem.center - radius, problem.center + radius)
     theta = problem.center.copy()
 
     def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
@@ -45,7 +46,7 @@ def fit_custom(asker: Asker, problem: Problem) -> LocalGaussian:
         raw, noise = difference("locate", theta, distance)
         level = max(float(np.trace(raw)) / d, noise)
         step = np.linalg.solve(floored(raw, max(0.1 * level, noise)), g)
-        theta = np.clip(theta - step / max(float(np.max(np.abs(step) / radius)) / (1.5 * distance), 1.0), low, high)
+        theta = box.clip(theta - step / max(float(np.max(np.abs(step) / radius)) / (1.5 * distance), 1.0))
         distance = max(distance * 0.7, 0.05)
 
     def curvature(at: Floats, before: Curvature | None) -> Curvature:
@@ -60,7 +61,4 @@ def fit_custom(asker: Asker, problem: Problem) -> LocalGaussian:
         target = np.diag(np.maximum(np.diag(raw), 1e-3 * problem.clip**2))
         return covariance_of(raw, target, sd * problem.clip**2, shrink=asker.shrink)
 
-    def settle(at: Floats) -> Floats:
-        return np.clip(at, low, high)
-
-    return refine(problem, asker.n, theta, np.eye(d), curvature, gradient, spread, settle)
+    return refine(box, asker.n, theta, np.eye(d), curvature, gradient, spread, box.clip)

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from pgbb._numerics.symmetric import triangle, unpack
 from pgbb.methods.calibrated.algebra import Shrink, clear_of
 from pgbb.methods.calibrated.asking import Asker
+from pgbb.methods.calibrated.columns import locate_columns, reference_frame
 from pgbb.methods.calibrated.curvature import raised
+from pgbb.methods.calibrated.questions import own_terms
 from pgbb.model.formula import Design
 
 Floats = NDArray[np.float64]
@@ -51,12 +53,13 @@ class Cut:
 
 @dataclass(frozen=True)
 class Frame:
-    """F, with u = xF; E ωuuᵀ and the noise of its packed coordinates; and how many records ω weights down."""
+    """F, with u = xF; E ωuuᵀ and the noise of its packed coordinates; how many records ω weights down; and R."""
 
     matrix: Floats
     moment: Floats
     moment_sd: Floats
     cut: Cut
+    reach: float
 
     @property
     def solid(self) -> Floats:
@@ -78,6 +81,12 @@ def design_frame(asker: Asker, design: Design) -> Frame:
     """
     p = len(design.names)
     frame, farthest = np.eye(p) / design.norm_bound, squared_reach(asker.n, p, asker.noise("final"))
+    own = own_terms(design)
+    known = asker.whitens and own is not None and any(own)
+    if own is not None and known:
+        frame = reference_frame(design, *locate_columns(asker, *own, p))
+        farthest = min(farthest, float(np.sum(np.abs(frame @ frame.T))))
+        frame = frame / np.sqrt(farthest)
     seen, done = np.ones(p, bool), np.zeros(p, bool)  # of the frame's axes
     for turn in range(asker.question("moments", "moment").times if asker.whitens else 0):
         answer, sd = asker.ask("moments", "moment", frame)
@@ -98,7 +107,9 @@ def design_frame(asker: Asker, design: Design) -> Frame:
     answer, sd = asker.ask("moments", "moment_and_cut", frame, CUT)
     unit = np.sqrt(1 + CUT**2)
     found, left = _moment(answer[:-1] * unit, sd * unit, seen, asker.shrink)
-    return Frame(frame, raised(found, left, 0.3), left, Cut(float(answer[-1]) * unit / CUT, sd * unit / CUT))
+    return Frame(
+        frame, raised(found, left, 0.3), left, Cut(float(answer[-1]) * unit / CUT, sd * unit / CUT), farthest**0.5
+    )
 
 
 def _share(chosen: Chosen, axes: Floats) -> Floats:

@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 from pgbb._numerics.symmetric import unpack
 from pgbb.methods.calibrated.asking import Asker
+from pgbb.methods.calibrated.box import box_for
 from pgbb.methods.calibrated.curvature import (
     Curvature,
     asked_again,
@@ -14,8 +15,9 @@ from pgbb.methods.calibrated.curvature import (
     noise_of_multiple,
 )
 from pgbb.methods.calibrated.frame import Cut, design_frame
-from pgbb.methods.calibrated.median import Residuals, half_range, rough_median
+from pgbb.methods.calibrated.median import locate_response, rough_median
 from pgbb.methods.calibrated.refine import refine
+from pgbb.methods.calibrated.response import Distribution
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
@@ -36,9 +38,13 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
     """Ask all stages of a Huber regression."""
     p = problem.dim - 1
     c, kappa = float(problem.settings["c"]), float(problem.settings["kappa"])
-    low, high = problem.center - problem.radius, problem.center + problem.radius
+    constant, at = design.has_intercept, locate_response(asker, problem, design)
     near = design_frame(asker, design)
-    beta, residuals = rough_median(asker, near, half_range(problem), problem.radius[:p])
+    box = box_for(problem, near, at.size(constant), at.start(p, constant))
+    low, high = box.low, box.high
+    if low[-1] < 1e-4 * high[-1]:  # the default box of the scale, which rests on the declared range
+        low[-1] = min(low[-1], 1e-3 * at.spread)
+    beta, residuals = rough_median(asker, near, at, box, constant)
     frame = np.zeros((p + 1, p + 1))
     frame[:p, :p], frame[p, p] = near.matrix, SCALE_WEIGHT
     theta = np.append(beta, np.clip(_scale(residuals, c, kappa), low[-1], high[-1]))
@@ -62,21 +68,21 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
         raw, noise = unpack(answer, p + 1) * unit, sd * unit
         if before is not None:
             return asked_again(raw, before, noise, shrink=asker.shrink)
-        target = bordered(raw, near.moment, noise, 0.1 / at[-1], mean)
+        target = bordered(raw, near.moment, noise, 0.1 / at[-1], mean, 1e-6 / at[-1])
         target_sd = noise_of_multiple(target, near.moment, near.moment_sd)
         return curvature_of(raw, target, noise, target_sd, shrink=asker.shrink)
 
     def settle(at: Floats) -> Floats:  # the scale moves at most by a factor of two a round
-        at = np.clip(at, low, high)
+        at = box.clip(at)
         at[-1] = np.clip(at[-1], theta[-1] / 2, theta[-1] * 2)
         return at
 
-    return refine(problem, asker.n, theta, frame, curvature, gradient, spread, settle), near.cut
+    return refine(box, asker.n, theta, frame, curvature, gradient, spread, settle), near.cut
 
 
-def _scale(residuals: Residuals, c: float, kappa: float) -> float:
+def _scale(residuals: Distribution, c: float, kappa: float) -> float:
     """σ with E min((r/σ)², c²) = κ, by the histogram; it decreases in σ."""
-    low, high = 1e-9, float(residuals.edges[-1])
+    low, high = 1e-9 * float(residuals.edges[-1]), float(residuals.edges[-1])
     for _ in range(80):
         middle = np.sqrt(low * high)
         if residuals.mean(np.minimum((residuals.middles / middle) ** 2, c**2)) > kappa:

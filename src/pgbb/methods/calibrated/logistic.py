@@ -15,6 +15,7 @@ from scipy.special import expit, ndtri
 from pgbb._numerics.symmetric import direction_sd, unpack
 from pgbb.methods.calibrated.algebra import limited
 from pgbb.methods.calibrated.asking import Asker
+from pgbb.methods.calibrated.box import box_for
 from pgbb.methods.calibrated.curvature import (
     Curvature,
     asked_again,
@@ -107,7 +108,7 @@ def fit_logistic(asker: Asker, problem: Problem, design: Design) -> tuple[LocalG
     near = design_frame(asker, design)
     frame, moment, moment_sd, solid = near.matrix, near.moment, near.moment_sd, near.solid
     model = logistic_curvature(moment, moment_sd, frame, design.has_intercept)
-    radius = problem.radius
+    box = box_for(problem, near)
     theta = np.zeros(p)
     for _ in range(asker.question("locate", "logistic_score").times):
         g, sd = asker.ask("locate", "logistic_score", theta, frame)
@@ -116,7 +117,7 @@ def fit_logistic(asker: Asker, problem: Problem, design: Design) -> tuple[LocalG
         bend, left = asker.shrink(raw, bordered(raw, model.at(theta), 0.0, 0.1), bend_sd / 4)
         inverse = np.linalg.inv(raised(bend, left, 0.5))
         step = limited(inverse @ g, solid, 2.0, sd**2 * float(np.sum((solid @ inverse) * inverse)))
-        theta = np.clip(theta - frame @ step, -radius, radius)
+        theta = box.clip(theta - frame @ step)
 
     def curvature(at: Floats, before: Curvature | None) -> Curvature:
         answer, sd = asker.ask("curvature", "logistic_curvature", at, frame)
@@ -135,7 +136,4 @@ def fit_logistic(asker: Asker, problem: Problem, design: Design) -> tuple[LocalG
         raw = unpack(answer, p)
         return covariance_of(raw, bend.value, sd, shrink=asker.shrink)
 
-    def settle(at: Floats) -> Floats:
-        return np.clip(at, -radius, radius)
-
-    return refine(problem, asker.n, theta, frame, curvature, gradient, spread, settle, model), near.cut
+    return refine(box, asker.n, theta, frame, curvature, gradient, spread, box.clip, model), near.cut

@@ -1,80 +1,95 @@
-"""A mean: where the column lies, roughly, its variance, and the mean of what the clip leaves."""
+"""A mean: where the column lies, its variance in a window around that, and the mean of what the window leaves."""
+
+import math
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
 
 from pgbb.methods.calibrated.asking import Asker
+from pgbb.methods.calibrated.response import locate
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
 
-__all__ = ["fit_mean"]
+__all__ = ["CLOSEST", "fit_mean", "half_window"]
 
-PRIOR = 0.5  # how far the variance of a mean may be from that of its family, relative
+PRIOR = 0.5  # how far the variance may be from the square of the spread that was located, relative
+HINT = 0.5  # how far, in logarithms, the spread may be from the scale that the model was given
+CLOSEST, FARTHEST = 3.0, 30.0  # half the window, in spreads
+LOUD = 0.4  # noise of the last answer beside the sampling error, where the window is chosen by it
+LONGER = 1.2  # a scale so many times the spread is not that of a normal law
+CUT = 0.02  # a share of records beyond the window that is too large to be left out
+
+
+def half_window(spread: float, n: int, noise: float) -> float:
+    """Half the window of the last answer: as wide as its noise stays at .4 of the sampling error, within bounds.
+
+    >>> round(half_window(2.0, 10_000, 1e-3), 2), round(half_window(2.0, 10_000, 1e-2), 2)
+    (8.0, 6.0)
+    """
+    wanted = LOUD * spread / (math.sqrt(n) * max(noise, 1e-12))
+    return min(max(wanted, CLOSEST * spread), FARTHEST * spread)
 
 
 def fit_mean(asker: Asker, problem: Problem) -> LocalGaussian:
     """Ask all stages of a mean.
 
-    The clipped score vanishes where the mean of y clipped to centre ± reach
-    equals the centre, reach being C·s² (Gaussian) or C·m² (exponential): that
-    equation, of slope P(no clip), is solved, in the range that the schema declares.
-    Where the clip is seen to cut more than the family allows, the whole range is used instead.
+    The window lies around the located median, and all of it is in units of the located spread. The scale of a Gaussian
+    mean is a hint, for budgets that see little of the spread. Records beyond the window count at its end: how
+    many there are is asked, and what they may move is added to the interval. Where they are too many, or nothing
+    is hidden by noise, the window is the whole range.
     """
-    low, high = problem.center[0] - problem.radius[0], problem.center[0] + problem.radius[0]
     bottom, top = float(problem.settings["low"]), float(problem.settings["high"])
-    middle, half = (bottom + top) / 2, (top - bottom) / 2
-    gaussian, known = problem.settings["family"] == "gaussian", problem.settings["scale"]
-    answer, sd = asker.ask("range", "mean_range", middle, half)
-    present = float(answer[1]) * np.sqrt(2)  # share of records that have a value
-    if present > 1 - 3 * np.sqrt(2) * sd:
-        present = 1.0
-    present = max(present, 0.05)
-    centre, vague = float(np.clip(middle + half * answer[0] * np.sqrt(2) / present, low, high)), 5 * half * sd / present
-
-    def window(at: float, vague: float) -> tuple[float, float]:
-        reach = vague + problem.clip * (known**2 if gaussian else (at + vague) ** 2)
-        return max(bottom, at - reach), min(top, at + reach)
-
-    ends = window(centre, vague)
-    answer, sd = asker.ask("refine", "mean_score", *ends)
-    centre = float(np.clip((ends[0] + ends[1]) / 2 + (ends[1] - ends[0]) / 2 * answer[0] / present, low, high))
-    early, early_sd = ends, sd * (ends[1] - ends[0]) / 2
-    vague = 3 * early_sd / present
-    ends = window(centre, vague)
-    answer, sd = asker.ask("spread", "mean_spread", *ends, centre)
-    inside, noise = (present + answer[0] * np.sqrt(2)) / 2, sd / np.sqrt(2)
-    if ends == (bottom, top):  # nothing can be clipped
-        inside, noise = present, 0.0
-    reach = min(ends[1] - centre, centre - ends[0])
-    allowed = present * 2 * ndtr(-reach / known) if gaussian else 0.0  # symmetric, so that it moves no mean
-    bites = present - inside > 3 * noise + allowed
-    far = max(ends[1] - centre, centre - ends[0]) ** 2
-    square, square_sd = far * (present + answer[1] * np.sqrt(2)) / 2, far * sd / np.sqrt(2)
-    expected = present * (known**2 if gaussian else (centre + vague / 3) ** 2)
+    low, high = problem.center[0] - problem.radius[0], problem.center[0] + problem.radius[0]
+    at = locate(asker, bottom, top, 1)
+    spread, present, middle = at.spread, at.present, at.median
+    long = 1.0  # spreads in which a tail falls by a factor of e, unless more of it is seen; 0 for a normal one
+    if problem.settings["family"] == "gaussian":
+        trust = HINT**2 / (HINT**2 + (4 * at.sd) ** 2)
+        known = float(problem.settings["scale"])
+        spread = spread**trust * known ** (1 - trust)
+        wide = min(max(known, spread), 3 * spread)
+        long = 2.0 if known > LONGER * spread else 0.0  # a standard deviation above the spread means a long tail
+    else:
+        wide = spread
+    final = asker.noise("final")
+    ends = (bottom, top)
+    if final > 0:
+        half = half_window(wide, asker.n, final) + 4 * at.sd * spread
+        reach = max(half, 2 * half - min(top - middle, middle - bottom))  # one-sided where the range ends
+        ends = max(bottom, middle - reach), min(top, middle + reach)
+    answer, sd = asker.ask("spread", "mean_spread", *ends, middle)
+    beyond, noise = (present - answer[0] * np.sqrt(2)) / 2, sd / np.sqrt(2)
+    far = max(ends[1] - middle, middle - ends[0])
+    square, square_sd = far**2 * (present + answer[1] * np.sqrt(2)) / 2, far**2 * sd / np.sqrt(2)
+    if ends == (bottom, top):
+        shift = 0.0
+    elif beyond > 3 * noise + CUT:
+        ends, shift = (bottom, top), 0.0
+        square += beyond * (max(top - middle, middle - bottom) ** 2 - far**2)  # at most
+    else:
+        tail = 0.5 * float(np.exp(-far / spread / long)) if long else 2 * float(ndtr(-far / spread))
+        prior = max(tail**2, beyond**2 - noise**2)
+        keep = prior / (prior + noise**2)
+        shift = float(np.hypot(keep * beyond, np.sqrt(keep) * noise)) * far / 2.5
+    answer, sd = asker.ask("final", "mean_score", *ends)
+    half = (ends[1] - ends[0]) / 2
+    gradient = present * (middle - (ends[0] + ends[1]) / 2) - half * answer
+    expected = present * spread**2
+    square = square - float(gradient[0]) ** 2 / present
     doubt = max((PRIOR * expected) ** 2, (square - expected) ** 2 - square_sd**2)
     trust = doubt / (doubt + square_sd**2)
     variance = max(trust * square + (1 - trust) * expected, 0.05 * expected)
-    if bites:  # ask for the mean itself; what is inside tells how far a normal law would reach
-        variance = max(
-            variance, present * (reach / float(ndtri((1 + np.clip(inside / present, 0.05, 0.999)) / 2))) ** 2
-        )
-        ends, inside, noise = (bottom, top), present, 0.0
-    answer, sd = asker.ask("final", "mean_score", *ends)
-    gradient = present * (centre - (ends[0] + ends[1]) / 2) - (ends[1] - ends[0]) / 2 * answer
-    noise_sd = sd * (ends[1] - ends[0]) / 2
-    if early == ends and sd > 0:  # the same equation was asked before, and the centre is its root
-        weight = early_sd**2 / (early_sd**2 + noise_sd**2)
-        gradient, noise_sd = weight * gradient, float(np.hypot(weight * noise_sd, (1 - weight) * early_sd))
+    noise_sd = float(np.hypot(sd * half, shift))
     return LocalGaussian(
-        center=np.array([[centre]]),
+        center=np.array([[middle]]),
         gradient=gradient[None],
         frame=np.eye(1),
-        curvature=np.array([[[max(min(inside, present), 0.05 * present)]]]),
-        curvature_sd=np.array([[noise]]),
+        curvature=np.array([[[present]]]),
+        curvature_sd=np.zeros((1, 1)),
         privacy=np.array([[noise_sd]]),
         sampling=np.array([[variance]]) / asker.n,
         sampling_sd=np.array([np.sqrt(trust) * square_sd]) / asker.n,
-        free=np.array([[[1.0 if inside < 3 * noise else 0.0]]]),
+        free=np.array([[[1.0 if noise_sd > (high - low) / 4 else 0.0]]]),
         low=np.array([low]),
         high=np.array([high]),
     )

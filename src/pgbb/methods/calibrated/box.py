@@ -1,0 +1,69 @@
+"""Where the coefficients of a fit may lie: a box in coordinates that the data fill, or the one that the user set.
+
+Declared ranges bound a coefficient only where the covariate fills its range: over a range ten times too wide a slope is
+ten times as large as the response allows. So the box is made from the frame, which is known privately. Public
+arithmetic on answers.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb.methods.calibrated.curvature import Curvature
+from pgbb.methods.calibrated.frame import Frame
+from pgbb.model.models import Problem
+
+Floats = NDArray[np.float64]
+
+__all__ = ["Box", "box_for"]
+
+EFFECT = 6.0  # sizes of the response (three spreads) that one standard deviation of a covariate may move it
+LOGITS = 16.0  # the same for a logistic regression, in logits
+NEAR = 2.0  # standard deviations: a posterior this close to an end touches it
+
+
+@dataclass(frozen=True)
+class Box:
+    """Ends of every coefficient, in internal coordinates."""
+
+    low: Floats
+    high: Floats
+
+    def clip(self, theta: Floats) -> Floats:
+        """The nearest point inside."""
+        return np.clip(theta, self.low, self.high)
+
+    def touched(self, best: Floats, frame: Floats, bend: Curvature, noise: Floats) -> bool:
+        """Whether the posterior along what it identifies reaches an end: then the box, and not the data, shapes it.
+
+        Args:
+          best: the estimate.
+          frame: F.
+          bend: curvature in the frame.
+          noise: covariance of the gradient, in the frame.
+        """
+        slope = frame @ (bend.inverse - bend.free @ bend.inverse)
+        reach = NEAR * np.sqrt(np.maximum(np.sum((slope @ noise) * slope, axis=1), 0.0))
+        return bool(np.any((best - reach < self.low) | (best + reach > self.high)))
+
+
+def box_for(problem: Problem, near: Frame, unit: float | None = None, start: Floats | None = None) -> Box:
+    """The box of a regression whose frame is known.
+
+    An effect of several sizes of the response, or of 16 logits, for one standard deviation of a covariate given
+    the others; never less than what the declared ranges allow. A `bound` that the user gave is taken as it is.
+
+    Args:
+      problem: its declared box, and whether the user set it.
+      near: the frame of the design.
+      unit: the size of the response, as located; None for logits.
+      start: what the box lies around; zero by default.
+    """
+    low, high = problem.center - problem.radius, problem.center + problem.radius
+    if problem.settings.get("bound") is None:
+        p = len(near.matrix)
+        reach = (LOGITS if unit is None else EFFECT * unit) * near.reach * np.sqrt(np.sum(near.matrix**2, axis=1))
+        middle = np.zeros(p) if start is None else start
+        low[:p], high[:p] = np.minimum(low[:p], middle - reach), np.maximum(high[:p], middle + reach)
+    return Box(low, high)

@@ -1,0 +1,120 @@
+"""Where the response lies, and how wide it is: histograms over the declared range that zoom in on it.
+
+A range a hundred thousand times too wide then costs three answers, and everything that follows lives in units of the
+spread that was found. Serves means, quantile and Huber regression. Public arithmetic on answers.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb.methods.calibrated.algebra import monotone, prefixes
+from pgbb.methods.calibrated.asking import Asker
+from pgbb.methods.calibrated.questions import BINS
+
+Floats = NDArray[np.float64]
+
+__all__ = ["Distribution", "Located", "distribution", "histogram", "locate"]
+
+LEAST_TAIL = 0.02  # the next histogram holds all but this share at each end, or what noise lets be seen of it
+SPREADS = 3.0  # that count as the size of the response
+MARGIN = 0.5  # and goes beyond that by this share of its width
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """A noisy distribution of numbers: shares of bins, and the noise of their partial sums."""
+
+    edges: Floats
+    share: Floats
+    sd: float
+
+    @cached_property
+    def _cdf(self) -> Floats:
+        return np.concatenate([[0.0], np.cumsum(self.share)]) + 1e-9 * np.arange(len(self.edges))
+
+    def quantile(self, tau: Floats) -> Floats:
+        """Quantiles, linear within bins."""
+        return np.interp(tau, self._cdf / self._cdf[-1], self.edges)
+
+    def density(self, tau: Floats, reach: Floats) -> Floats:
+        """What lies between the quantiles τ ± reach over their distance; never beyond what noise lets be seen."""
+        reach = np.maximum(reach, 2 * self.sd)
+        low = np.maximum(tau - reach, np.minimum(tau / 2, 2 * self.sd))
+        high = np.minimum(tau + reach, 1 - np.minimum((1 - tau) / 2, 2 * self.sd))
+        gap = self.quantile(high) - self.quantile(low)
+        return (high - low) / np.maximum(gap, 1e-6 * (self.edges[-1] - self.edges[0]))
+
+    def mean(self, values: Floats) -> float:
+        """Mean of a function given at the middles of the bins."""
+        return float(self.share @ values)
+
+    @property
+    def middles(self) -> Floats:
+        """Middles of the bins."""
+        return (self.edges[1:] + self.edges[:-1]) / 2
+
+
+@dataclass(frozen=True)
+class Located:
+    """Median and spread of the response (the standard deviation, were it normal), and what noise leaves of them.
+
+    Args:
+      median: of the response.
+      spread: of the response.
+      sd: noise of the distribution function that they were read from.
+      present: share of the records (or of their weight) that has a value.
+    """
+
+    median: float
+    spread: float
+    sd: float
+    present: float
+
+    def start(self, terms: int, constant: bool) -> Floats:
+        """Coefficients of the fit that predicts the median; zero without an intercept."""
+        theta = np.zeros(terms)
+        if constant:
+            theta[0] = self.median
+        return theta
+
+    def size(self, constant: bool) -> float:
+        """How far from that start the response lies: some spreads, and more where noise hides them."""
+        far = SPREADS * self.spread * (1 + 10 * self.sd)
+        return far if constant else far + abs(self.median)
+
+
+def histogram(asker: Asker, stage: str, theta: Floats, edges: Floats) -> tuple[Distribution, float, float]:
+    """The distribution of y − xᵀθ over the bins; its total as answered; and the noise of that."""
+    a, b = prefixes(BINS)
+    answer, sd = asker.ask(stage, "histogram", theta, edges, a)
+    return distribution(edges, b @ answer, sd * np.sqrt(np.sum(b**2, axis=1)))
+
+
+def distribution(edges: Floats, below: Floats, sd: Floats) -> tuple[Distribution, float, float]:
+    """The same from noisy prefix sums of the bins, with the noise of each."""
+    noise = float(np.sqrt(np.mean(sd**2)))
+    total = max(float(below[-1]), noise, 1e-9)
+    share = np.diff(monotone(np.clip(below / total, 0.0, 1.0)), prepend=0.0)
+    share[-1] += 1 - share.sum()
+    return Distribution(edges, share, noise / total), float(below[-1]), float(sd[-1])
+
+
+def locate(asker: Asker, bottom: float, top: float, terms: int) -> Located:
+    """Median and spread of a response in [bottom, top]: the stage "response"."""
+    low, high, totals = bottom, top, []
+    for _ in range(asker.question("response", "histogram").times):
+        found, total, total_sd = histogram(asker, "response", np.zeros(terms), np.linspace(low, high, BINS + 1))
+        totals.append(total)
+        bin_width, tail = (high - low) / BINS, float(np.clip(2 * found.sd, LEAST_TAIL, 0.25))
+        left, right = found.quantile(np.array([tail, 1 - tail]))
+        beyond = MARGIN * max(right - left, bin_width)
+        low, high = max(bottom, left - beyond), min(top, right + beyond)
+    inner, outer = found.quantile(np.array([[0.2, 0.5, 0.8], [0.05, 0.5, 0.95]]))
+    spread = max((inner[2] - inner[0]) / 1.683, bin_width / 2)
+    if found.sd < LEAST_TAIL:  # many equal values have no spread in the middle
+        spread = max(spread, (outer[2] - outer[0]) / 3.29 / 2)
+    present, doubt = float(np.mean(totals)), 3 * total_sd / np.sqrt(len(totals))
+    return Located(float(inner[1]), spread, found.sd, 1.0 if present > 1 - doubt else max(present, 0.05))
