@@ -5,9 +5,11 @@ benchmarks/front_door.py runs the same cases by the thousand.
 
 import csv
 import gc
+import io
 import json
 import random
 import re
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -24,6 +26,7 @@ from pgbb.cli import app
 from pgbb.custody.ledger import Ledger
 from pgbb.errors import InvalidValue
 from pgbb.model.schema import Flag, Levels, Range, Schema
+from pgbb.private import text
 from pgbb.private.records import load_columns
 from pgbb.sklearn import PrivateLogisticClassifier, PrivateQuantileRegressor
 from tests.private import front_door
@@ -183,6 +186,48 @@ def test_a_csv_file_is_closed_and_nothing_is_warned_of(tmp_path):
                 warnings.simplefilter("error")
                 assert len(columns(path, c=Range(0, 4), x=Levels("a", "b"))[-1]) == 2
                 gc.collect()
+
+
+def test_a_record_of_many_cells_makes_no_other_wider(tmp_path):
+    """pandas gives every later record as many cells as the widest: a gigabyte for a line of ten thousand commas."""
+    path, count = tmp_path / "d.csv", 2**15
+    for line in ("2,b" + "," * 10**5, '2,b,"\n"' + ',"x\ny"' * 10**5, '2,b,"' + ",x" * 10**5):
+        path.write_text("c,x\n1,a\n" + line + "\n" + "3,a\n" * count)
+        tracemalloc.start()
+        valid = columns(path, c=Range(0, 4), x=Levels("a", "b"))[-1]
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert len(valid) == count + 2 and all(valid[2:]) and valid[0] and most < 2**27
+
+
+@pytest.mark.parametrize("size", [10, 2**18, 2**20 - 2**17, 2**20 + 2**17, 2**22])
+def test_a_well_written_record_is_one_however_long_and_wherever_it_begins(tmp_path, size):
+    """Its own lines look like records, and the length of the record before it changes where a block ends."""
+    path, levels = tmp_path / "d.csv", Levels("a", "b")
+    for before in (1, 2**17, 2**18 - 40):
+        long = '2,"' + "3,a\n" * (size // 4) + '"'
+        path.write_bytes(f"c,x\n1,{'a' * before}\n{long}\n3,b\n".encode())
+        assert columns(path, c=Range(0, 4), x=levels)[-1] == [before == 1, False, True]
+
+
+def test_carriage_returns_in_quotation_marks_do_not_depend_on_where_a_block_ends(tmp_path):
+    path, levels = tmp_path / "d.csv", Levels("a", "a\nb")
+    for before in range(2**18 - 30, 2**18):
+        path.write_bytes(b"c,x\n1," + b"z" * before + b'\n1,"a\r\r\nb"\n1,"a\r\nb"\n1,a\r\n')
+        assert columns(path, c=Range(0, 4), x=levels)[-1] == [False, False, True, True]
+
+
+def test_looking_ahead_decides_as_reading_does(tmp_path, monkeypatch):
+    r, path = random.Random(1), tmp_path / "d.csv"
+    for _ in range(300):
+        body = "".join(r.choices(["1", "a", ",", '"', '""', ',"', '",', '"\n', '\n"', "\n", "\r\n", "\r"], k=60))
+        path.write_bytes(f"c,x\n{body}".encode())
+        found = []
+        for block, longest in ((2**18, 2**20), (1, 0), (2, 3), (7, 11), (16, 2**20)):
+            monkeypatch.setattr("pgbb.private.text._BLOCK", block)
+            monkeypatch.setattr("pgbb.private.text.LONGEST", longest)
+            found.append(b"".join(text._clean(text._Lines(io.BytesIO(path.read_bytes())), 2)))
+        assert len(set(found)) == 1
 
 
 # Sources that are neither frames nor files ----------------------------------------------------------------------------
