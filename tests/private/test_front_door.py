@@ -25,9 +25,10 @@ from typer.testing import CliRunner
 from pgbb.cli import app
 from pgbb.custody.ledger import Ledger
 from pgbb.errors import InvalidValue
+from pgbb.model.formula import Design
 from pgbb.model.schema import Flag, Levels, Range, Schema
 from pgbb.private import text
-from pgbb.private.records import load_columns
+from pgbb.private.records import load, load_columns
 from pgbb.sklearn import PrivateLogisticClassifier, PrivateQuantileRegressor
 from tests.private import front_door
 
@@ -131,6 +132,36 @@ def test_a_bare_carriage_return_belongs_to_its_cell(tmp_path):
         for cell, usable in (("2", True), ("2\r3", False), ("\r", False), ("2\r", True)):
             path.write_bytes(f"c,x{ends}1,a{ends}{cell},b{ends}3,a{ends}".encode())
             assert columns(path, c=Range(0, 4), x=Levels("a", "b"))[-1] == [True, usable, True]
+
+
+# What a second attack found, row by row -------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("stored", [np.float64, np.float32, np.float16, np.longdouble])
+@pytest.mark.parametrize("setting", ["warn", "raise"])
+def test_numbers_that_processors_signal_are_read_in_silence(stored, setting, tmp_path):
+    """A signalling NaN, which R writes for NA; what is too large or too small for a narrower type."""
+    good = np.array([1, 2, 1], stored)
+    odd = [good.copy() for _ in range(3)]
+    if stored is np.longdouble:
+        for cells, exponent in zip(odd, (4000, -4900, 300), strict=True):
+            cells[1] = np.longdouble(10) ** exponent
+    else:
+        size = np.dtype(stored).itemsize
+        bits = {2: 0x7C01, 4: 0x7F800001, 8: 0x7FF00000000007A2}[size]
+        for cells, raw in zip(odd, (bits, 1, bits | 1 << (8 * size - 1)), strict=True):
+            cells.view(f"u{size}")[1] = raw
+    design, path = Design.parse("c ~ 1", Schema(c=Range(0, 4))), tmp_path / "d.parquet"
+    for cells in (good, *odd):
+        with np.errstate(all=setting):
+            for declared in (Range(0, 4), Flag(), Levels(1, 2)):
+                found = [columns({"c": cells}, c=declared)]
+                if stored is not np.longdouble:
+                    pq.write_table(pa.table({"c": cells}), path)
+                    found.append(columns(path, c=declared))
+                assert all(f[-1][::2] == [True, True] for f in found)
+            assert load({"c": cells}, design, Schema(c=Range(0, 4))).y[::2].tolist() == [1, 1]
 
 
 # CSV: damage stays where it is ----------------------------------------------------------------------------------------

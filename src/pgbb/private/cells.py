@@ -126,6 +126,7 @@ def _is_text(kind: pa.DataType) -> bool:
     return any(getattr(pa.types, f"is_{test}")(kind) for test in tests)
 
 
+@np.errstate(all="ignore")  # a signalling NaN or a long double would be warned of
 def as_cells(array: "NDArray[Any] | pa.Array | pa.ChunkedArray") -> Held:
     """An array in the form that `encode` reads; which form depends on its type alone."""
     return _of_arrow(array) if isinstance(array, pa.Array | pa.ChunkedArray) else _of_numpy(array)
@@ -204,6 +205,7 @@ def _plain(scalar: pa.Scalar) -> Any:
 # Encoding ------------------------------------------------------------------------------------------------------------
 
 
+@np.errstate(all="ignore")
 def encode(cells: Cells, column: Column) -> tuple[Floats, Bools, Bools]:
     """Values with a filler in unusable cells; which cells are usable; which lie outside the declaration.
 
@@ -232,6 +234,7 @@ def filler(column: Column) -> float:
     return column.low / 2 + column.high / 2 if isinstance(column, Range) else 0.0
 
 
+@np.errstate(all="ignore")
 def labels(cells: Cells, known: Sequence[Any]) -> Floats:
     """0, 1, … for the known labels, by the rule of levels; NaN for any other cell.
 
