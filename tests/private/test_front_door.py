@@ -164,6 +164,15 @@ def test_numbers_that_processors_signal_are_read_in_silence(stored, setting, tmp
             assert load({"c": cells}, design, Schema(c=Range(0, 4))).y[::2].tolist() == [1, 1]
 
 
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "America/New_York"])
+def test_a_moment_that_pandas_cannot_show_in_its_zone_voids_its_record(zone):
+    for unit, raw in (("s", 2**63 - 1), ("s", 253402300800), ("us", 10**18), ("ns", 2**63 - 1), ("ns", 1 - 2**63)):
+        cells = pd.Series(np.array([0, raw, 0]).view(f"M8[{unit}]")).dt.tz_localize("UTC").dt.tz_convert(zone)
+        declared = Levels(str(cells[0]), "other")
+        for held in (cells, cells.astype("category")):
+            assert columns(pd.DataFrame({"c": held}), c=declared)[-1] == [True, False, True]
+
+
 # CSV: damage stays where it is ----------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ cannot hold is refused by `refusal`, from the type alone. No file is opened here
 
 import datetime
 import decimal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -31,6 +31,7 @@ __all__ = [
     "filler",
     "labels",
     "numpy_kind",
+    "readable",
     "refusal",
 ]
 
@@ -181,7 +182,7 @@ def _of_arrow(array: "pa.Array | pa.ChunkedArray") -> Held:
     elif types.is_decimal(array.type) and array.type.bit_width < 128:
         array = array.cast(pa.decimal128(array.type.precision, array.type.scale))
     found = array.dictionary_encode()
-    distinct = np.fromiter(map(_plain, found.dictionary), dtype=object, count=len(found.dictionary))
+    distinct = np.fromiter((readable(v.as_py) for v in found.dictionary), dtype=object, count=len(found.dictionary))
     return Coded(_indices(found), distinct)
 
 
@@ -195,10 +196,11 @@ class _Unreadable:
     """Stands for a cell that its reader cannot turn into a Python object."""
 
 
-def _plain(scalar: pa.Scalar) -> Any:
+def readable(read: Callable[[], Any]) -> Any:
+    """The cell that `read` makes, or one that cannot be read: a date after the year 9999, for one."""
     try:
-        return scalar.as_py()
-    except Exception:  # a date after the year 9999, for one
+        return read()
+    except Exception:
         return _Unreadable()
 
 
