@@ -164,6 +164,16 @@ def test_numbers_that_processors_signal_are_read_in_silence(stored, setting, tmp
             assert load({"c": cells}, design, Schema(c=Range(0, 4))).y[::2].tolist() == [1, 1]
 
 
+@pytest.mark.parametrize("point", [0x110000, 2**32 - 1])
+def test_a_number_that_is_no_character_voids_its_record(point):
+    for kind in ("<U3", ">U3"):
+        cells = np.array(["1", "2", "1"], kind)
+        cells.view(kind[0] + "u4")[3] = point
+        for held in (cells, np.ma.MaskedArray(cells, [False, False, False]), np.ma.MaskedArray(cells, [0, 1, 0])):
+            for declared in (Range(0, 4), Levels(1, 2)):
+                assert columns({"c": held}, c=declared)[-1] == [True, False, True]
+
+
 @pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "America/New_York"])
 def test_a_moment_that_pandas_cannot_show_in_its_zone_voids_its_record(zone):
     for unit, raw in (("s", 2**63 - 1), ("s", 253402300800), ("us", 10**18), ("ns", 2**63 - 1), ("ns", 1 - 2**63)):

@@ -8,6 +8,7 @@ cannot hold is refused by `refusal`, from the type alone. No file is opened here
 
 import datetime
 import decimal
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -146,10 +147,21 @@ def _of_numpy(array: NDArray[Any]) -> Held:
         return Coded(np.where(hidden, -1, which), distinct)
     if kind in "UST":
         found = np.ma.getmaskarray(array)
-        return np.ma.MaskedArray(np.asarray(array).astype(object), found) if found.any() else np.asarray(array, object)
+        objects = _points(np.asarray(array)) if kind == "U" else np.asarray(array).astype(object)
+        return np.ma.MaskedArray(objects, found) if found.any() else objects
     if array.dtype.kind == "f" and array.dtype.itemsize not in (2, 4, 8):
         return array.astype(np.float64)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _points(array: NDArray[np.str_]) -> NDArray[Any]:
+    """Text as objects; None where a number is no character, of which Python makes no text."""
+    native = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("=")))
+    wrong = (native.view(np.uint32).reshape(len(native), -1) > sys.maxunicode).any(axis=1)
+    native = np.where(wrong, np.str_(), native)
+    objects = native.astype(object)
+    objects[wrong] = None
+    return objects
 
 
 def _of_arrow(array: "pa.Array | pa.ChunkedArray") -> Held:
