@@ -4,6 +4,7 @@ benchmarks/front_door.py runs the same cases by the thousand.
 """
 
 import csv
+import datetime
 import gc
 import io
 import json
@@ -11,7 +12,9 @@ import random
 import re
 import tracemalloc
 import warnings
+import zoneinfo
 
+import dateutil.tz
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -181,6 +184,58 @@ def test_a_moment_that_pandas_cannot_show_in_its_zone_voids_its_record(zone):
         declared = Levels(str(cells[0]), "other")
         for held in (cells, cells.astype("category")):
             assert columns(pd.DataFrame({"c": held}), c=declared)[-1] == [True, False, True]
+
+
+class Stops(type):
+    """A class of classes that ends the process when one of them is compared."""
+
+    def __eq__(cls, other):
+        raise SystemExit
+
+    def __hash__(cls):
+        raise SystemExit
+
+
+class Zone(datetime.tzinfo):
+    def utcoffset(self, moment):
+        raise SystemExit
+
+    tzname = dst = utcoffset
+
+
+class Whole(np.int64):
+    def __int__(self):
+        raise SystemExit
+
+    __index__ = __int__
+
+
+class Single(np.float32):
+    def __float__(self):
+        raise SystemExit
+
+    __int__ = __str__ = __ne__ = __float__
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        Stops("Odd", (), {})(), datetime.datetime(2020, 1, 1, tzinfo=Zone()), datetime.time(1, tzinfo=Zone()),
+        Whole(1), Single(1),
+    ],
+    ids=["class", "datetime", "time", "integer", "float"],
+)  # fmt: skip
+def test_no_code_of_a_cell_is_run(cell):
+    for declared in (Range(0, 4), Flag(), Levels(1, 2)):
+        for held in ([1, cell, 1], np.fromiter([1, cell, 1], dtype=object, count=3)):
+            assert columns({"c": held}, c=declared)[-1] == [True, False, True]
+
+
+def test_moments_in_the_zones_of_libraries_are_read():
+    zones = [None, datetime.UTC, zoneinfo.ZoneInfo("Europe/London"), dateutil.tz.tzutc(), dateutil.tz.tzlocal()]
+    for zone in zones:
+        for moment in (datetime.datetime(2020, 1, 1, tzinfo=zone), pd.Timestamp(2020, 1, 1, tzinfo=zone)):
+            assert columns({"c": [moment]}, c=Levels(str(moment), "other"))[-1] == [True]
 
 
 # CSV: damage stays where it is ----------------------------------------------------------------------------------------

@@ -311,19 +311,32 @@ _MOMENTS = (
 )
 
 
+_DATED = frozenset(map(id, (datetime.datetime, datetime.time, pd.Timestamp)))
+_PLAIN = frozenset(map(id, (str, int, float, bool, decimal.Decimal, *_MOMENTS))) - _DATED
+_SCALARS = frozenset(map(id, np.sctypeDict.values()))
+
+
+def _is_known(zone: Any) -> bool:
+    """Whether a time zone is none, or of a library: another would run its own code when a moment is written."""
+    home = str(type.__getattribute__(type(zone), "__module__")).partition(".")[0]
+    return zone is None or home in ("datetime", "zoneinfo", "pytz", "dateutil")
+
+
 def _cell(cell: Any) -> Any:
     """The cell as a plain bool, int, float, NumPy float, str, Decimal or moment; None if missing or of another type.
 
     A closed list of types, told apart without running code of the cell's own: what is not listed is unreadable.
     """
     kind = type(cell)
-    if kind in (str, int, float, bool, decimal.Decimal) or kind in _MOMENTS:
+    if id(kind) in _PLAIN:  # not `kind in …`: a class of a class may compare as it likes
         return cell
+    if id(kind) in _DATED:
+        return cell if _is_known(cell.tzinfo) else _Unreadable()
     if cell is None or cell is pd.NA or cell is pd.NaT:
         return None
     if kind is bytes or kind is np.bytes_:
         return bytes(cell).decode("utf-8")
-    if issubclass(kind, np.generic):
+    if id(kind) in _SCALARS:
         return _scalar(cell, kind)
     if kind is complex:
         return cell.real if cell.imag == 0 else None
