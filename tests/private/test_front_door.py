@@ -238,6 +238,13 @@ def test_moments_in_the_zones_of_libraries_are_read():
             assert columns({"c": [moment]}, c=Levels(str(moment), "other"))[-1] == [True]
 
 
+def test_a_row_without_end_is_not_copied():
+    endless = np.broadcast_to(np.float64(1), 2**45)
+    model = PrivateQuantileRegressor(epsilon=1.0, delta=1e-6, feature_range=(0, 4), response_range=(0, 4))
+    for x, y in (([[1.0], endless, [2.0]], [1.0, 2.0, 3.0]), ([[1.0], [1.0], [2.0]], [1.0, endless, 3.0])):
+        assert front_door.estimated(model, x, y)[:, -1].tolist() == [1, 0, 1]
+
+
 # CSV: damage stays where it is ----------------------------------------------------------------------------------------
 
 
