@@ -4,12 +4,17 @@ benchmarks/front_door.py runs the same cases by the thousand.
 """
 
 import csv
+import datetime
 import gc
+import io
 import json
 import random
 import re
+import tracemalloc
 import warnings
+import zoneinfo
 
+import dateutil.tz
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -23,8 +28,10 @@ from typer.testing import CliRunner
 from pgbb.cli import app
 from pgbb.custody.ledger import Ledger
 from pgbb.errors import InvalidValue
+from pgbb.model.formula import Design
 from pgbb.model.schema import Flag, Levels, Range, Schema
-from pgbb.private.records import load_columns
+from pgbb.private import text
+from pgbb.private.records import load, load_columns
 from pgbb.sklearn import PrivateLogisticClassifier, PrivateQuantileRegressor
 from tests.private import front_door
 
@@ -130,6 +137,114 @@ def test_a_bare_carriage_return_belongs_to_its_cell(tmp_path):
             assert columns(path, c=Range(0, 4), x=Levels("a", "b"))[-1] == [True, usable, True]
 
 
+# What a second attack found, row by row -------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("stored", [np.float64, np.float32, np.float16, np.longdouble])
+@pytest.mark.parametrize("setting", ["warn", "raise"])
+def test_numbers_that_processors_signal_are_read_in_silence(stored, setting, tmp_path):
+    """A signalling NaN, which R writes for NA; what is too large or too small for a narrower type."""
+    good = np.array([1, 2, 1], stored)
+    odd = [good.copy() for _ in range(3)]
+    if stored is np.longdouble:
+        for cells, exponent in zip(odd, (4000, -4900, 300), strict=True):
+            cells[1] = np.longdouble(10) ** exponent
+    else:
+        size = np.dtype(stored).itemsize
+        bits = {2: 0x7C01, 4: 0x7F800001, 8: 0x7FF00000000007A2}[size]
+        for cells, raw in zip(odd, (bits, 1, bits | 1 << (8 * size - 1)), strict=True):
+            cells.view(f"u{size}")[1] = raw
+    design, path = Design.parse("c ~ 1", Schema(c=Range(0, 4))), tmp_path / "d.parquet"
+    for cells in (good, *odd):
+        with np.errstate(all=setting):
+            for declared in (Range(0, 4), Flag(), Levels(1, 2)):
+                found = [columns({"c": cells}, c=declared)]
+                if stored is not np.longdouble:
+                    pq.write_table(pa.table({"c": cells}), path)
+                    found.append(columns(path, c=declared))
+                assert all(f[-1][::2] == [True, True] for f in found)
+            assert load({"c": cells}, design, Schema(c=Range(0, 4))).y[::2].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("point", [0x110000, 2**32 - 1])
+def test_a_number_that_is_no_character_voids_its_record(point):
+    for kind in ("<U3", ">U3"):
+        cells = np.array(["1", "2", "1"], kind)
+        cells.view(kind[0] + "u4")[3] = point
+        for held in (cells, np.ma.MaskedArray(cells, [False, False, False]), np.ma.MaskedArray(cells, [0, 1, 0])):
+            for declared in (Range(0, 4), Levels(1, 2)):
+                assert columns({"c": held}, c=declared)[-1] == [True, False, True]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "America/New_York"])
+def test_a_moment_that_pandas_cannot_show_in_its_zone_voids_its_record(zone):
+    for unit, raw in (("s", 2**63 - 1), ("s", 253402300800), ("us", 10**18), ("ns", 2**63 - 1), ("ns", 1 - 2**63)):
+        cells = pd.Series(np.array([0, raw, 0]).view(f"M8[{unit}]")).dt.tz_localize("UTC").dt.tz_convert(zone)
+        declared = Levels(str(cells[0]), "other")
+        for held in (cells, cells.astype("category")):
+            assert columns(pd.DataFrame({"c": held}), c=declared)[-1] == [True, False, True]
+
+
+class Stops(type):
+    """A class of classes that ends the process when one of them is compared."""
+
+    def __eq__(cls, other):
+        raise SystemExit
+
+    def __hash__(cls):
+        raise SystemExit
+
+
+class Zone(datetime.tzinfo):
+    def utcoffset(self, moment):
+        raise SystemExit
+
+    tzname = dst = utcoffset
+
+
+class Whole(np.int64):
+    def __int__(self):
+        raise SystemExit
+
+    __index__ = __int__
+
+
+class Single(np.float32):
+    def __float__(self):
+        raise SystemExit
+
+    __int__ = __str__ = __ne__ = __float__
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        Stops("Odd", (), {})(), datetime.datetime(2020, 1, 1, tzinfo=Zone()), datetime.time(1, tzinfo=Zone()),
+        Whole(1), Single(1),
+    ],
+    ids=["class", "datetime", "time", "integer", "float"],
+)  # fmt: skip
+def test_no_code_of_a_cell_is_run(cell):
+    for declared in (Range(0, 4), Flag(), Levels(1, 2)):
+        for held in ([1, cell, 1], np.fromiter([1, cell, 1], dtype=object, count=3)):
+            assert columns({"c": held}, c=declared)[-1] == [True, False, True]
+
+
+def test_moments_in_the_zones_of_libraries_are_read():
+    zones = [None, datetime.UTC, zoneinfo.ZoneInfo("Europe/London"), dateutil.tz.tzutc(), dateutil.tz.tzlocal()]
+    for zone in zones:
+        for moment in (datetime.datetime(2020, 1, 1, tzinfo=zone), pd.Timestamp(2020, 1, 1, tzinfo=zone)):
+            assert columns({"c": [moment]}, c=Levels(str(moment), "other"))[-1] == [True]
+
+
+def test_a_row_without_end_is_not_copied():
+    endless = np.broadcast_to(np.float64(1), 2**45)
+    model = PrivateQuantileRegressor(epsilon=1.0, delta=1e-6, feature_range=(0, 4), response_range=(0, 4))
+    for x, y in (([[1.0], endless, [2.0]], [1.0, 2.0, 3.0]), ([[1.0], [1.0], [2.0]], [1.0, endless, 3.0])):
+        assert front_door.estimated(model, x, y)[:, -1].tolist() == [1, 0, 1]
+
+
 # CSV: damage stays where it is ----------------------------------------------------------------------------------------
 
 
@@ -183,6 +298,48 @@ def test_a_csv_file_is_closed_and_nothing_is_warned_of(tmp_path):
                 warnings.simplefilter("error")
                 assert len(columns(path, c=Range(0, 4), x=Levels("a", "b"))[-1]) == 2
                 gc.collect()
+
+
+def test_a_record_of_many_cells_makes_no_other_wider(tmp_path):
+    """pandas gives every later record as many cells as the widest: a gigabyte for a line of ten thousand commas."""
+    path, count = tmp_path / "d.csv", 2**15
+    for line in ("2,b" + "," * 10**5, '2,b,"\n"' + ',"x\ny"' * 10**5, '2,b,"' + ",x" * 10**5):
+        path.write_text("c,x\n1,a\n" + line + "\n" + "3,a\n" * count)
+        tracemalloc.start()
+        valid = columns(path, c=Range(0, 4), x=Levels("a", "b"))[-1]
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert len(valid) == count + 2 and all(valid[2:]) and valid[0] and most < 2**27
+
+
+@pytest.mark.parametrize("size", [10, 2**18, 2**20 - 2**17, 2**20 + 2**17, 2**22])
+def test_a_well_written_record_is_one_however_long_and_wherever_it_begins(tmp_path, size):
+    """Its own lines look like records, and the length of the record before it changes where a block ends."""
+    path, levels = tmp_path / "d.csv", Levels("a", "b")
+    for before in (1, 2**17, 2**18 - 40):
+        long = '2,"' + "3,a\n" * (size // 4) + '"'
+        path.write_bytes(f"c,x\n1,{'a' * before}\n{long}\n3,b\n".encode())
+        assert columns(path, c=Range(0, 4), x=levels)[-1] == [before == 1, False, True]
+
+
+def test_carriage_returns_in_quotation_marks_do_not_depend_on_where_a_block_ends(tmp_path):
+    path, levels = tmp_path / "d.csv", Levels("a", "a\nb")
+    for before in range(2**18 - 30, 2**18):
+        path.write_bytes(b"c,x\n1," + b"z" * before + b'\n1,"a\r\r\nb"\n1,"a\r\nb"\n1,a\r\n')
+        assert columns(path, c=Range(0, 4), x=levels)[-1] == [False, False, True, True]
+
+
+def test_looking_ahead_decides_as_reading_does(tmp_path, monkeypatch):
+    r, path = random.Random(1), tmp_path / "d.csv"
+    for _ in range(300):
+        body = "".join(r.choices(["1", "a", ",", '"', '""', ',"', '",', '"\n', '\n"', "\n", "\r\n", "\r"], k=60))
+        path.write_bytes(f"c,x\n{body}".encode())
+        found = []
+        for block, longest in ((2**18, 2**20), (1, 0), (2, 3), (7, 11), (16, 2**20)):
+            monkeypatch.setattr("pgbb.private.text._BLOCK", block)
+            monkeypatch.setattr("pgbb.private.text.LONGEST", longest)
+            found.append(b"".join(text._clean(text._Lines(io.BytesIO(path.read_bytes())), 2)))
+        assert len(set(found)) == 1
 
 
 # Sources that are neither frames nor files ----------------------------------------------------------------------------

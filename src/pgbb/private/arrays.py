@@ -78,12 +78,10 @@ def _of_rows(rows: "list[Any] | tuple[Any, ...]", features: int | None) -> Table
     return Table(len(rows), None, [[row[i] for row in whole] for i in range(features)])
 
 
-def _row(row: Any) -> list[Any] | None:
-    """The cells of a row; None where it is none. Types are told apart without running code of theirs."""
+def _row(row: Any) -> "list[Any] | tuple[Any, ...] | NDArray[Any] | None":
+    """The row, not copied: it may be endless; None where it is none. Types are told apart without code of theirs."""
     kind = type(row)
-    if kind is list or kind is tuple or (kind is np.ndarray and row.ndim == 1):
-        return list(row)
-    return None
+    return row if kind is list or kind is tuple or (kind is np.ndarray and row.ndim == 1) else None
 
 
 def _alone(cell: Any) -> Any:

@@ -8,7 +8,8 @@ cannot hold is refused by `refusal`, from the type alone. No file is opened here
 
 import datetime
 import decimal
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -31,6 +32,7 @@ __all__ = [
     "filler",
     "labels",
     "numpy_kind",
+    "readable",
     "refusal",
 ]
 
@@ -126,6 +128,7 @@ def _is_text(kind: pa.DataType) -> bool:
     return any(getattr(pa.types, f"is_{test}")(kind) for test in tests)
 
 
+@np.errstate(all="ignore")  # a signalling NaN or a long double would be warned of
 def as_cells(array: "NDArray[Any] | pa.Array | pa.ChunkedArray") -> Held:
     """An array in the form that `encode` reads; which form depends on its type alone."""
     return _of_arrow(array) if isinstance(array, pa.Array | pa.ChunkedArray) else _of_numpy(array)
@@ -144,10 +147,21 @@ def _of_numpy(array: NDArray[Any]) -> Held:
         return Coded(np.where(hidden, -1, which), distinct)
     if kind in "UST":
         found = np.ma.getmaskarray(array)
-        return np.ma.MaskedArray(np.asarray(array).astype(object), found) if found.any() else np.asarray(array, object)
+        objects = _points(np.asarray(array)) if kind == "U" else np.asarray(array).astype(object)
+        return np.ma.MaskedArray(objects, found) if found.any() else objects
     if array.dtype.kind == "f" and array.dtype.itemsize not in (2, 4, 8):
         return array.astype(np.float64)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _points(array: NDArray[np.str_]) -> NDArray[Any]:
+    """Text as objects; None where a number is no character, of which Python makes no text."""
+    native = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("=")))
+    wrong = (native.view(np.uint32).reshape(len(native), -1) > sys.maxunicode).any(axis=1)
+    native = np.where(wrong, np.str_(), native)
+    objects = native.astype(object)
+    objects[wrong] = None
+    return objects
 
 
 def _of_arrow(array: "pa.Array | pa.ChunkedArray") -> Held:
@@ -180,7 +194,7 @@ def _of_arrow(array: "pa.Array | pa.ChunkedArray") -> Held:
     elif types.is_decimal(array.type) and array.type.bit_width < 128:
         array = array.cast(pa.decimal128(array.type.precision, array.type.scale))
     found = array.dictionary_encode()
-    distinct = np.fromiter(map(_plain, found.dictionary), dtype=object, count=len(found.dictionary))
+    distinct = np.fromiter((readable(v.as_py) for v in found.dictionary), dtype=object, count=len(found.dictionary))
     return Coded(_indices(found), distinct)
 
 
@@ -194,16 +208,18 @@ class _Unreadable:
     """Stands for a cell that its reader cannot turn into a Python object."""
 
 
-def _plain(scalar: pa.Scalar) -> Any:
+def readable(read: Callable[[], Any]) -> Any:
+    """The cell that `read` makes, or one that cannot be read: a date after the year 9999, for one."""
     try:
-        return scalar.as_py()
-    except Exception:  # a date after the year 9999, for one
+        return read()
+    except Exception:
         return _Unreadable()
 
 
 # Encoding ------------------------------------------------------------------------------------------------------------
 
 
+@np.errstate(all="ignore")
 def encode(cells: Cells, column: Column) -> tuple[Floats, Bools, Bools]:
     """Values with a filler in unusable cells; which cells are usable; which lie outside the declaration.
 
@@ -232,6 +248,7 @@ def filler(column: Column) -> float:
     return column.low / 2 + column.high / 2 if isinstance(column, Range) else 0.0
 
 
+@np.errstate(all="ignore")
 def labels(cells: Cells, known: Sequence[Any]) -> Floats:
     """0, 1, … for the known labels, by the rule of levels; NaN for any other cell.
 
@@ -294,19 +311,32 @@ _MOMENTS = (
 )
 
 
+_DATED = frozenset(map(id, (datetime.datetime, datetime.time, pd.Timestamp)))
+_PLAIN = frozenset(map(id, (str, int, float, bool, decimal.Decimal, *_MOMENTS))) - _DATED
+_SCALARS = frozenset(map(id, np.sctypeDict.values()))
+
+
+def _is_known(zone: Any) -> bool:
+    """Whether a time zone is none, or of a library: another would run its own code when a moment is written."""
+    home = str(type.__getattribute__(type(zone), "__module__")).partition(".")[0]
+    return zone is None or home in ("datetime", "zoneinfo", "pytz", "dateutil")
+
+
 def _cell(cell: Any) -> Any:
     """The cell as a plain bool, int, float, NumPy float, str, Decimal or moment; None if missing or of another type.
 
     A closed list of types, told apart without running code of the cell's own: what is not listed is unreadable.
     """
     kind = type(cell)
-    if kind in (str, int, float, bool, decimal.Decimal) or kind in _MOMENTS:
+    if id(kind) in _PLAIN:  # not `kind in …`: a class of a class may compare as it likes
         return cell
+    if id(kind) in _DATED:
+        return cell if _is_known(cell.tzinfo) else _Unreadable()
     if cell is None or cell is pd.NA or cell is pd.NaT:
         return None
     if kind is bytes or kind is np.bytes_:
         return bytes(cell).decode("utf-8")
-    if issubclass(kind, np.generic):
+    if id(kind) in _SCALARS:
         return _scalar(cell, kind)
     if kind is complex:
         return cell.real if cell.imag == 0 else None

@@ -165,6 +165,7 @@ def load(source: Source, design: Design, schema: Schema, weights: str | None = N
     return encoded(source, schema, names, len(design.names), encode)
 
 
+@np.errstate(all="ignore")  # in single precision a small number is 0, and nobody is told
 def encoded(
     source: Source,
     schema: Schema,

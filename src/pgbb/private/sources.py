@@ -17,7 +17,7 @@ from pgbb._io import parquet_file, parquet_files
 from pgbb.errors import InvalidValue
 from pgbb.model.schema import Schema
 from pgbb.private import opened
-from pgbb.private.cells import Cells, Coded, Held, Kind, arrow_kind, as_cells, numpy_kind
+from pgbb.private.cells import Cells, Coded, Held, Kind, arrow_kind, as_cells, numpy_kind, readable
 from pgbb.private.opened import Opened, Piece, parts, quiet, quietly
 from pgbb.private.stata import open_stata
 from pgbb.private.text import open_csv
@@ -127,7 +127,8 @@ def _pandas_cells(array: Any) -> Held:
     if isinstance(dtype, pd.DatetimeTZDtype | pd.PeriodDtype) or (isinstance(dtype, np.dtype) and dtype.kind in "Mm"):
         which, found = pd.factorize(array.asi8)
         first = np.unique(which, return_index=True)[1]
-        return Coded(which, np.fromiter((array[int(i)] for i in first), dtype=object, count=len(found)))
+        cells = (readable(partial(array.__getitem__, int(i))) for i in first)
+        return Coded(which, np.fromiter(cells, dtype=object, count=len(found)))
     if (isinstance(dtype, pd.StringDtype) and dtype.storage == "python") or isinstance(dtype, pd.IntervalDtype):
         return np.fromiter(array, dtype=object, count=len(array))
     return as_cells(pa.array(array))

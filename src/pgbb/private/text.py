@@ -7,6 +7,7 @@ rule is a character like any other, so that it damages the record it stands in a
 other. Lines that are blank, too short or too long are records.
 """
 
+import copy
 import io
 import re
 from collections.abc import Iterator
@@ -24,13 +25,13 @@ from pgbb.private.opened import Opened, Piece, quiet, quietly
 __all__ = ["open_csv"]
 
 LONGEST = 2**20
-"""Bytes after which a record with an open quotation mark is deemed to have a stray one."""
+"""Bytes after which a record with an open quotation mark is kept only if the file, looked at ahead, closes it."""
 
 _BLOCK = 2**18
 _QUOTED = rb'"[^"]*+(?:""[^"]*+)*+"'
 _CELL = rb'(?:%b|(?!")[^,\n]*+)' % _QUOTED
-_WHOLE = re.compile(rb"(?:%b(?:,%b)*+\n)*+" % (_CELL, _CELL))  # as many good records as there are
-_BEGUN = re.compile(rb'(?:%b,)*+(?:"[^"]*+(?:""[^"]*+)*+"?|(?!")[^,\n]*+)\Z' % _CELL)  # a good beginning of one
+_RECORD = re.compile(rb"%b(?:,%b)*+\n" % (_CELL, _CELL))
+_BEGUN = re.compile(rb'(?:%b,)*+(?:("[^"]*+(?:""[^"]*+)*+)("?)|((?!")[^,\n]*+))\Z' % _CELL)  # a good beginning of one
 
 _READ: dict[str, Any] = {
     "dtype": str,
@@ -46,8 +47,8 @@ _READ: dict[str, Any] = {
 class _Records(io.RawIOBase):
     """The bytes of a file with line feeds for ends and without stray quotation marks."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self._clean = file, _clean(file)
+    def __init__(self, file: BinaryIO, width: int | None) -> None:
+        self._file, self._clean = file, _clean(_Lines(file), width)
         self._ready = memoryview(b"")
 
     def readable(self) -> bool:
@@ -69,37 +70,85 @@ class _Records(io.RawIOBase):
         return count
 
 
-def _clean(file: BinaryIO) -> Iterator[bytes]:
-    """Whole records, each ended by a line feed; a line with a stray quotation mark has all its marks as characters."""
-    rest, ended = file.read(3).removeprefix(b"\xef\xbb\xbf"), False
-    while not ended or rest:
-        if not ended:
-            block = file.read(_BLOCK)
-            ended = not block
-            rest += block
-            if not ended and rest.endswith(b"\r"):  # a line feed may follow
-                rest += file.read(1)
-            rest = rest.replace(b"\r\n", b"\n")
-            if ended and rest and not rest.endswith(b"\n"):
-                rest += b"\n"
+class _Lines:
+    """A file in blocks, with line feeds for ends and one at the end, and without the mark at its beginning."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._held, self._open = file, file.read(3).removeprefix(b"\xef\xbb\xbf"), False
+
+    def read(self, size: int) -> bytes:
+        """Some bytes, none at the end. A carriage return that ends a block waits for what follows it."""
+        more = self._file.read(size)
+        block, self._held = self._held + more, b""
+        if more and block.endswith(b"\r"):
+            block, self._held = block[:-1], b"\r"
+            if not block:
+                return self.read(size)
+        block = block.replace(b"\r\n", b"\n")
+        if not block and self._open:
+            block = b"\n"
+        self._open = bool(block) and not block.endswith(b"\n")
+        return block
+
+    def closes(self, begun: "re.Match[bytes]") -> bool:
+        """Whether the file goes on so that the record that has begun is a good one; looks ahead, and keeps nothing."""
+        ahead, here, found = copy.copy(self), self._file.tell(), begun
+        try:
+            while block := ahead.read(_BLOCK):
+                quoted, mark, plain = found.groups()
+                text = (b'"' + mark if quoted else b"x" if plain else b"") + block  # as good a beginning, and short
+                if _RECORD.match(text):
+                    return True
+                if (after := _BEGUN.match(text)) is None:
+                    return False
+                found = after
+            return False
+        finally:
+            self._file.seek(here)
+
+
+def _clean(lines: _Lines, width: int | None) -> Iterator[bytes]:
+    """Whole records, each ended by a line feed; a line with a stray quotation mark has all its marks as characters.
+
+    Cells after the first `width` are left out: pandas would make every record after it as wide.
+    """
+    first = rb"%b(?:,%b)%b" % (_CELL, _CELL, b"*+" if width is None else b"{0,%d}+" % (width - 1))
+    whole, first_cells = re.compile(rb"(?:%b\n)*+" % first), re.compile(first)  # as many good records as there are
+    rest, closes = b"", False
+    while True:
+        block = lines.read(max(_BLOCK, len(rest)))  # a long record is looked at a few times, however long it is
+        rest += block
         at = 0
         while True:
-            found = _WHOLE.match(rest, at)
+            found = whole.match(rest, at)
             assert found is not None  # it matches nothing, too
             if found.end() > at:
                 yield rest[at : found.end()]
                 at = found.end()
+            closes = closes and not at  # it is known of the record that the block before ended in
             line = rest.find(b"\n", at) + 1
-            if not line or (not ended and len(rest) - at <= LONGEST and _BEGUN.match(rest, at)):
+            if not line:
                 break
-            cells = rest[at : line - 1].split(b",")
-            yield b",".join(b'"' + cell.replace(b'"', b'""') + b'"' for cell in cells) + b"\n"
+            if wide := _RECORD.match(rest, at):
+                cells = first_cells.match(rest, at)
+                assert cells is not None
+                yield cells[0] + b"\n"
+                at = wide.end()
+                continue
+            begun = _BEGUN.match(rest, at) if block else None
+            if begun and (closes or len(rest) - at <= LONGEST or lines.closes(begun)):
+                closes = len(rest) - at > LONGEST
+                break
+            stray = rest[at : line - 1].split(b",")[:width]
+            yield b",".join(b'"' + cell.replace(b'"', b'""') + b'"' for cell in stray) + b"\n"
             at = line
+        if not block:
+            return
         rest = rest[at:]
 
 
-def _stream(path: Path) -> Any:
-    return io.BufferedReader(_Records(path.open("rb", buffering=0)), _BLOCK)
+def _stream(path: Path, width: int | None = None) -> Any:
+    return io.BufferedReader(_Records(path.open("rb", buffering=0), width), _BLOCK)
 
 
 def open_csv(path: Path) -> Opened:
@@ -112,7 +161,7 @@ def open_csv(path: Path) -> Opened:
     def read(names: list[str], schema: Schema) -> Iterator[Piece]:
         at = {name: found.index(name) for name in names}
         with (
-            _stream(path) as stream,
+            _stream(path, len(found)) as stream,
             pd.read_csv(
                 stream, header=0, names=range(len(found)), usecols=sorted(at.values()), chunksize=opened.CHUNK, **_READ
             ) as reader,
