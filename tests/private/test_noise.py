@@ -38,7 +38,7 @@ def stream(seed):
 
 
 def p_value(draws, sigma):
-    return stats.kstest(draws, "norm", args=(0, sigma)).pvalue
+    return stats.kstest(draws, stats.norm(0, sigma).cdf).pvalue
 
 
 def test_noise_is_normal_at_its_scale_and_a_scale_two_percent_off_is_noticed():

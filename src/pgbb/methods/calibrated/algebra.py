@@ -148,8 +148,10 @@ def _factors(w: Floats, rounds: int) -> tuple[Floats, Floats]:
     for _ in range(rounds):
         root = np.sqrt(v)
         values, vectors = np.linalg.eigh(root[:, None] * gram * root)
-        x = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T / np.outer(root, root)
+        values = np.where(values > 1e-13 * values[-1], values, 0.0)  # the root of a rounding error is none
+        x = (vectors * np.sqrt(values)) @ vectors.T / np.outer(root, root)
         v = v * np.maximum(np.diag(x), 1e-6)
+        v = np.maximum(v, 1e-12 * v.max())  # a cell whose bound does not bind would vanish
     values, vectors = np.linalg.eigh(x)
     kept = values > 1e-9 * values.max()
     a = (vectors[:, kept] * np.sqrt(values[kept])).T
