@@ -358,7 +358,7 @@ class PrivateLogisticClassifier(ClassifierMixin, _PrivateLinearModel):
       classes: the two labels that y may have. A record with any other label stays in n and contributes nothing.
       feature_range: public bounds of the features: (low, high) for all; a list with a pair, `pgbb.Range` or `pgbb.Flag`
         for each; or a dict of these by feature name.
-      bound: largest absolute coefficient of a feature mapped to [−1, 1].
+      bound: largest absolute coefficient of a feature mapped to [−1, 1]; default as in `LogisticRegression`.
       fit_intercept: whether there is one.
       weight_range: public (low, high) of sample_weight, low ≥ 0; needed where weights are given.
       method, settings, accountant, group_size, ledger, dataset: as for `pgbb.fit`; settings is a dict.
@@ -378,7 +378,7 @@ class PrivateLogisticClassifier(ClassifierMixin, _PrivateLinearModel):
         delta: float | None = None,
         classes: Sequence[Any] | None = None,
         feature_range: Any = None,
-        bound: float = 8.0,
+        bound: float | None = None,
         fit_intercept: bool = True,
         weight_range: tuple[float, float] | None = None,
         method: str = "calibrated",

@@ -25,10 +25,17 @@ NEAR = 2.0  # standard deviations: a posterior this close to an end touches it
 
 @dataclass(frozen=True)
 class Box:
-    """Ends of every coefficient, in internal coordinates."""
+    """Ends of every coefficient, in internal coordinates.
+
+    Args:
+      low, high: the ends.
+      marks: whether a posterior that touches an end is marked. Not for the default box of a logistic regression:
+        separated data lead there, and a mark would take even the signs of the coefficients away.
+    """
 
     low: Floats
     high: Floats
+    marks: bool = True
 
     def clip(self, theta: Floats) -> Floats:
         """The nearest point inside."""
@@ -43,6 +50,8 @@ class Box:
           bend: curvature in the frame.
           noise: covariance of the gradient, in the frame.
         """
+        if not self.marks:
+            return False
         slope = frame @ (bend.inverse - bend.free @ bend.inverse)
         reach = NEAR * np.sqrt(np.maximum(np.sum((slope @ noise) * slope, axis=1), 0.0))
         return bool(np.any((best - reach < self.low) | (best + reach > self.high)))
@@ -66,4 +75,4 @@ def box_for(problem: Problem, near: Frame, unit: float | None = None, start: Flo
         reach = (LOGITS if unit is None else EFFECT * unit) * near.reach * np.sqrt(np.sum(near.matrix**2, axis=1))
         middle = np.zeros(p) if start is None else start
         low[:p], high[:p] = np.minimum(low[:p], middle - reach), np.maximum(high[:p], middle + reach)
-    return Box(low, high)
+    return Box(low, high, marks=unit is not None or "bound" in problem.settings)

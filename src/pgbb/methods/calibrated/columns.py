@@ -1,8 +1,8 @@
 """Where the columns of a design lie, and the coordinates that would whiten it were they independent.
 
-Squares, powers and interactions of a column are nearly collinear with it, and a declared range may be far too wide; both
-follow from the median and the spread of each column alone. A reference design with such columns is made up from the
-answers, with a fixed seed, and the formula is evaluated on it: no record is seen. Public arithmetic.
+Squares, powers and interactions of a column are nearly collinear with it, and a declared range may be far too wide;
+both follow from the median and the spread of each column alone. A reference design with such columns is made up from
+the answers, with a fixed seed, and the formula is evaluated on it: no record is seen. Public arithmetic.
 """
 
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from pgbb.methods.calibrated.algebra import prefixes
+from pgbb.methods.calibrated.questions import BINS
 from pgbb.methods.calibrated.response import distribution
 from pgbb.model.formula import Design, Dummy
 
@@ -24,7 +25,7 @@ __all__ = ["locate_columns", "reference_frame"]
 
 ROWS = 4_000  # of the reference design
 LEAST_SHARE = 0.004  # of a flag or level in it, or half of the noise of that
-LEAST_CORRELATION = 1e-5  # eigenvalue of its correlations
+LEAST_CORRELATION = 1e-11  # eigenvalue of its correlations: what single precision leaves
 
 
 def locate_columns(
@@ -32,13 +33,12 @@ def locate_columns(
 ) -> tuple[dict[int, tuple[float, float]], dict[int, float], float]:
     """Median and spread of each numeric term, mean of each 0/1 term (all mapped), and the noise of the means."""
     found: dict[int, tuple[float, float]] = {}
-    bins = 64
-    a, b = prefixes(bins)
+    a, b = prefixes(BINS)
     if numeric:
         pick = np.eye(terms)[:, list(numeric)]
         low, high = np.full(len(numeric), -1.0), np.full(len(numeric), 1.0)
         for _ in range(asker.question("columns", "column_histograms").times):
-            edges = np.linspace(low, high, bins + 1).T
+            edges = np.linspace(low, high, BINS + 1).T
             answer, sd = asker.ask("columns", "column_histograms", pick, edges, a)
             root = np.sqrt(len(numeric))
             for k, part in enumerate((answer * root).reshape(len(numeric), -1)):

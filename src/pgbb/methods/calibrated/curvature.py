@@ -62,7 +62,8 @@ def unidentified(value: Floats, sd: Floats, answer: tuple[Floats, float] | None 
     values, vectors = np.linalg.eigh(value)
     hidden = values < clear_of(vectors, sd)
     if answer is not None:
-        hidden |= np.sum(vectors * (answer[0] @ vectors), axis=0) < SHOWN * answer[1]
+        shown = np.sum(vectors * (answer[0] @ vectors), axis=0)
+        hidden |= (shown < SHOWN * answer[1]) & (shown < values - SHOWN * answer[1])
     lost = vectors[:, hidden]
     projector: Floats = lost @ lost.T
     return projector

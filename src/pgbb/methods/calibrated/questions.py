@@ -18,6 +18,7 @@ from pgbb.model.models import Problem
 __all__ = ["BINS", "Question", "Stage", "composition", "own_terms", "questions_for"]
 
 BINS = 64  # of a histogram
+COLUMNS = 0.05  # share of where the columns lie
 Shape = tuple[int, ...]
 
 
@@ -112,7 +113,7 @@ def _design(design: Design) -> tuple[Stage, ...]:
     p, own = len(design.terms), own_terms(design)
     frame, known = (p, p), own is not None and any(own)
     moments = Stage("moments", min(max(0.01 * p, 0.08), 0.16), "second moments of the design, whitened by rounds", (
-        Question("moment", (frame,), times=2 if known else 3 if p <= 8 else 4, power=0),
+        Question("moment", (frame,), times=3 if known or p <= 8 else 4, power=0),
         Question("moment_and_cut", (frame, ())),
     ))  # fmt: skip
     if own is None or not known:
@@ -124,7 +125,7 @@ def _design(design: Design) -> tuple[Stage, ...]:
         asked.append(Question("column_histograms", shapes, times=2, power=0))
     if shares:
         asked.append(Question("column_means", ((p, shares),), power=0))
-    return Stage("columns", 0.05, "where the columns lie", tuple(asked)), moments
+    return Stage("columns", COLUMNS, "where the columns lie", tuple(asked)), moments
 
 
 def _median(p: int) -> tuple[Stage, ...]:
@@ -144,6 +145,7 @@ def _median(p: int) -> tuple[Stage, ...]:
 
 def _quantile(of: Design, levels: int) -> tuple[Stage, ...]:
     design, p = _design(of), len(of.terms)
+    spent = sum(s.share for s in design)
     frame, each, curves = (p, p), (levels,), (levels, p)
     cells = (curves, each, (levels + 1, levels + 1), frame)
     return (
@@ -156,12 +158,13 @@ def _quantile(of: Design, levels: int) -> tuple[Stage, ...]:
         )),
         Stage("refine", 0.13, "gradients of all levels", (Question("cells", cells),)),
         Stage("spread", 0.03, "second moments of the weighted design", (Question("square_moment", (frame,), power=2),)),
-        Stage("final", 0.54 - sum(s.share for s in design), "gradients of all levels, once more", (Question("cells", cells),)),
+        Stage("final", 0.54 - spent, "gradients of all levels, once more", (Question("cells", cells),)),
     )  # fmt: skip
 
 
 def _huber(of: Design) -> tuple[Stage, ...]:
     design, p = _design(of), len(of.terms)
+    spent = sum(s.share for s in design)
     theta, frame = (p + 1,), (p, p)  # with the scale
     score = (theta, frame, (), (), (), ())
     return (
@@ -172,12 +175,13 @@ def _huber(of: Design) -> tuple[Stage, ...]:
         )),
         Stage("spread", 0.06, "second moments of the score", (Question("huber_spread", score, power=2),)),
         Stage("refine", 0.14, "gradient", (Question("huber_score", score),)),
-        Stage("final", 0.60 - sum(s.share for s in design), "gradient, once more", (Question("huber_score", score),)),
+        Stage("final", 0.60 - spent, "gradient, once more", (Question("huber_score", score),)),
     )  # fmt: skip
 
 
 def _logistic(of: Design) -> tuple[Stage, ...]:
     design, p = _design(of), len(of.terms)
+    spent = sum(s.share for s in design)
     given = ((p,), (p, p))
     return (
         *design,
@@ -190,7 +194,7 @@ def _logistic(of: Design) -> tuple[Stage, ...]:
         )),
         Stage("spread", 0.06, "second moments of the score", (Question("logistic_spread", given, power=2),)),
         Stage("refine", 0.13, "gradient", (Question("logistic_score", given),)),
-        Stage("final", 0.57 - sum(s.share for s in design), "gradient, once more", (Question("logistic_score", given),)),
+        Stage("final", 0.57 - spent, "gradient, once more", (Question("logistic_score", given),)),
     )  # fmt: skip
 
 
