@@ -153,8 +153,7 @@ def _factors(w: Floats, rounds: int) -> tuple[Floats, Floats]:
         v = v * np.maximum(np.diag(x), 1e-6)
         v = np.maximum(v, 1e-12 * v.max())  # a cell whose bound does not bind would vanish
     values, vectors = np.linalg.eigh(x)
-    kept = values > 1e-9 * values.max()
-    a = (vectors[:, kept] * np.sqrt(values[kept])).T
+    a = (vectors * np.sqrt(np.where(values > 1e-9 * values[-1], values, 0.0))).T
     a /= np.sqrt((a**2).sum(axis=0).max())
     b = w @ np.linalg.pinv(a)
     a.flags.writeable = b.flags.writeable = False

@@ -25,7 +25,7 @@ __all__ = [
     "unidentified",
 ]
 
-SHOWN = 2.0  # standard deviations of its noise that an answer must show of a curvature that is not its own alone
+SHOWN = 3.0  # standard deviations of its noise that an answer must show of a curvature that is not its own alone
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,7 @@ def unidentified(value: Floats, sd: Floats, answer: tuple[Floats, float] | None 
     values, vectors = np.linalg.eigh(value)
     hidden = values < clear_of(vectors, sd)
     if answer is not None:
-        shown = np.sum(vectors * (answer[0] @ vectors), axis=0)
-        hidden |= (shown < SHOWN * answer[1]) & (shown < values - SHOWN * answer[1])
+        hidden |= np.sum(vectors * (answer[0] @ vectors), axis=0) < SHOWN * answer[1]
     lost = vectors[:, hidden]
     projector: Floats = lost @ lost.T
     return projector

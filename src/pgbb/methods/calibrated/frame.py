@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from pgbb._numerics.symmetric import triangle, unpack
 from pgbb.methods.calibrated.algebra import Shrink, clear_of
 from pgbb.methods.calibrated.asking import Asker
-from pgbb.methods.calibrated.columns import locate_columns, reference_frame
 from pgbb.methods.calibrated.curvature import raised
-from pgbb.methods.calibrated.questions import own_terms
 from pgbb.model.formula import Design
 
 Floats = NDArray[np.float64]
@@ -81,12 +79,6 @@ def design_frame(asker: Asker, design: Design) -> Frame:
     """
     p = len(design.names)
     frame, farthest = np.eye(p) / design.norm_bound, squared_reach(asker.n, p, asker.noise("final"))
-    own = own_terms(design)
-    known = asker.whitens and own is not None and any(own)
-    if own is not None and known:
-        frame = reference_frame(design, *locate_columns(asker, *own, p))
-        farthest = min(farthest, float(np.sum(np.abs(frame @ frame.T))))
-        frame = frame / np.sqrt(farthest)
     seen, done = np.ones(p, bool), np.zeros(p, bool)  # of the frame's axes
     for turn in range(asker.question("moments", "moment").times if asker.whitens else 0):
         answer, sd = asker.ask("moments", "moment", frame)

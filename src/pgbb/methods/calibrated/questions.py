@@ -12,13 +12,11 @@ from typing import Any
 
 from pgbb.accountant import Composition, Mechanism, compose
 from pgbb.errors import InvalidValue
-from pgbb.model.formula import Design, Dummy
 from pgbb.model.models import Problem
 
-__all__ = ["BINS", "Question", "Stage", "composition", "own_terms", "questions_for"]
+__all__ = ["BINS", "Question", "Stage", "composition", "questions_for"]
 
 BINS = 64  # of a histogram
-COLUMNS = 0.05  # share of where the columns lie
 Shape = tuple[int, ...]
 
 
@@ -91,41 +89,19 @@ def questions_for(problem: Problem, levels: int) -> tuple[Stage, ...]:
         return _mean()
     if problem.design is None:
         return _custom(problem.dim)
+    p = len(problem.design.names)
     if problem.kind == "quantile":
-        return _quantile(problem.design, levels)
-    return _huber(problem.design) if problem.kind == "huber" else _logistic(problem.design)
+        return _quantile(p, levels)
+    return _huber(p) if problem.kind == "huber" else _logistic(p)
 
 
-def own_terms(design: Design) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The terms that are one column each: numeric ones, and those of 0 and 1; None if a column has no such term."""
-    alone = {j: t.factors[0] for j, t in enumerate(design.terms) if len(t.factors) == 1}
-    linear = {j: f for j, f in alone.items() if isinstance(f, Dummy) or f.power == 1}
-    if {f.column for f in linear.values()} != set(design.columns):
-        return None
-    shares = tuple(
-        j for j, f in linear.items() if isinstance(f, Dummy) or (design.terms[j].low, design.terms[j].high) == (0, 1)
-    )
-    return tuple(j for j in linear if j not in shares), shares
-
-
-def _design(design: Design) -> tuple[Stage, ...]:
-    """The frame of a design, from where its columns lie, if each has a term of its own."""
-    p, own = len(design.terms), own_terms(design)
-    frame, known = (p, p), own is not None and any(own)
-    moments = Stage("moments", min(max(0.01 * p, 0.08), 0.16), "second moments of the design, whitened by rounds", (
-        Question("moment", (frame,), times=3 if known or p <= 8 else 4, power=0),
+def _design(p: int) -> Stage:
+    """The frame of a design of p terms."""
+    frame = (p, p)
+    return Stage("moments", min(max(0.01 * p, 0.08), 0.16), "second moments of the design, whitened by rounds", (
+        Question("moment", (frame,), times=3 if p <= 8 else 4, power=0),
         Question("moment_and_cut", (frame, ())),
     ))  # fmt: skip
-    if own is None or not known:
-        return (moments,)
-    numeric, shares = (len(kind) for kind in own)
-    asked = []
-    if numeric:
-        shapes = ((p, numeric), (numeric, BINS + 1), (BINS, BINS))
-        asked.append(Question("column_histograms", shapes, times=2, power=0))
-    if shares:
-        asked.append(Question("column_means", ((p, shares),), power=0))
-    return Stage("columns", COLUMNS, "where the columns lie", tuple(asked)), moments
 
 
 def _median(p: int) -> tuple[Stage, ...]:
@@ -143,13 +119,12 @@ def _median(p: int) -> tuple[Stage, ...]:
     )  # fmt: skip
 
 
-def _quantile(of: Design, levels: int) -> tuple[Stage, ...]:
-    design, p = _design(of), len(of.terms)
-    spent = sum(s.share for s in design)
+def _quantile(p: int, levels: int) -> tuple[Stage, ...]:
+    design = _design(p)
     frame, each, curves = (p, p), (levels,), (levels, p)
     cells = (curves, each, (levels + 1, levels + 1), frame)
     return (
-        *design,
+        design,
         *_median(p),
         Stage("levels", 0.06, "all levels, roughly", (Question("cells", cells, times=2),)),
         Stage("curvature", 0.12, "curvature at each level", (Question("cell_curvature", (curves, each, (), frame)),)),
@@ -158,33 +133,31 @@ def _quantile(of: Design, levels: int) -> tuple[Stage, ...]:
         )),
         Stage("refine", 0.13, "gradients of all levels", (Question("cells", cells),)),
         Stage("spread", 0.03, "second moments of the weighted design", (Question("square_moment", (frame,), power=2),)),
-        Stage("final", 0.54 - spent, "gradients of all levels, once more", (Question("cells", cells),)),
+        Stage("final", 0.54 - design.share, "gradients of all levels, once more", (Question("cells", cells),)),
     )  # fmt: skip
 
 
-def _huber(of: Design) -> tuple[Stage, ...]:
-    design, p = _design(of), len(of.terms)
-    spent = sum(s.share for s in design)
+def _huber(p: int) -> tuple[Stage, ...]:
+    design = _design(p)
     theta, frame = (p + 1,), (p, p)  # with the scale
     score = (theta, frame, (), (), (), ())
     return (
-        *design,
+        design,
         *_median(p),
         Stage("curvature", 0.10, "curvature, before and after the first of the gradients below", (
             Question("huber_curvature", (theta, frame, (), ()), times=2),
         )),
         Stage("spread", 0.06, "second moments of the score", (Question("huber_spread", score, power=2),)),
         Stage("refine", 0.14, "gradient", (Question("huber_score", score),)),
-        Stage("final", 0.60 - spent, "gradient, once more", (Question("huber_score", score),)),
+        Stage("final", 0.60 - design.share, "gradient, once more", (Question("huber_score", score),)),
     )  # fmt: skip
 
 
-def _logistic(of: Design) -> tuple[Stage, ...]:
-    design, p = _design(of), len(of.terms)
-    spent = sum(s.share for s in design)
+def _logistic(p: int) -> tuple[Stage, ...]:
+    design = _design(p)
     given = ((p,), (p, p))
     return (
-        *design,
+        design,
         Stage("locate", 0.10, "Newton steps, roughly", (
             Question("logistic_score", given, times=8),
             Question("logistic_curvature", given, times=8),
@@ -194,7 +167,7 @@ def _logistic(of: Design) -> tuple[Stage, ...]:
         )),
         Stage("spread", 0.06, "second moments of the score", (Question("logistic_spread", given, power=2),)),
         Stage("refine", 0.13, "gradient", (Question("logistic_score", given),)),
-        Stage("final", 0.57 - spent, "gradient, once more", (Question("logistic_score", given),)),
+        Stage("final", 0.57 - design.share, "gradient, once more", (Question("logistic_score", given),)),
     )  # fmt: skip
 
 

@@ -22,8 +22,6 @@ from pgbb.model.models import Problem
 __all__ = [
     "cell_curvature",
     "cells",
-    "column_histograms",
-    "column_means",
     "densities",
     "differences",
     "gradient",
@@ -68,17 +66,6 @@ def _weighted(x: Any, frame: Any) -> Any:
     """ωu."""
     bounded, root = _bounded(x, frame)
     return bounded * root
-
-
-def column_histograms(x: Any, y: Any, pick: Any, edges: Any, a: Any) -> Any:
-    """The columns of A of the bins of K terms, over √K: K vectors of norm at most 1, side by side."""
-    places = jax.vmap(jnp.searchsorted)(edges[:, 1:-1], times(x, pick))
-    return a.T[places].reshape(-1) / jnp.sqrt(1.0 * len(edges))
-
-
-def column_means(x: Any, y: Any, pick: Any) -> Any:
-    """K terms, each in [−1, 1], over √K."""
-    return times(x, pick) / jnp.sqrt(1.0 * pick.shape[1])
 
 
 def moment(x: Any, y: Any, frame: Any) -> Any:
