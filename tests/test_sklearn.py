@@ -29,6 +29,7 @@ ESTIMATORS = (
     PrivateQuantileRegressor(**BOUNDS, response_range=(-10, 10)),
 )
 FORBIDDEN = {
+    "check_classifiers_one_label": "ten records of one class have no finite fit, and without bound= nothing ends it",
     "check_estimators_nan_inf": "a refusal would tell that some record has a missing or infinite cell",
     "check_supervised_y_no_nan": "a refusal would tell that some record has a missing or infinite response",
     "check_dtype_object": "a refusal would tell that some record has a cell that is no number",
@@ -38,7 +39,8 @@ FORBIDDEN = {
     "check_classifiers_regression_target": "a refusal would tell that some record has an undeclared label",
     "check_classifier_not_supporting_multiclass": "a refusal would tell that some record has an undeclared label",
 }
-SLOW = (  # 20 or 30 features, or many fits
+SLOW = (  # 20 or 30 features, many fits, or decided by the last bit
+    "check_classifiers_one_label",
     "check_classifier_not_supporting_multiclass",
     "check_all_zero_sample_weights_error",
     "check_dtype_object",
