@@ -7,8 +7,10 @@ a record with an unusable cell stays in n and contributes nothing.
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -18,7 +20,7 @@ except ImportError:
     raise ImportError("pgbb.sklearn needs scikit-learn 1.6 or later: pip install 'pgbb[sklearn]'.") from None
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 from scipy.special import expit, logit
 
@@ -29,9 +31,15 @@ from pgbb.model.models import HuberRegression, LogisticRegression, Model, Quanti
 from pgbb.model.schema import Column, Flag, Range, Schema
 from pgbb.private.door import columns_of, single, table
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from pgbb.custody.ledger import Ledger
+
 __all__ = ["PrivateHuberRegressor", "PrivateLogisticClassifier", "PrivateQuantileRegressor"]
 
 Floats = NDArray[np.float64]
+Rows: TypeAlias = "ArrayLike | pd.DataFrame"
 
 DRAWS = 4000
 """Draws behind means and intervals; their seed is fixed, so that a prediction is the same when asked again."""
@@ -39,15 +47,24 @@ ROWS = 1000
 """Rows predicted at once, which bounds the memory."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _PrivateLinearModel(BaseEstimator):
-    """What the estimators share: bounds to schema, arrays to frame, draws to predictions."""
+    """What the estimators share: their arguments, bounds to schema, arrays to frame, draws to predictions."""
 
-    release_: Any
-    coef_: Any
-    intercept_: Any
-    n_features_in_: int
+    epsilon: float | None = None
+    delta: float | None = None
+    feature_range: Sequence[Any] | Mapping[str, Any] | None = None
+    fit_intercept: bool = True
+    weight_range: tuple[float, float] | None = None
+    method: str = "calibrated"
+    settings: Mapping[str, Any] | None = None
+    accountant: str = "exact"
+    group_size: int = 1
+    ledger: "str | Path | Ledger | None" = None
+    dataset: str | None = None
+    insecure_seed: int | None = None
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the private posterior; every call spends (ε, δ) anew.
 
         Args:
@@ -62,6 +79,7 @@ class _PrivateLinearModel(BaseEstimator):
         for name in ("epsilon", "delta"):
             if getattr(self, name) is None:
                 raise InvalidValue(f"{name} = None is not allowed: a budget has no default. Choose one: {name}=….")
+        assert self.epsilon is not None and self.delta is not None
         # scikit-learn is shown the shape and the names: a check that reads cells would reveal what it refuses.
         features = None if issparse(X) else table(X, self._features())
         validate_data(self, X if features is None else features.stub(), dtype=None, ensure_all_finite=False)
@@ -105,7 +123,7 @@ class _PrivateLinearModel(BaseEstimator):
         check_is_fitted(self)
         return self.release_.sample(draws, seed=seed)
 
-    def predict_interval(self, X: Any, level: float = 0.95) -> Floats:
+    def predict_interval(self, X: Rows, level: float = 0.95) -> Floats:
         """Equal-tailed posterior intervals of the fit at each row of X: not of a new response.
 
         Returns:
@@ -125,9 +143,9 @@ class _PrivateLinearModel(BaseEstimator):
         raise NotImplementedError
 
     def _response(self) -> Column:
-        return Range(*_pair("response_range", self.response_range))
+        raise NotImplementedError
 
-    def _classes(self) -> Sequence[Any] | None:
+    def _classes(self) -> Sequence[object] | None:
         return None
 
     def _joint(self) -> bool:
@@ -139,7 +157,8 @@ class _PrivateLinearModel(BaseEstimator):
         values = self.release_.summary(draws=DRAWS)["mean"].to_numpy().reshape(-1, len(self.release_.model.names))
         shift = int(self.fit_intercept)
         coef, intercept = values[:, shift : shift + self.n_features_in_], values[:, 0] * shift
-        self.coef_, self.intercept_ = (coef, intercept) if self._joint() else (coef[0], float(intercept[0]))
+        self.coef_: Floats = coef if self._joint() else coef[0]
+        self.intercept_: Floats | float = intercept if self._joint() else float(intercept[0])
         return self
 
     def _draws(self) -> Floats:
@@ -148,12 +167,12 @@ class _PrivateLinearModel(BaseEstimator):
         levels = frame.shape[1] // len(self.release_.model.names)
         return np.moveaxis(frame.to_numpy().reshape(DRAWS, levels, -1), 0, 1)
 
-    def _inputs(self, X: Any) -> Floats:
+    def _inputs(self, X: Rows) -> Floats:
         """The rows to predict at: of the caller's choosing, hence validated like any other estimator's."""
         check_is_fitted(self)
         return np.asarray(validate_data(self, X, reset=False, dtype=np.float64))
 
-    def _over_draws(self, X: Any, reduce: Any) -> Floats:
+    def _over_draws(self, X: Rows, reduce: Callable[[Floats], Floats]) -> Floats:
         """`reduce` over the last axis of (rows, levels, draws), some rows at a time."""
         rows = self._inputs(X)
         theta = self._draws()
@@ -229,7 +248,22 @@ def _quoted(name: str) -> str:
     return name if name.isidentifier() else f"`{name}`"
 
 
-class PrivateQuantileRegressor(RegressorMixin, _PrivateLinearModel):
+@dataclass(kw_only=True, eq=False, repr=False)
+class _PrivateRegressor(RegressorMixin, _PrivateLinearModel):
+    """What both regressions share: a response with public bounds."""
+
+    response_range: tuple[float, float] | None = None
+
+    def _response(self) -> Column:
+        return Range(*_pair("response_range", self.response_range))
+
+    def predict(self, X: Rows) -> Floats:
+        """Posterior mean of the fit at each row of X: (n,), or (n, quantiles) with a list, levels ascending."""
+        return self._inputs(X) @ self.coef_.T + self.intercept_
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivateQuantileRegressor(_PrivateRegressor):
     """Private quantile regression: `pgbb.QuantileRegression` as a scikit-learn estimator.
 
     Args:
@@ -257,30 +291,8 @@ class PrivateQuantileRegressor(RegressorMixin, _PrivateLinearModel):
     (True, (1, 2))
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float | None = None,
-        delta: float | None = None,
-        feature_range: Any = None,
-        response_range: tuple[float, float] | None = None,
-        quantile: float | Sequence[float] = 0.5,
-        bandwidth: float = 0.1,
-        fit_intercept: bool = True,
-        weight_range: tuple[float, float] | None = None,
-        method: str = "calibrated",
-        settings: Mapping[str, Any] | None = None,
-        accountant: str = "exact",
-        group_size: int = 1,
-        ledger: Any = None,
-        dataset: str | None = None,
-        insecure_seed: int | None = None,
-    ) -> None:
-        self.epsilon, self.delta = epsilon, delta
-        self.feature_range, self.response_range, self.weight_range = feature_range, response_range, weight_range
-        self.quantile, self.bandwidth, self.fit_intercept = quantile, bandwidth, fit_intercept
-        self.method, self.settings, self.accountant, self.group_size = method, settings, accountant, group_size
-        self.ledger, self.dataset, self.insecure_seed = ledger, dataset, insecure_seed
+    quantile: float | Sequence[float] = 0.5
+    bandwidth: float = 0.1
 
     def _model(self, formula: str) -> Model:
         taus: Any = self.quantile if self._joint() else [self.quantile]
@@ -289,24 +301,14 @@ class PrivateQuantileRegressor(RegressorMixin, _PrivateLinearModel):
     def _joint(self) -> bool:
         return np.ndim(self.quantile) > 0
 
-    def predict(self, X: Any) -> Floats:
-        """Posterior mean of the quantile at each row of X: (n,), or (n, quantiles) with a list, levels ascending."""
-        return self._inputs(X) @ self.coef_.T + self.intercept_
 
-
-class PrivateHuberRegressor(RegressorMixin, _PrivateLinearModel):
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivateHuberRegressor(_PrivateRegressor):
     """Private Huber regression with its scale: `pgbb.HuberRegression` as a scikit-learn estimator.
 
     Args:
-      epsilon, delta: the budget of one `fit`, for replacing one record.
-      feature_range: public bounds of the features: (low, high) for all; a list with a pair, `pgbb.Range` or `pgbb.Flag`
-        for each; or a dict of these by feature name.
-      response_range: public (low, high) of y.
       c: Huber's constant.
-      fit_intercept: whether there is one.
-      weight_range: public (low, high) of sample_weight, low ≥ 0; needed where weights are given.
-      method, settings, accountant, group_size, ledger, dataset: as for `pgbb.fit`; settings is a dict.
-      insecure_seed: makes a fit reproducible and therefore NOT private.
+      others: as for `PrivateQuantileRegressor`.
 
     Attributes:
       release_: the `pgbb.Release`: save it, share it, verify it.
@@ -314,29 +316,7 @@ class PrivateHuberRegressor(RegressorMixin, _PrivateLinearModel):
       n_features_in_, feature_names_in_: as usual.
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float | None = None,
-        delta: float | None = None,
-        feature_range: Any = None,
-        response_range: tuple[float, float] | None = None,
-        c: float = 1.345,
-        fit_intercept: bool = True,
-        weight_range: tuple[float, float] | None = None,
-        method: str = "calibrated",
-        settings: Mapping[str, Any] | None = None,
-        accountant: str = "exact",
-        group_size: int = 1,
-        ledger: Any = None,
-        dataset: str | None = None,
-        insecure_seed: int | None = None,
-    ) -> None:
-        self.epsilon, self.delta = epsilon, delta
-        self.feature_range, self.response_range, self.weight_range = feature_range, response_range, weight_range
-        self.c, self.fit_intercept = c, fit_intercept
-        self.method, self.settings, self.accountant, self.group_size = method, settings, accountant, group_size
-        self.ledger, self.dataset, self.insecure_seed = ledger, dataset, insecure_seed
+    c: float = 1.345
 
     def _model(self, formula: str) -> Model:
         return HuberRegression(formula, c=self.c)
@@ -345,24 +325,15 @@ class PrivateHuberRegressor(RegressorMixin, _PrivateLinearModel):
         self.scale_ = float(self._draws()[0, :, -1].mean())
         return super()._fitted()
 
-    def predict(self, X: Any) -> Floats:
-        """Posterior mean of the location at each row of X, (n,)."""
-        return self._inputs(X) @ self.coef_ + self.intercept_
 
-
+@dataclass(kw_only=True, eq=False, repr=False)
 class PrivateLogisticClassifier(ClassifierMixin, _PrivateLinearModel):
     """Private logistic regression of two declared classes: `pgbb.LogisticRegression` as a scikit-learn estimator.
 
     Args:
-      epsilon, delta: the budget of one `fit`, for replacing one record.
       classes: the two labels that y may have. A record with any other label stays in n and contributes nothing.
-      feature_range: public bounds of the features: (low, high) for all; a list with a pair, `pgbb.Range` or `pgbb.Flag`
-        for each; or a dict of these by feature name.
       bound: largest absolute coefficient of a feature mapped to [−1, 1]; default as in `LogisticRegression`.
-      fit_intercept: whether there is one.
-      weight_range: public (low, high) of sample_weight, low ≥ 0; needed where weights are given.
-      method, settings, accountant, group_size, ledger, dataset: as for `pgbb.fit`; settings is a dict.
-      insecure_seed: makes a fit reproducible and therefore NOT private.
+      others: as for `PrivateQuantileRegressor`.
 
     Attributes:
       release_: the `pgbb.Release`: save it, share it, verify it.
@@ -371,29 +342,8 @@ class PrivateLogisticClassifier(ClassifierMixin, _PrivateLinearModel):
       n_features_in_, feature_names_in_: as usual.
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float | None = None,
-        delta: float | None = None,
-        classes: Sequence[Any] | None = None,
-        feature_range: Any = None,
-        bound: float | None = None,
-        fit_intercept: bool = True,
-        weight_range: tuple[float, float] | None = None,
-        method: str = "calibrated",
-        settings: Mapping[str, Any] | None = None,
-        accountant: str = "exact",
-        group_size: int = 1,
-        ledger: Any = None,
-        dataset: str | None = None,
-        insecure_seed: int | None = None,
-    ) -> None:
-        self.epsilon, self.delta, self.classes = epsilon, delta, classes
-        self.feature_range, self.weight_range = feature_range, weight_range
-        self.bound, self.fit_intercept = bound, fit_intercept
-        self.method, self.settings, self.accountant, self.group_size = method, settings, accountant, group_size
-        self.ledger, self.dataset, self.insecure_seed = ledger, dataset, insecure_seed
+    classes: Sequence[object] | None = None
+    bound: float | None = None
 
     def _model(self, formula: str) -> Model:
         return LogisticRegression(formula, bound=self.bound)
@@ -401,7 +351,7 @@ class PrivateLogisticClassifier(ClassifierMixin, _PrivateLinearModel):
     def _response(self) -> Column:
         return Flag()
 
-    def _classes(self) -> Sequence[Any]:
+    def _classes(self) -> Sequence[object]:
         given = [] if self.classes is None else list(self.classes)
         alike = all(isinstance(c, str) for c in given) or not any(isinstance(c, str) for c in given)
         found = np.unique(np.array(given)) if alike else np.array([])
@@ -421,17 +371,17 @@ class PrivateLogisticClassifier(ClassifierMixin, _PrivateLinearModel):
     def _mean(self, linear: Floats) -> Floats:
         return np.asarray(expit(linear))
 
-    def predict_proba(self, X: Any) -> Floats:
+    def predict_proba(self, X: Rows) -> Floats:
         """Posterior mean of the probability of each class, (n, 2)."""
         ones = self._over_draws(X, lambda values: values.mean(axis=-1))[:, 0]
         return np.column_stack([1 - ones, ones])
 
-    def decision_function(self, X: Any) -> Floats:
+    def decision_function(self, X: Rows) -> Floats:
         """Log odds of the posterior mean probability of classes_[1], (n,)."""
         edge = np.finfo(np.float64).eps
         return np.asarray(logit(self.predict_proba(X)[:, 1].clip(edge, 1 - edge)))
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Rows) -> NDArray[Any]:
         """The more probable class at each row of X, (n,)."""
         likely = self.predict_proba(X)[:, 1] > 0.5
         return np.asarray(self.classes_[likely.astype(int)])
