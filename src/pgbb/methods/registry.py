@@ -53,8 +53,6 @@ class Method:
       asks: what is asked of the records.
       draws: what a release holds.
       assumes: what must hold for the intervals to mean what they say.
-      data_model_free, scaling_free, budget_free_draws, multiple_rules: the columns of the paper's comparison
-        (Table `tab:method-comparison`).
       checkpoints: whether a fit that was stopped can go on.
       hosts: whether several processes can fit together.
     """
@@ -66,10 +64,6 @@ class Method:
     asks: str
     draws: str
     assumes: str
-    data_model_free: bool
-    scaling_free: bool
-    budget_free_draws: bool
-    multiple_rules: bool
     checkpoints: bool = False
     hosts: bool = False
 
@@ -118,10 +112,6 @@ METHODS: dict[str, Method] = {
             asks="a few dozen noisy means over all records",
             draws="a local posterior: as many draws as you like",
             assumes="Enough records for the estimate to be roughly normal; what is not identified is marked.",
-            data_model_free=True,
-            scaling_free=True,
-            budget_free_draws=True,
-            multiple_rules=True,
             hosts=True,
         ),
         Method(
@@ -132,10 +122,6 @@ METHODS: dict[str, Method] = {
             asks="T·K noisy block-weighted gradients",
             draws="a generator: as many draws as you like",
             assumes="A bounded or clipped gradient. Intervals carry only part of the privacy noise.",
-            data_model_free=True,
-            scaling_free=True,
-            budget_free_draws=True,
-            multiple_rules=True,
             checkpoints=True,
             hosts=True,
         ),
@@ -147,10 +133,6 @@ METHODS: dict[str, Method] = {
             asks="T noisy gradient sums a level",
             draws="a stored chain, correlated",
             assumes="The tempered Gibbs posterior exp{−ω Σ l} is what you want; intervals widen with the noise.",
-            data_model_free=True,
-            scaling_free=False,
-            budget_free_draws=False,
-            multiple_rules=False,
             checkpoints=True,
         ),
         Method(
@@ -162,10 +144,6 @@ METHODS: dict[str, Method] = {
             draws="a stored chain, correlated",
             assumes="A working likelihood: linear regression with Gaussian errors, a Gaussian mean with known scale, "
             "or an exponential mean.",
-            data_model_free=False,
-            scaling_free=True,
-            budget_free_draws=True,
-            multiple_rules=False,
         ),
         Method(
             name="dp_bootstrap",
@@ -175,10 +153,6 @@ METHODS: dict[str, Method] = {
             asks="B noisy refits on resampled records",
             draws="stored draws of the method's interval",
             assumes="A convex loss with a ridge penalty, which biases, and a roughly normal estimate; not for a mean.",
-            data_model_free=True,
-            scaling_free=True,
-            budget_free_draws=False,
-            multiple_rules=False,
         ),
     )
 }
