@@ -193,15 +193,6 @@ def test_the_fast_chain_is_the_slow_one():
     assert fast == pytest.approx(slow, abs=1e-9)
 
 
-def test_chains_side_by_side_are_those_one_by_one():
-    several = [released(60.0, seed=s)[1] for s in (0, 1)]
-    rngs = [np.random.default_rng(s) for s in (7, 8)]
-    together, possible = _gibbs.regression_chains(several, PRIOR, 150, rngs)
-    assert together.shape == (2, 150, 3) and possible.tolist() == [1, 1]
-    alone, _ = _gibbs.regression_chain(several[1], PRIOR, 150, np.random.default_rng(8))
-    assert together[1] == pytest.approx(alone, abs=1e-9)
-
-
 def test_statistics_that_no_records_could_have_are_refused():
     """Noise far above the signal: the chain stays finite, and counts what it refused."""
     given = released(50.0, n=4)[1]

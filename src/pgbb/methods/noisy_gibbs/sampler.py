@@ -5,10 +5,10 @@ limit theorem, then θ given s by conjugacy. Families: Bernstein & Sheldon 2018;
 regression: Bernstein & Sheldon 2019. Everything here is post-processing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,12 @@ from numpy.typing import NDArray
 from pgbb._numerics.threads import one_blas_thread
 from pgbb.private.door import entries
 
+if TYPE_CHECKING:
+    from jax import Array
+
+    from pgbb._numerics.compiled import Compiled
+
+State: TypeAlias = "tuple[Array, Array, Array]"
 Floats = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
@@ -26,7 +32,6 @@ __all__ = [
     "exponential_chain",
     "gaussian_chain",
     "regression_chain",
-    "regression_chains",
 ]
 
 _CHUNK = 10_000  # iterations whose random numbers are drawn ahead
@@ -152,7 +157,7 @@ def conjugate_draws(sums: Floats, n: int, prior: Prior, draws: int, rng: np.rand
     return np.column_stack([np.linalg.solve(factor[:p, :p].T, whitened.T).T, np.sqrt(variance)])
 
 
-def _prepare(released: Released, prior: Prior) -> tuple[dict[str, Floats], tuple[Any, Any, Any]]:
+def _prepare(released: Released, prior: Prior) -> tuple[dict[str, Floats], tuple[NDArray[Any], ...]]:
     """Constants of the chain, and its first state (β, σ², Cholesky factor of the augmented sums)."""
     p, n, z, noise = released.p, released.n, released.products, released.noise
     times_theta, matrix, places = _layout(p)
@@ -184,24 +189,23 @@ def _prepare(released: Released, prior: Prior) -> tuple[dict[str, Floats], tuple
 
 
 @lru_cache(maxsize=1)
-def _scans() -> tuple[Any, Any]:
-    """The compiled chain, for one set of releases and for several side by side (`vmap`)."""
-    import jax
+def _scan() -> "Compiled":
+    """The compiled chain: some iterations from a state on, with random numbers drawn ahead."""
     import jax.numpy as jnp
     from jax import lax
 
     from pgbb._numerics.compiled import Compiled
 
-    def cholesky(a: Any) -> Any:
+    def cholesky(a: "Array") -> "Array":
         return lax.linalg.cholesky(a, symmetrize_input=False)
 
-    def back(lower: Any, b: Any) -> Any:
+    def back(lower: "Array", b: "Array") -> "Array":
         return lax.linalg.triangular_solve(lower, b[:, None], left_side=True, lower=True, transpose_a=True)[:, 0]
 
-    def apply(a: Any, b: Any) -> Any:
+    def apply(a: "Array", b: "Array") -> "Array":
         return jnp.sum(a * b, axis=-1)  # fuses, which a call to a matrix library would not
 
-    def step(c: dict[str, Any], state: Any, drawn: Any) -> Any:
+    def step(c: dict[str, "Array"], state: "State", drawn: "State") -> tuple["State", tuple["Array", "Array"]]:
         """One iteration; s has mean nμ and covariance nFFᵀ, with F triangular in blocks.
 
         With r = y − xᵀβ the entries (xxᵀ, xr, r²) are uncorrelated with covariances
@@ -235,71 +239,32 @@ def _scans() -> tuple[Any, Any]:
         beta = back(factor[:p, :p], factor[p, :p] + jnp.sqrt(variance) * fresh)
         return (beta, variance, factor), (jnp.append(beta, jnp.sqrt(variance)), possible)
 
-    def chain(c: dict[str, Any], state: Any, drawn: Any) -> Any:
+    def chain(c: dict[str, "Array"], state: "State", drawn: "State") -> tuple["State", tuple["Array", "Array"]]:
         return lax.scan(lambda s, r: step(c, s, r), state, drawn)
 
-    return Compiled(chain), Compiled(jax.vmap(chain))
+    return Compiled(chain)
 
 
-def _double() -> Any:
-    """Sixty-four bits inside a `with`, and nowhere else."""
-    import jax
-
-    if hasattr(jax, "enable_x64"):
-        return jax.enable_x64(True)
-    return __import__("jax.experimental", fromlist=["enable_x64"]).enable_x64()
-
-
+@one_blas_thread()
 def regression_chain(
     released: Released, prior: Prior, iterations: int, rng: np.random.Generator, progress: Progress | None = None
 ) -> tuple[Floats, float]:
     """Chain (iterations, p+1) of (β, σ), and the share of proposed statistics that were possible ones."""
-    draws, kept = _run([released], prior, iterations, [rng], progress, many=False)
-    return draws, float(kept)
-
-
-def regression_chains(
-    released: Sequence[Released], prior: Prior, iterations: int, rngs: Sequence[np.random.Generator]
-) -> tuple[Floats, Floats]:
-    """Chains of several releases with the same n and p, side by side; each as `regression_chain` would give it."""
-    draws, kept = _run(list(released), prior, iterations, list(rngs), None, many=True)
-    return draws, kept
-
-
-@one_blas_thread()
-def _run(
-    released: list[Released],
-    prior: Prior,
-    iterations: int,
-    rngs: list[np.random.Generator],
-    progress: Progress | None,
-    *,
-    many: bool,
-) -> tuple[Floats, Any]:
     import jax
 
-    def join(parts: list[Any]) -> Any:
-        return jax.tree.map(lambda *leaves: np.stack(leaves), *parts) if many else parts[0]
-
-    n, p, d = released[0].n, released[0].p, len(released[0].products)
-    prepared = [_prepare(r, prior) for r in released]
-    constants, state = join([c for c, _ in prepared]), join([s for _, s in prepared])
-    scan = _scans()[1 if many else 0]
+    constants, state = _prepare(released, prior)
     draws, kept = [], []
-    with _double():
+    with jax.enable_x64(True):  # sixty-four bits here, and nowhere else
         for start in range(0, iterations, _CHUNK):
             count = min(_CHUNK, iterations - start)
-            drawn = [
-                (
-                    g.standard_normal((count, d)),
-                    g.standard_normal((count, p)),
-                    g.standard_gamma(prior.shape + n / 2, count),
-                )
-                for g in rngs
-            ]
-            state, (out, possible) = scan(constants, state, join(drawn))
+            drawn = (
+                rng.standard_normal((count, len(released.products))),
+                rng.standard_normal((count, released.p)),
+                rng.standard_gamma(prior.shape + released.n / 2, count),
+            )
+            state, (out, possible) = _scan()(constants, state, drawn)
             draws.append(np.asarray(out))
             kept.append(np.asarray(possible))
             if progress is not None:
                 progress(start + count, iterations)
-    return np.concatenate(draws, axis=-2), np.concatenate(kept, axis=-1).mean(axis=-1)
+    return np.concatenate(draws), float(np.concatenate(kept).mean())
