@@ -35,7 +35,6 @@ import numpy as np
 
 import pgbb
 from pgbb.accountant import Mechanism
-from pgbb.custody.run import fit_many
 from pgbb.methods.pgbb import kernels as network
 from pgbb.methods.pgbb import training
 from pgbb.methods.request import prepared
@@ -52,6 +51,7 @@ from pgbb.private.wide_integers import joined, wide_sum
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # reproduction/ lies beside benchmarks/
 
 from reproduction.constants import constants
+from reproduction.fits import fit_many
 from reproduction.real import NATALITY_SCHEMA
 from reproduction.simulate import LINEAR_MODEL, LINEAR_SCHEMA, NOISES, births_frame, linear_frame
 from reproduction.studies.births import MODEL

@@ -1,19 +1,21 @@
 """Fits of a cell as its settings say, and their scores for every iterate that a release holds."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 
-from pgbb.custody.run import fit_many
+from pgbb.accountant.calibrate import Accountant
 from pgbb.methods.effective_size import effective_sample_size
+from pgbb.methods.registry import settings_for
+from pgbb.methods.request import Request, prepared
 from pgbb.model.models import Model
 from pgbb.model.schema import Schema
 from pgbb.release.file import Release
 from reproduction.simulate import Floats, all_draws, scored
 from reproduction.study import Row
 
-__all__ = ["CHAINS", "chain_size", "fit_cells", "score_cell"]
+__all__ = ["CHAINS", "chain_size", "fit_cells", "fit_many", "score_cell"]
 
 CHAINS = ("sgld", "noisy_gibbs")
 """Methods whose draws are correlated."""
@@ -34,6 +36,38 @@ def fit_cells(
         insecure_seeds=seeds,
         **settings["constants"],
     )
+
+
+def fit_many(
+    model: Model,
+    data: Sequence[Any],
+    *,
+    schema: Schema,
+    epsilon: float,
+    delta: float,
+    method: str = "calibrated",
+    accountant: str = "exact",
+    insecure_seeds: Sequence[int],
+    **settings: Any,
+) -> list[Release]:
+    """Fit data sets of one size under one budget each, side by side where the method can: for simulations on a GPU.
+
+    Every release is that of `fit` with the seed of its data set, up to the order in which a device adds numbers.
+    """
+    requests = [
+        Request(
+            model=model, data=one, schema=schema, epsilon=epsilon, delta=delta,
+            accountant=cast(Accountant, accountant), insecure_seed=seed,
+        )
+        for one, seed in zip(data, insecure_seeds, strict=True)
+    ]  # fmt: skip
+    chosen, constants = settings_for(method, settings)
+    chosen.check(model, prepared(model, schema))
+    module = chosen.load()
+    together = getattr(module, "run_many", None)
+    if together is None:
+        return [module.run(request, constants) for request in requests]
+    return list(together(requests, constants))
 
 
 def score_cell(

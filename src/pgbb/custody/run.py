@@ -1,7 +1,7 @@
 """`pgbb.fit`: from a data frame to a release, in one call, by the method of your choice."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +19,7 @@ from pgbb.private.door import Hosts, connected
 from pgbb.release.file import Release
 from pgbb.release.signing import Key, private_key
 
-__all__ = ["fit", "fit_many"]
+__all__ = ["fit"]
 
 
 def fit(
@@ -140,35 +140,3 @@ def _release(
     if out is not None:
         release.save(out, key=signer)
     return release
-
-
-def fit_many(
-    model: Model,
-    data: Sequence[Any],
-    *,
-    schema: Schema,
-    epsilon: float,
-    delta: float,
-    method: str = "calibrated",
-    accountant: str = "exact",
-    insecure_seeds: Sequence[int],
-    **settings: Any,
-) -> list[Release]:
-    """Fit data sets of one size under one budget each, side by side where the method can: for simulations on a GPU.
-
-    Every release is that of `fit` with the seed of its data set, up to the order in which a device adds numbers.
-    """
-    requests = [
-        Request(
-            model=model, data=one, schema=schema, epsilon=epsilon, delta=delta,
-            accountant=cast(Accountant, accountant), insecure_seed=seed,
-        )
-        for one, seed in zip(data, insecure_seeds, strict=True)
-    ]  # fmt: skip
-    chosen, constants = settings_for(method, settings)
-    chosen.check(model, prepared(model, schema))
-    module = chosen.load()
-    together = getattr(module, "run_many", None)
-    if together is None:
-        return [module.run(request, constants) for request in requests]
-    return list(together(requests, constants))
