@@ -116,7 +116,7 @@ class Setting:
     @property
     def parts(self) -> tuple[Mechanism, ...]:
         """The mechanisms it is composed of."""
-        return self.target.mechanisms if isinstance(self.target, Composition) else (self.target,)
+        return tuple(m for m, _ in self.target.parts(1.0))
 
     @property
     def answers(self) -> int:
@@ -136,8 +136,7 @@ class Setting:
 
     def scales(self, sigma: float) -> Floats:
         """Noise of each answer of a trial."""
-        parts = self.target.parts(sigma) if isinstance(self.target, Composition) else [(self.target, sigma)]
-        return np.concatenate([np.full(m.answers, s) for m, s in parts])
+        return np.concatenate([np.full(m.answers, s) for m, s in self.target.parts(sigma)])
 
 
 SETTINGS: dict[str, Setting] = {

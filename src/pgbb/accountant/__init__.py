@@ -4,7 +4,7 @@ Pure numpy and scipy, no data, no JAX. Start with `Mechanism` (or `Resampling`),
 `epsilon`, `delta`, `epsilon_bounds` or `noise_scale`. Proofs: docs/privacy.md.
 """
 
-from pgbb.accountant.calibrate import ACCOUNTANTS, delta, epsilon, epsilon_bounds, noise_scale
+from pgbb.accountant.calibrate import ACCOUNTANTS, Target, delta, epsilon, epsilon_bounds, noise_scale
 from pgbb.accountant.description import Composition, Mechanism, compose, gamma_star
 from pgbb.accountant.filters import Charge, Filter
 from pgbb.accountant.gaussian import gaussian_noise_scale, gdp_delta, gdp_epsilon, gdp_mu
@@ -20,6 +20,7 @@ __all__ = [
     "Filter",
     "Mechanism",
     "Resampling",
+    "Target",
     "compose",
     "delta",
     "epsilon",

@@ -90,10 +90,6 @@ def _tail(
     return best
 
 
-def _parts(target: Mechanism | Composition, sigma: float) -> Parts:
-    return target.parts(sigma) if isinstance(target, Composition) else [(target, sigma)]
-
-
 def _refine(
     parts: Parts,
     tilt: Tilt,
@@ -135,7 +131,7 @@ def _total_variation(parts: Parts) -> float:
 
 def rough_epsilon(target: Mechanism | Composition, sigma: float, delta: float) -> float:
     """An uncertified estimate of ε at δ on a coarse grid: where a search begins."""
-    parts = _parts(target, sigma)
+    parts = target.parts(sigma)
     tilt = tilt_for_delta(parts, delta, _far(parts, delta))
     if not (tilt.centre < _VACUOUS and tilt.spread > 0):
         return math.inf
@@ -145,12 +141,7 @@ def rough_epsilon(target: Mechanism | Composition, sigma: float, delta: float) -
 
 def epsilon_bounds(target: Mechanism | Composition, sigma: float, delta: float) -> tuple[float, float]:
     """(lower, upper) around the exact ε at δ; the upper end is certified."""
-    if delta < SMALLEST_DELTA:
-        raise NotCertifiable(
-            f"delta = {delta!r} is below {SMALLEST_DELTA!r}, the smallest that accountant='exact' can certify. "
-            "Choose a larger delta: below 1e-20 it makes no practical difference."
-        )
-    parts = _parts(target, sigma)
+    parts = target.parts(sigma)
     if _total_variation(parts) <= delta:
         return 0.0, 0.0
     guess = rough_epsilon(target, sigma, delta)
@@ -170,7 +161,7 @@ def epsilon_bounds(target: Mechanism | Composition, sigma: float, delta: float) 
 
 def delta_bounds(target: Mechanism | Composition, sigma: float, epsilon: float) -> tuple[float, float]:
     """(lower, upper) around the exact δ at ε; the upper end is certified and never below `SMALLEST_DELTA`."""
-    parts = _parts(target, sigma)
+    parts = target.parts(sigma)
     trivial = 0.0, max(min(_total_variation(parts), 1.0), SMALLEST_DELTA)
     if max(m.signal(s) for m, s in parts) < 1e-12:  # losses below the resolution of double precision
         return trivial
@@ -204,7 +195,7 @@ def delta_above(
     Each of a few tilts gives a whole curve, accurate near the ε that it is
     centred at; the least of them is taken at every point.
     """
-    parts = _parts(target, sigma)
+    parts = target.parts(sigma)
     best = np.full(len(points), min(_total_variation(parts), 1.0))
     for centre in np.linspace(points[0], points[-1], tilts + 1)[1:]:
         tilt = tilt_for_epsilon(parts, float(centre), _far(parts, smallest))

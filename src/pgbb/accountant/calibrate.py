@@ -21,7 +21,7 @@ from pgbb.accountant.paper import LARGEST_ORDER, Expansion, log_moments
 from pgbb.accountant.resampling import Resampling
 from pgbb.errors import NotCertifiable
 
-__all__ = ["ACCOUNTANTS", "Accountant", "delta", "epsilon", "epsilon_bounds", "noise_scale"]
+__all__ = ["ACCOUNTANTS", "Accountant", "Target", "delta", "epsilon", "epsilon_bounds", "noise_scale"]
 
 Accountant = Literal["exact", "paper", "worst-case"]
 ACCOUNTANTS: tuple[str, ...] = ("exact", "paper", "worst-case")
@@ -174,6 +174,11 @@ def epsilon_bounds(mechanism: Target, sigma: float, delta: float) -> tuple[float
 
 
 def _epsilon_bounds(target: Target, sigma: float, delta: float) -> tuple[float, float]:
+    if delta < bounds.SMALLEST_DELTA:
+        raise NotCertifiable(
+            f"delta = {delta!r} is below {bounds.SMALLEST_DELTA!r}, the smallest that accountant='exact' can certify. "
+            "Choose a larger delta: below 1e-20 it makes no practical difference."
+        )
     if isinstance(target, Resampling):
         return resampling.epsilon_bounds(target, sigma, delta)
     return bounds.epsilon_bounds(target, sigma, delta)
@@ -237,10 +242,9 @@ def _first_guess(target: Target, goal: float, delta: float) -> float:
     """
     if isinstance(target, Resampling):
         return target.sensitivity * math.sqrt(2 * target.replicates) / gdp_mu(goal, delta)
-    parts = target.parts(1.0) if isinstance(target, Composition) else [(target, 1.0)]
     log_inverse = math.log(1 / delta)
     root = math.sqrt(log_inverse + goal) - math.sqrt(log_inverse)
-    signal = sum(2 * p.answers * (p.sampling_rate * p.signal(s)) ** 2 * p.kappa for p, s in parts)
+    signal = sum(2 * p.answers * (p.sampling_rate * p.signal(s)) ** 2 * p.kappa for p, s in target.parts(1.0))
     return math.sqrt(signal) / root
 
 

@@ -133,6 +133,10 @@ class Mechanism:
         a, total = law[0], law[0] + law[1]
         return a * (a + 1) / (total * (total + 1))
 
+    def parts(self, sigma: float) -> list[tuple["Mechanism", float]]:
+        """Itself with its noise scale: a composition of one."""
+        return [(self, sigma)]
+
     def signal(self, sigma: float) -> float:
         """C/(σ n_S), the largest shift one record can cause, in units of the noise."""
         return self.clip / (sigma * self.block_size)

@@ -35,7 +35,7 @@ from scipy.special import log_ndtr
 
 from pgbb import _validate
 from pgbb.accountant import bounds, resampling
-from pgbb.accountant.description import Composition, Mechanism
+from pgbb.accountant.calibrate import Target, epsilon_bounds
 from pgbb.accountant.gaussian import gdp_epsilon, gdp_mu
 from pgbb.accountant.resampling import Resampling
 from pgbb.errors import InvalidValue
@@ -43,7 +43,6 @@ from pgbb.errors import InvalidValue
 __all__ = ["Charge", "Filter", "gaussian_square"]
 
 Floats = NDArray[np.float64]
-Target = Mechanism | Composition | Resampling
 
 SLACK = 1e-3
 """Share of δ kept for failure probabilities. A Gaussian release has none, and a thousandth hardly changes its ε."""
@@ -74,6 +73,7 @@ class Filter:
       group_size: the most records that one person may have. For g > 1 the filter guards one record at ε/g and
         δ(e^{ε/g} − 1)/(e^ε − 1): the chain of g replacements of one record each then costs at most (ε, δ).
 
+    >>> from pgbb.accountant import Mechanism
     >>> f = Filter(1.0, 1e-6)
     >>> m = Mechanism(n=1000, blocks=1, sampling_rate=1.0, steps=1, clip=1.0)
     >>> one = f.charge(m, sigma=.02)
@@ -151,7 +151,7 @@ def gaussian_square(mechanism: Target, sigma: float) -> float | None:
     """Σμ² with μ = 2C/(nσ) where every answer is a sum over all records with constant weights; None elsewhere."""
     if isinstance(mechanism, Resampling):
         return None
-    parts = mechanism.parts(sigma) if isinstance(mechanism, Composition) else [(mechanism, sigma)]
+    parts = mechanism.parts(sigma)
     if any(m.blocks != 1 or m.sampling_rate != 1 for m, _ in parts):
         return None
     signals = [(m.answers, 2 * m.signal(s)) for m, s in parts]
@@ -175,16 +175,12 @@ class _Curve:
     @classmethod
     def of(cls, mechanism: Target, sigma: float, smallest: float) -> "_Curve":
         """The curve down to δ = `smallest`, on points at which δ falls by about the same factor."""
-        if isinstance(mechanism, Resampling):
-            far = resampling.epsilon_bounds(mechanism, sigma, smallest)[1]
-            if math.isinf(far):
-                return cls(np.array([0.0]), np.array([1.0]))
-            points = np.linspace(0.0, far, _POINTS)
-            return cls(points, np.array([resampling.delta_bounds(mechanism, sigma, e)[1] for e in points]))
-        far = bounds.epsilon_bounds(mechanism, sigma, smallest)[1]
+        far = epsilon_bounds(mechanism, sigma, smallest)[1]
         if math.isinf(far):
             return cls(np.array([0.0]), np.array([1.0]))
         points = np.linspace(0.0, far, _POINTS)
+        if isinstance(mechanism, Resampling):
+            return cls(points, np.array([resampling.delta_bounds(mechanism, sigma, e)[1] for e in points]))
         return cls(points, bounds.delta_above(mechanism, sigma, points, smallest))
 
     def square(self, failure: float) -> float:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
 from pgbb import _validate
-from pgbb.errors import NotCertifiable
 
 __all__ = ["Resampling", "delta_bounds", "epsilon_bounds"]
 
@@ -83,6 +82,10 @@ class Resampling:
         """B, the number of noisy answers."""
         return self.replicates
 
+    def parts(self, sigma: float) -> list[tuple["Resampling", float]]:
+        """Itself with its noise scale."""
+        return [(self, sigma)]
+
     @property
     def law(self) -> tuple[Floats, float]:
         """(P(Σ_b k_b² = m) for m = 0, 1, …, and the probability that is not listed)."""
@@ -140,11 +143,6 @@ def delta_bounds(target: Resampling, sigma: float, epsilon: float) -> tuple[floa
 
 def epsilon_bounds(target: Resampling, sigma: float, delta: float) -> tuple[float, float]:
     """(lower, upper) around the ε of an adversary who sees the counts; the upper end is certified."""
-    if delta < _SMALLEST_DELTA:
-        raise NotCertifiable(
-            f"delta = {delta!r} is below {_SMALLEST_DELTA!r}, the smallest that accountant='exact' can certify. "
-            "Choose a larger delta: below 1e-20 it makes no practical difference."
-        )
     low = _crossing(lambda e: delta_bounds(target, sigma, e)[0] <= delta)[0]
     return low, _crossing(lambda e: delta_bounds(target, sigma, e)[1] <= delta)[1]
 

@@ -1,7 +1,7 @@
 """`pgbb plan`: noise and cost of a fit, from public settings alone. It never opens data."""
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -112,7 +112,7 @@ def _calibrated(
     wanted = chosen["optimise"] or chosen["time_limit"] is not None
     candidates = search(result, chosen["time_limit"]) if wanted else ()
     if as_json:
-        data = result.to_dict() | ({"candidates": [c.to_dict() for c in candidates]} if wanted else {})
+        data = result.to_dict() | ({"candidates": [asdict(c) for c in candidates]} if wanted else {})
         print_json(data)
         return
     _show_forecast(result, console)

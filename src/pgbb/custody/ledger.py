@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from pgbb import _validate
+from pgbb.accountant import Target
 from pgbb.accountant.filters import Charge, Filter
 from pgbb.custody.entries import BudgetExceeded, Dataset, Entry, LedgerError, State, rounded_down
 from pgbb.custody.history import History, dataset_name, text
@@ -131,7 +132,7 @@ class Ledger:
     # What a fit does -------------------------------------------------------------------------------------------------
 
     def reserve(
-        self, dataset: str, mechanism: Any, sigma: float, *, method: str, epsilon: float, delta: float
+        self, dataset: str, mechanism: Target, sigma: float, *, method: str, epsilon: float, delta: float
     ) -> Entry:
         """Set aside what a release will cost; on disk when this returns. Raises `BudgetExceeded` if it does not fit."""
         method, epsilon, delta = text(method), _validate.epsilon(epsilon), _validate.delta(delta)

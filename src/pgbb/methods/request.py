@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb import _validate
-from pgbb.accountant import ACCOUNTANTS, Composition, Mechanism, Resampling
+from pgbb.accountant import ACCOUNTANTS, Target
 from pgbb.accountant.calibrate import Accountant
 from pgbb.errors import PgbbWarning
 from pgbb.model.models import Custom, Model, Problem
@@ -36,7 +36,7 @@ class Planned:
       notes: what a reader should know about the calibration.
     """
 
-    mechanism: Mechanism | Composition | Resampling
+    mechanism: Target
     sigma: float
     claim: float | None = None
     notes: tuple[str, ...] = ()
@@ -174,7 +174,7 @@ class Request:
             self.custodian.begin(planned)
 
     def certify(
-        self, mechanism: Any, sigma: float, randomness: str, notes: Sequence[str], epsilon: float | None = None
+        self, mechanism: Target, sigma: float, randomness: str, notes: Sequence[str], epsilon: float | None = None
     ) -> Certificate:
         """The certificate of the run that answered this request; `epsilon` where the claim is not the one asked for."""
         weighted = [f"Survey weights from column {self.weights!r}, divided by their public upper bound."]

@@ -1,8 +1,7 @@
 """Which mechanism has the least noise: the default method beside mechanisms of the paper's kind."""
 
 import math
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from pgbb import _validate
 from pgbb.accountant import Mechanism, noise_scale
@@ -32,10 +31,6 @@ class Candidate:
     sigma: float | None
     effective: float | None
     chosen: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self)
 
 
 def search(result: Forecast, time_limit: float | None = None) -> tuple[Candidate, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations_with_replacement
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,8 +152,7 @@ def noisy_sums(
       randomness: where the noise comes from.
       shift: public; the response is y − shift.
     """
-    parts: list[tuple[Mechanism, Any]]
-    parts = target.parts(sigma) if isinstance(target, Composition) else [(target, sigma)]
+    parts = target.parts(sigma)
     if len(parts) != len(moments):
         raise PgbbError(f"{len(moments)} sums are asked for, but {len(parts)} mechanisms are described.")
     for moment, (m, _) in zip(moments, parts, strict=True):

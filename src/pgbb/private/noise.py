@@ -188,8 +188,8 @@ def idealisation(target: Mechanism | Composition, numbers: int) -> float:
       target: what is run.
       numbers: how many numbers an answer has.
     """
-    members = target.mechanisms if isinstance(target, Composition) else (target,)
     normal = 2.0**7 * LARGEST_SCALE * 2.0**-_BITS
     return sum(
-        m.answers * (numbers * normal + (m.sampling_rate < 1) * (m.n + 2.0) ** 2 * 2.0 ** (2 - _BITS)) for m in members
+        m.answers * (numbers * normal + (m.sampling_rate < 1) * (m.n + 2.0) ** 2 * 2.0 ** (2 - _BITS))
+        for m, _ in target.parts(1.0)
     )

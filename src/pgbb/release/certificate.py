@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, Literal, cast
 
 from pgbb import _validate
-from pgbb.accountant import ACCOUNTANTS, Composition, Mechanism, Resampling, compose, epsilon
+from pgbb.accountant import ACCOUNTANTS, Composition, Mechanism, Resampling, Target, compose, epsilon
 from pgbb.accountant.calibrate import Accountant
 from pgbb.errors import InvalidValue, PgbbError, PgbbWarning
 
@@ -76,7 +76,7 @@ class Certificate:
     epsilon: float
     delta: float
     sigma: float
-    mechanism: Mechanism | Composition | Resampling
+    mechanism: Target
     accountant: str
     randomness: Randomness
     non_private: bool = False
@@ -127,7 +127,7 @@ class Certificate:
     @classmethod
     def of_run(
         cls,
-        mechanism: Mechanism | Composition | Resampling,
+        mechanism: Target,
         sigma: float,
         epsilon: float,
         delta: float,
@@ -155,9 +155,7 @@ class Certificate:
     @property
     def parts(self) -> Sequence[tuple[Mechanism | Resampling, float]]:
         """Each mechanism with its own noise scale."""
-        if isinstance(self.mechanism, Composition):
-            return self.mechanism.parts(self.sigma)
-        return [(self.mechanism, self.sigma)]
+        return self.mechanism.parts(self.sigma)
 
     @property
     def n(self) -> int:
@@ -267,14 +265,14 @@ class Certificate:
         return cls(**values)
 
 
-def describe(mechanism: Mechanism | Composition | Resampling) -> dict[str, Any]:
+def describe(mechanism: Target) -> dict[str, Any]:
     """A mechanism as a JSON object, as certificates and ledgers hold it."""
     if isinstance(mechanism, Composition):
         return {"mechanisms": [asdict(m) for m in mechanism.mechanisms], "scales": list(mechanism.scales)}
     return asdict(mechanism)
 
 
-def _understand(plain: Any) -> Mechanism | Composition | Resampling:
+def _understand(plain: Any) -> Target:
     if not isinstance(plain, Mapping):
         raise _validate.fail("mechanism", plain, "a JSON object")
     if "mechanisms" in plain:
