@@ -31,5 +31,13 @@ def schema(command: str) -> dict[str, Any]:
     >>> schema("verify")["$ref"]
     '#/$defs/verify'
     """
-    whole: dict[str, Any] = json.loads((files("pgbb.cli") / "output.schema.json").read_text(encoding="utf-8"))
+    text = (files("pgbb.cli") / "output.schema.json").read_text(encoding="utf-8")
+    whole: dict[str, Any] = json.loads(text, object_hook=_closed)
     return {**whole, "$ref": f"#/$defs/{command.replace(' ', '-')}"}
+
+
+def _closed(part: dict[str, Any]) -> dict[str, Any]:
+    """An object of the schema has all of its properties and no others, where nothing else is said."""
+    if not isinstance(part.get("properties"), dict):
+        return part
+    return {"required": list(part["properties"]), "additionalProperties": False, **part}
