@@ -15,13 +15,11 @@ import os
 import secrets
 import time
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
@@ -29,65 +27,17 @@ from pgbb import _validate
 from pgbb._io import put_in_place, write_new
 from pgbb.custody.entries import Entry
 from pgbb.custody.ledger import Ledger
-from pgbb.errors import PgbbError, PgbbWarning
-from pgbb.methods.position import position_from_dict, position_to_dict
+from pgbb.errors import PgbbWarning
+from pgbb.methods.position import ANEW, CheckpointError, Saved, plain, position_from_dict, position_to_dict
 from pgbb.private.door import Position
 
-__all__ = ["Checkpoint", "CheckpointError", "Saved"]
+__all__ = ["Checkpoint", "CheckpointError"]
 
 SECONDS = 30.0
 """Time between two checkpoints, at least."""
 
 FORMAT = "pgbb-checkpoint 1"
 _FIELDS = {"format", "entry", "identity", "stage", "steps", "chunk", "order", "public"}
-_ANEW = "To fit anew, at a new cost, name another checkpoint file."
-
-Tensors = dict[str, NDArray[Any]]
-
-
-class CheckpointError(PgbbError):
-    """A checkpoint cannot be read, written, or gone on from."""
-
-
-@dataclass(frozen=True)
-class Saved:
-    """What an earlier process wrote.
-
-    Attributes:
-      stage: which of several runs it was in; a method with one run has stage 0.
-      position: where that run stands.
-      tensors: the state's leaves as state/0, state/1, …; outputs as kept/NAME, one row a step.
-    """
-
-    stage: int
-    position: Position
-    tensors: Tensors
-
-    def state(self, template: Any) -> Any:
-        """The state of the training, in the form of `template`, to whose shapes and types it must keep."""
-        import jax
-
-        leaves, form = jax.tree.flatten(template)
-        return jax.tree.unflatten(form, [self._leaf(f"state/{i}", leaf) for i, leaf in enumerate(leaves)])
-
-    def _leaf(self, name: str, like: Any) -> Any:
-        import jax
-        import jax.numpy as jnp
-
-        found, wanted = self.tensors.get(name), _plain(like)
-        if found is None or (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
-            raise CheckpointError(f"{name} of the checkpoint has not the form that this fit gives it. {_ANEW}")
-        if _is_key(like):
-            return jax.random.wrap_key_data(jnp.asarray(found), impl=jax.random.key_impl(like))
-        return jnp.asarray(found)
-
-    def kept(self, names: Sequence[str], steps: int) -> Tensors:
-        """The outputs of the first `steps` steps, by name."""
-        found = {name: self.tensors.get(f"kept/{name}") for name in names}
-        for name, tensor in found.items():
-            if tensor is None or tensor.ndim == 0 or len(tensor) != steps or tensor.dtype != np.float32:
-                raise CheckpointError(f"{name} of the checkpoint has not one row for each of {steps:,} steps. {_ANEW}")
-        return {name: tensor for name, tensor in found.items() if tensor is not None}
 
 
 class Checkpoint:
@@ -122,7 +72,7 @@ class Checkpoint:
         for path, entry in known.items():
             if entry is not None and entry.checkpoint == digests[path]:
                 if entry.dataset != dataset:
-                    raise CheckpointError(f"{path} belongs to data set {entry.dataset!r}, not {dataset!r}. {_ANEW}")
+                    raise CheckpointError(f"{path} belongs to data set {entry.dataset!r}, not {dataset!r}. {ANEW}")
                 if entry.state == "refunded":  # it ended before the first answer: there is nothing to go on from
                     path.unlink()
                     continue
@@ -136,11 +86,11 @@ class Checkpoint:
         if stale is not None:
             raise CheckpointError(
                 f"{self.path} is an older checkpoint of release {stale.number}, which went on to step {stale.steps:,} "
-                f"of {stale.total:,}. Going on from an older one would ask again what was answered. {_ANEW}"
+                f"of {stale.total:,}. Going on from an older one would ask again what was answered. {ANEW}"
             )
         raise CheckpointError(
             f"{self.path} is no checkpoint that {self._ledger.path} has recorded: it is damaged, another kind of file, "
-            f"or belongs to another ledger. {_ANEW}"
+            f"or belongs to another ledger. {ANEW}"
         )
 
     def hold(self, entry: Entry, digest: str | None = None) -> None:
@@ -179,16 +129,16 @@ class Checkpoint:
         import jax
 
         assert self._entry is not None
-        tensors = {f"state/{i}": _plain(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
+        tensors = {f"state/{i}": plain(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
         tensors |= {f"kept/{name}": np.ascontiguousarray(value) for name, value in kept.items()}
-        plain = {
+        header = {
             "format": FORMAT,
             "entry": self._entry.number,
             "identity": self._identity,
             "stage": stage,
             **position_to_dict(position),
         }
-        data = safetensors.save(tensors, metadata={"pgbb": json.dumps(plain, sort_keys=True)})
+        data = safetensors.save(tensors, metadata={"pgbb": json.dumps(header, sort_keys=True)})
         done = before + position.steps
         try:
             if done == 0 and os.path.lexists(self.path):
@@ -230,34 +180,20 @@ class Checkpoint:
                 raise ValueError
             tensors = safetensors.load(data)  # checks the header, sizes and types
             header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-            plain = json.loads(header["__metadata__"]["pgbb"])
-            if set(plain) != _FIELDS or plain["format"] != FORMAT:
+            held = json.loads(header["__metadata__"]["pgbb"])
+            if set(held) != _FIELDS or held["format"] != FORMAT:
                 raise ValueError
-            identity, number = plain["identity"], plain["entry"]
-            position = position_from_dict(plain)
-            stage = _validate.integer("stage", plain["stage"], low=0)
+            identity, number = held["identity"], held["entry"]
+            position = position_from_dict(held)
+            stage = _validate.integer("stage", held["stage"], low=0)
         except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError, OverflowError):
-            raise CheckpointError(f"{path} is not a readable checkpoint: it is damaged. {_ANEW}") from None
+            raise CheckpointError(f"{path} is not a readable checkpoint: it is damaged. {ANEW}") from None
         if identity != self._identity or number != entry.number:
             raise CheckpointError(
                 f"{path} belongs to release {entry.number}, a fit with other settings: another model, schema, method, "
-                f"budget, or another version of pgbb. Repeat that command to finish it. {_ANEW}"
+                f"budget, or another version of pgbb. Repeat that command to finish it. {ANEW}"
             )
         return Saved(stage, position, tensors)
-
-
-def _is_key(leaf: Any) -> bool:
-    import jax
-    import jax.numpy as jnp
-
-    return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
-
-
-def _plain(leaf: Any) -> NDArray[Any]:
-    """A leaf of a state as numbers; a copy, for the device takes its memory back."""
-    import jax
-
-    return np.array(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
 
 def _digest(path: Path) -> str:

@@ -1,15 +1,26 @@
-"""Where a run of the mechanism stands, as plain JSON: in a checkpoint, and on the way to other processes."""
+"""Where a run of the mechanism stands, as plain JSON, and what it has so far: in a checkpoint, and for other processes.
+
+Which checkpoint may be gone on from, and when one is written, is decided in `pgbb.custody.checkpoint`.
+"""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pgbb import _validate
+from pgbb.errors import PgbbError
 from pgbb.private.door import Position, Together
 
-__all__ = ["position_from_dict", "position_of_first", "position_to_dict"]
+__all__ = ["ANEW", "CheckpointError", "Saved", "plain", "position_from_dict", "position_of_first", "position_to_dict"]
 
+ANEW = "To fit anew, at a new cost, name another checkpoint file."
 _GENERATOR = "PCG64DXSM"
+
+Tensors = dict[str, NDArray[Any]]
 
 
 def position_to_dict(position: Position) -> dict[str, Any]:
@@ -57,3 +68,62 @@ def _hex(text: Any, bits: int) -> int:
     if not isinstance(text, str) or len(text) > bits // 4:
         raise ValueError
     return int(text, 16)
+
+
+class CheckpointError(PgbbError):
+    """A checkpoint cannot be read, written, or gone on from."""
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What an earlier process wrote.
+
+    Attributes:
+      stage: which of several runs it was in; a method with one run has stage 0.
+      position: where that run stands.
+      tensors: the state's leaves as state/0, state/1, …; outputs as kept/NAME, one row a step.
+    """
+
+    stage: int
+    position: Position
+    tensors: Tensors
+
+    def state(self, template: Any) -> Any:
+        """The state of the training, in the form of `template`, to whose shapes and types it must keep."""
+        import jax
+
+        leaves, form = jax.tree.flatten(template)
+        return jax.tree.unflatten(form, [self._leaf(f"state/{i}", leaf) for i, leaf in enumerate(leaves)])
+
+    def _leaf(self, name: str, like: Any) -> Any:
+        import jax
+        import jax.numpy as jnp
+
+        found, wanted = self.tensors.get(name), plain(like)
+        if found is None or (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
+            raise CheckpointError(f"{name} of the checkpoint has not the form that this fit gives it. {ANEW}")
+        if _is_key(like):
+            return jax.random.wrap_key_data(jnp.asarray(found), impl=jax.random.key_impl(like))
+        return jnp.asarray(found)
+
+    def kept(self, names: Sequence[str], steps: int) -> Tensors:
+        """The outputs of the first `steps` steps, by name."""
+        found = {name: self.tensors.get(f"kept/{name}") for name in names}
+        for name, tensor in found.items():
+            if tensor is None or tensor.ndim == 0 or len(tensor) != steps or tensor.dtype != np.float32:
+                raise CheckpointError(f"{name} of the checkpoint has not one row for each of {steps:,} steps. {ANEW}")
+        return {name: tensor for name, tensor in found.items() if tensor is not None}
+
+
+def _is_key(leaf: Any) -> bool:
+    import jax
+    import jax.numpy as jnp
+
+    return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+
+
+def plain(leaf: Any) -> NDArray[Any]:
+    """A leaf of a state as numbers; a copy, for the device takes its memory back."""
+    import jax
+
+    return np.array(jax.random.key_data(leaf) if _is_key(leaf) else leaf)

@@ -12,18 +12,18 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pgbb import _validate
 from pgbb.accountant import ACCOUNTANTS, Target
 from pgbb.accountant.calibrate import Accountant
 from pgbb.errors import PgbbWarning
+from pgbb.methods.position import Saved
 from pgbb.model.models import Custom, Model, Problem
 from pgbb.model.schema import Schema
 from pgbb.private.door import Position, Together
 from pgbb.release.certificate import Certificate, describe
 
-__all__ = ["Checkpoint", "Custodian", "Planned", "Request", "Saved", "prepared"]
+__all__ = ["Checkpoint", "Custodian", "Planned", "Request", "prepared"]
 
 
 @dataclass(frozen=True)
@@ -40,24 +40,6 @@ class Planned:
     sigma: float
     claim: float | None = None
     notes: tuple[str, ...] = ()
-
-
-class Saved(Protocol):
-    """What an earlier process of this fit has written."""
-
-    @property
-    def stage(self) -> int:
-        """Which of several runs it was in; a method with one run has stage 0."""
-
-    @property
-    def position(self) -> Position:
-        """Where that run stands."""
-
-    def state(self, template: Any) -> Any:
-        """The state of the method, in the form of `template`."""
-
-    def kept(self, names: Sequence[str], steps: int) -> dict[str, NDArray[Any]]:
-        """The outputs of the first `steps` steps, by name."""
 
 
 class Checkpoint(Protocol):
