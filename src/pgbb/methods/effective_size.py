@@ -1,9 +1,14 @@
-"""Effective sample size of a chain: Geyer's initial monotone sequence estimator."""
+"""Effective sample size of a chain, by Geyer's initial monotone sequence estimator, and what is said of a small one."""
+
+import warnings
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SMALLEST_ESS", "effective_sample_size"]
+from pgbb.errors import PgbbWarning
+
+__all__ = ["effective_sample_size", "too_few"]
 
 SMALLEST_ESS = 100.0
 """Below this many effective draws a chain's intervals are marked."""
@@ -36,3 +41,13 @@ def effective_sample_size(chain: NDArray[np.float64]) -> NDArray[np.float64]:
         kept = np.minimum.accumulate(pairs[: ends[0] if len(ends) else len(pairs)])
         out[j] = m / max(2 * kept.sum() - 1, 1.0 / np.log10(max(m, 10)))
     return np.minimum(out, m * np.log10(max(m, 10)))
+
+
+def too_few(sizes: Sequence[NDArray[np.float64]]) -> list[str]:
+    """A note for the certificate, which is warned of too, where a chain has too few effective draws; else nothing."""
+    smallest = min(float(size.min()) for size in sizes)
+    if smallest >= SMALLEST_ESS:
+        return []
+    text = f"Too few effective draws ({smallest:.0f} in the worst coefficient): do not trust the intervals."
+    warnings.warn(text, PgbbWarning, stacklevel=4)
+    return [text]

@@ -5,7 +5,6 @@ mechanism of `pgbb.private` once, with constant weights; a grid of quantile
 levels is one chain a level, all under one budget.
 """
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -15,8 +14,7 @@ import numpy as np
 
 from pgbb import _validate
 from pgbb.accountant import Mechanism, compose, noise_scale
-from pgbb.errors import PgbbWarning
-from pgbb.methods.effective_size import SMALLEST_ESS, effective_sample_size
+from pgbb.methods.effective_size import effective_sample_size, too_few
 from pgbb.methods.request import Planned, Request, prepared
 from pgbb.model.models import Model, Problem, QuantileRegression
 from pgbb.model.schema import Schema
@@ -200,12 +198,8 @@ def _packed(
 ) -> Release:
     """The release of stored chains, one a level."""
     sizes = [effective_sample_size(chain.astype(np.float64)) for chain in chains]
-    smallest = float(np.min(sizes))
     notes = ["Chains of DP-SGLD: intervals target the tempered Gibbs posterior, and widen with the privacy noise."]
-    if smallest < SMALLEST_ESS:
-        text = f"Too few effective draws ({smallest:.0f} in the worst coefficient): do not trust the intervals."
-        notes.append(text)
-        warnings.warn(text, PgbbWarning, stacklevel=3)
+    notes += too_few(sizes)
     # the summary of a joint model has all its levels
     whole = summary_of(prepared(request.model, request.schema))
     return Release(

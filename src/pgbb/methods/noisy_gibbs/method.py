@@ -5,14 +5,12 @@ sums as latent. Serves a mean with a Gaussian or exponential likelihood, and
 linear regression with Gaussian errors, on the design of `pgbb.HuberRegression`.
 """
 
-import warnings
-
 import numpy as np
 from numpy.typing import NDArray
 
 from pgbb.accountant import Resampling
-from pgbb.errors import InvalidValue, PgbbWarning
-from pgbb.methods.effective_size import SMALLEST_ESS, effective_sample_size
+from pgbb.errors import InvalidValue
+from pgbb.methods.effective_size import effective_sample_size, too_few
 from pgbb.methods.noisy_gibbs import sampler
 from pgbb.methods.noisy_gibbs.settings import Settings, calibrated
 from pgbb.methods.request import Planned, Request, prepared
@@ -146,12 +144,7 @@ def run(request: Request, settings: Settings) -> Release:
     if request.progress is not None:
         request.progress(iterations, iterations)
     sizes = effective_sample_size(measured)
-    notes += planned.notes
-    smallest = float(np.min(sizes))
-    if smallest < SMALLEST_ESS:
-        text = f"Too few effective draws ({smallest:.0f} in the worst coefficient): do not trust the intervals."
-        notes.append(text)
-        warnings.warn(text, PgbbWarning, stacklevel=3)
+    notes += [*planned.notes, *too_few([sizes])]
     return Release(
         model=summary_of(problem),
         schema=request.schema.to_dict(),
