@@ -109,6 +109,11 @@ def epsilon(value: object) -> float:
     return number("epsilon", value, above=0, remedy="Usual choices lie between 0.1 and 10.")
 
 
+def level(value: object) -> float:
+    """The probability of an interval."""
+    return number("level", value, above=0, below=1, remedy="0.95 is usual.")
+
+
 def delta(value: object) -> float:
     """A failure probability: strictly between 0 and 1."""
     return number("delta", value, above=0, below=1, remedy="Choose it well below 1/n.")

@@ -129,7 +129,7 @@ class _PrivateLinearModel(BaseEstimator):
         Returns:
           (n, 2): lower and upper end; with a list of quantiles (n, quantiles, 2).
         """
-        level = _validate.number("level", level, above=0, below=1, remedy="0.95 is usual.")
+        level = _validate.level(level)
         ends = [(1 - level) / 2, (1 + level) / 2]
         found = self._over_draws(X, lambda values: np.moveaxis(np.quantile(values, ends, axis=-1), 0, -1))
         return found if self._joint() else found[:, 0]

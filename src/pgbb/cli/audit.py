@@ -1,17 +1,17 @@
 """`pgbb audit`: attack the mechanisms as they run here, and compare what leaks with what is claimed. Opens no data."""
 
-import json
 import math
 import secrets
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from pgbb import _validate
 from pgbb.audit import CONFIDENCE, SETTINGS, TRIALS, TWINS, Finding, audit
 from pgbb.cli.options import numbers, progress_bar
+from pgbb.cli.output import Json, print_json
+from pgbb.cli.tables import plain_table
 
 
 def audit_command(
@@ -23,7 +23,7 @@ def audit_command(
     twin: Annotated[
         str | None, typer.Option(help=f"Audit a mechanism broken on purpose, which must fail: {', '.join(TWINS)}.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Run the mechanisms on worst-case neighbours and print a lower bound on ε beside each accountant's claim.
 
@@ -51,8 +51,7 @@ def audit_command(
                 show(len(findings), len(goals) * len(names))
                 findings.append(audit(name, goal, trials=trials, seed=seed, twin=twin))
     if as_json:
-        report = {"confidence": CONFIDENCE, "twin": twin, "findings": [f.to_dict() for f in findings]}
-        typer.echo(json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False))
+        print_json({"confidence": CONFIDENCE, "twin": twin, "findings": [f.to_dict() for f in findings]})
     else:
         _show(findings, Console(highlight=False))
     if any(f.broken for f in findings):
@@ -63,9 +62,8 @@ def _show(findings: list[Finding], console: Console) -> None:
     twin = findings[0].twin
     if twin is not None:
         console.print(f"[yellow]broken on purpose: {TWINS[twin].what}[/yellow]\n")
-    table = Table(box=None, pad_edge=False)
-    for i, head in enumerate(("setting", "accountant", "δ", "q", "T·K", "trials", "claim ε", "bound ε", "verdict")):
-        table.add_column(head, justify="left" if i in (0, 1, 8) else "right", overflow="fold")
+    heads = ("setting", "accountant", "δ", "q", "T·K", "trials", "claim ε", "bound ε", "verdict")
+    table = plain_table(heads, ("setting", "accountant", "verdict"))
     for f in findings:
         for i, (accountant, claim) in enumerate(f.claims.items()):
             known = [f"{f.delta:g}", f"{f.rate:g}", str(f.answers), f"{f.trials:,}"]

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from pgbb.cli.output import Json, print_json
+from pgbb.cli.tables import plain_table
 from pgbb.model.schema import Schema
 
 NOTICE = (
@@ -46,9 +46,8 @@ def _show(rows: list[dict[str, Any]], console: Console) -> None:
     console.print()
     if rows:
         console.print(f"{rows[0]['records']:,} records")
-    table = Table(box=None, pad_edge=False)
-    for i, head in enumerate(("column", "declared", "dtype", "missing or unreadable", "outside")):
-        table.add_column(head, justify="right" if i in (3, 4) else "left", overflow="fold")
+    words = ("column", "declared", "dtype")
+    table = plain_table((*words, "missing or unreadable", "outside"), words)
     for row in rows:
         counts = ("—" if row[key] is None else f"{row[key]:,}" for key in ("missing", "outside"))
         table.add_row(row["column"], row["declared"], row["dtype"] or "—", *counts)

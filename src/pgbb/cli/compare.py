@@ -13,7 +13,7 @@ from rich.table import Table
 from pgbb import _validate
 from pgbb.cli import options as o
 from pgbb.cli.output import Json, print_json
-from pgbb.cli.tables import fitting
+from pgbb.cli.tables import fitting, plain_table
 from pgbb.errors import InvalidValue
 from pgbb.methods.registry import METHODS, OLDER_NAMES
 from pgbb.model.schema import Schema
@@ -181,13 +181,12 @@ def _cost(found: Comparison) -> str:
 
 
 def _table(found: Comparison, width: bool, digits: int) -> Table:
-    table, index = Table(box=None, pad_edge=False), found.index_name
+    index = found.index_name
     text = [*([] if index is None else [index]), "coefficient", "method"]
     heads = [*text, "estimate", f"{found.level:.4g} lower", "upper", *(["width"] if width else [])]
     if found.reference is not None:
         heads.append("exact\n(NOT\nPRIVATE)")
-    for head in heads:
-        table.add_column(head, justify="left" if head in text else "right", overflow="fold", no_wrap=True)
+    table = plain_table(heads, text, no_wrap=True)
     previous: tuple[Any, ...] = ()
     for row in found.rows():
         group = (row.get(index or ""), row["coefficient"])

@@ -16,6 +16,7 @@ import typer
 from pgbb._io import parquet_files, write_whole
 from pgbb.cli.output import Json, written
 from pgbb.errors import InvalidValue, PgbbError
+from pgbb.model.schema import toml_key
 
 if TYPE_CHECKING:
     from pyarrow import DataType
@@ -144,15 +145,9 @@ def template(name: str, types: Types) -> str:
     >>> print(template("d.csv", {"educ": "number"}).splitlines()[-1])
     educ = { range = [] }  # lowest and highest possible value; or "flag" if 0 and 1; or { levels = [] } if numbers ...
     """
-    keys = {column: _key(column) for column in types}
     source = HEADER if any(types.values()) else FIRST_LINE
-    lines = [f"{keys[column]} = {BLANKS[kind]}  # {HINTS[kind]}" for column, kind in types.items()]
+    lines = [f"{toml_key(column)} = {BLANKS[kind]}  # {HINTS[kind]}" for column, kind in types.items()]
     return HEAD.format(data=json.dumps(name, ensure_ascii=False), source=source) + "\n".join(lines) + "\n"
-
-
-def _key(name: str) -> str:
-    bare = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
-    return name if bare else json.dumps(name, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _places(at: list[int]) -> str:

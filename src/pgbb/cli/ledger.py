@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from pgbb.cli.output import Json, print_json
+from pgbb.cli.tables import plain_table
 from pgbb.custody.entries import Dataset, Entry, LedgerError
 from pgbb.custody.ledger import Ledger
 
@@ -64,10 +64,8 @@ def show_ledger(file: File, name: Annotated[str | None, typer.Argument()] = None
         _print({"datasets": [d.to_dict() for d in found], "events": events, "digest": digest})
         return
     console = Console(highlight=False)
-    heads = ["data set", "n", "ε", "δ", "taken", "left: ε", "at δ", "settled", "spent", "open"]
-    table = Table(box=None, pad_edge=False)
-    for head in heads:
-        table.add_column(head, justify="left" if head == "data set" else "right", overflow="fold")
+    heads = ("data set", "n", "ε", "δ", "taken", "left: ε", "at δ", "settled", "spent", "open")
+    table = plain_table(heads, ("data set",))
     for d in found:
         states = [e.state for e in d.entries]
         table.add_row(
@@ -104,9 +102,8 @@ def history_command(file: File, name: Annotated[str | None, typer.Argument()] = 
         _print({"entries": [e.to_dict() for e in entries]})
         return
     budgets = {d.name: d for d in found}
-    table = Table(box=None, pad_edge=False)
-    for head in ("no.", "reserved (UTC)", "data set", "method", "ε", "δ", "taken", "state", "certificate, or why"):
-        table.add_column(head, justify="right" if head in ("no.", "ε", "δ", "taken") else "left", overflow="fold")
+    words = ("reserved (UTC)", "data set", "method", "state", "certificate, or why")
+    table = plain_table(("no.", *words[:3], "ε", "δ", "taken", *words[3:]), words)
     for e in entries:
         table.add_row(
             str(e.number), e.reserved[:19].replace("T", " "), escape(e.dataset), escape(e.method), f"{e.epsilon:g}",

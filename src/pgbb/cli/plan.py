@@ -13,6 +13,7 @@ from pgbb import _validate
 from pgbb.accountant.calibrate import Accountant
 from pgbb.cli.options import LEVELS, numbers
 from pgbb.cli.output import Json, print_json
+from pgbb.cli.tables import plain_table
 from pgbb.errors import InvalidValue
 from pgbb.methods.registry import OLDER_NAMES, method_called, settings_for
 from pgbb.planning import costs
@@ -146,10 +147,7 @@ def _number(value: float) -> str:
 
 def _table(console: Console, title: str, *columns: str) -> Table:
     console.print(title, style="bold")
-    table = Table(box=None, pad_edge=False)
-    for i, column in enumerate(columns):
-        table.add_column(column, justify="left" if i == 0 else "right", overflow="fold")
-    return table
+    return plain_table(columns, columns[:1])
 
 
 def _budget(console: Console, n: int, epsilon: float, delta: float) -> None:

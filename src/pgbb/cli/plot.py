@@ -25,7 +25,7 @@ def plot_command(
     """
     from pgbb.report.plots import coefficient_intervals, quantile_process, save
 
-    _validate.number("level", level, above=0, below=1, remedy="0.95 is usual.")
+    _validate.level(level)
     release = load(file)
     draw = coefficient_intervals if release.model.index is None else quantile_process
     target = save(draw(release, level, coefficients), out)

@@ -1,9 +1,8 @@
 """`pgbb show`, `sample`, `export` and `verify`: what a reader does with a release. None of them opens data."""
 
-import io
 import json
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 File = Annotated[Path, typer.Argument(help="A release file, such as schooling.pgbb.")]
+FORMATS = (".csv", ".parquet", ".json")
 ROOM = (5, 4)  # characters of a number beside its digits, such as "0.000"; one that needs more loses digits
 Tau = Annotated[str | None, typer.Option("--tau", "--index", help="Levels of the index, such as .1,.5,.9.")]
 
@@ -45,7 +45,7 @@ def show_release(
     release: Release, tau: str | None = None, level: float = 0.95, *, as_json: bool = False, **more: Any
 ) -> None:
     """Print a release; `more` joins the JSON object."""
-    _validate.number("level", level, above=0, below=1, remedy="0.95 is usual.")
+    _validate.level(level)
     levels = _parse_levels(tau)
     if levels is None and release.model.index is not None:
         levels = list(release.grid(5))
@@ -92,7 +92,7 @@ def sample_command(
     levels = _parse_levels(tau)
     frame = _flat(release.sample(m, tau=levels, seed=seed))
     if out is not None:
-        write_whole(out, FORMATS[out.suffix.lower()](frame, release, levels))
+        write_whole(out, _written(out.suffix.lower(), frame, release, levels))
         written(out, f"{len(frame):,} draws written to {out}", as_json=as_json, draws=len(frame))
     elif as_json:
         print_json(_plain(frame, release, levels))
@@ -131,15 +131,13 @@ def _flat(frame: "pd.DataFrame") -> "pd.DataFrame":
     return frame
 
 
-def _as_csv(frame: "pd.DataFrame", release: Release, levels: list[float] | None) -> bytes:
-    text: str = frame.to_csv(index=False)
-    return text.encode("utf-8")
-
-
-def _as_parquet(frame: "pd.DataFrame", release: Release, levels: list[float] | None) -> bytes:
-    buffer = io.BytesIO()
-    frame.to_parquet(buffer, index=False)
-    return buffer.getvalue()
+def _written(kind: str, frame: "pd.DataFrame", release: Release, levels: list[float] | None) -> bytes:
+    """The draws in one of `FORMATS`."""
+    if kind == ".parquet":
+        return bytes(frame.to_parquet(index=False))
+    if kind == ".csv":
+        return str(frame.to_csv(index=False)).encode("utf-8")
+    return json.dumps(_plain(frame, release, levels), ensure_ascii=False, allow_nan=False).encode("utf-8")
 
 
 def _plain(frame: "pd.DataFrame", release: Release, levels: list[float] | None) -> dict[str, Any]:
@@ -154,17 +152,6 @@ def _plain(frame: "pd.DataFrame", release: Release, levels: list[float] | None) 
         "names": list(release.model.names),
         "draws": {name: column.tolist() for name, column in frame.items()},
     }
-
-
-def _as_json(frame: "pd.DataFrame", release: Release, levels: list[float] | None) -> bytes:
-    return json.dumps(_plain(frame, release, levels), ensure_ascii=False, allow_nan=False).encode("utf-8")
-
-
-FORMATS: dict[str, Callable[["pd.DataFrame", Release, list[float] | None], bytes]] = {
-    ".csv": _as_csv,
-    ".parquet": _as_parquet,
-    ".json": _as_json,
-}
 
 
 def verify_command(

@@ -15,7 +15,7 @@ from typing import Any
 from pgbb import _validate
 from pgbb.errors import InvalidValue
 
-__all__ = ["Column", "Flag", "Levels", "Range", "Schema"]
+__all__ = ["Column", "Flag", "Levels", "Range", "Schema", "toml_key"]
 
 _HOW = 'Write { range = [low, high] }, "flag" or { levels = ["base", "other"] }.'
 
@@ -227,13 +227,12 @@ class Schema(Mapping[str, Column]):
         """
         lines = ["[columns]"]
         for name, value in self.to_dict()["columns"].items():
-            bare = name.replace("-", "").replace("_", "").isalnum() and name.isascii()
             if isinstance(value, str):
                 text = _quote(value)
             else:
                 ((key, items),) = value.items()
                 text = f"{{ {key} = [{', '.join(_quote(i) if isinstance(i, str) else repr(i) for i in items)}] }}"
-            lines.append(f"{name if bare else _quote(name)} = {text}")
+            lines.append(f"{toml_key(name)} = {text}")
         return "\n".join(lines) + "\n"
 
 
@@ -245,6 +244,12 @@ def _plain(value: float) -> int | float:
 def _quote(text: str) -> str:
     """A TOML basic string; JSON escapes are a subset of its escapes, once non-ASCII text is left as it is."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def toml_key(name: str) -> str:
+    """A column name as a key of a TOML table, quoted where it must be."""
+    bare = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
+    return name if bare else _quote(name)
 
 
 def _declaration(column: Column) -> str | dict[str, list[Any]]:

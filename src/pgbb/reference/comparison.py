@@ -220,7 +220,7 @@ def compare(
         model=model, data=data, schema=schema, epsilon=epsilon, delta=delta, accountant=cast(Accountant, accountant),
         weights=weights, group_size=group_size, insecure_seed=insecure_seed,
     )  # fmt: skip
-    level = _validate.number("level", level, above=0, below=1, remedy="0.95 is usual.")
+    level = _validate.level(level)
     problem = prepared(model, schema)
     chosen = _chosen(model, problem, methods)
     constants = _settings(chosen, settings or {})

@@ -49,7 +49,7 @@ class Posterior(Draws):
         `privacy_share` is the share of privacy noise in the variance; `identified`
         is False where the noise hides a coefficient, whose interval is then the box.
         """
-        level = _level_of_interval(level)
+        level = _validate.level(level)
         levels = self._levels(tau, index)
         values = self._draws(levels, draws, seed)
         table = self._table(values, levels, level, list(self.model.names), "coefficient")
@@ -100,7 +100,7 @@ class Posterior(Draws):
         Returns:
           mean, sd, lower, upper and prob_positive, the posterior probability that the sum is above 0.
         """
-        level = _level_of_interval(level)
+        level = _validate.level(level)
         if not isinstance(weights, Mapping) or not weights:
             raise _validate.fail(
                 "weights", weights, "a non-empty dict from coefficient, or (coefficient, level), to weight"
@@ -146,7 +146,7 @@ class Posterior(Draws):
           One row for each row of `at` (and level): mean, sd, lower, upper of the fitted quantile, location, or
           (logistic) probability. It is an interval of the curve, not of a new response.
         """
-        level = _level_of_interval(level)
+        level = _validate.level(level)
         levels = self._levels(tau, index)
         design, labels = self._design(at)
         values = self._draws(levels, draws, seed) @ design.T
@@ -245,7 +245,3 @@ def _coded(name: str, declared: Range | Flag | LevelsColumn, values: pd.Series) 
             stacklevel=5,
         )
     return numbers
-
-
-def _level_of_interval(level: float) -> float:
-    return _validate.number("level", level, above=0, below=1, remedy="0.95 is usual.")
