@@ -11,10 +11,10 @@ import math
 import secrets
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import betaincinv
 
@@ -27,6 +27,9 @@ from pgbb.private.door import Randomness, open_dataset
 
 if TYPE_CHECKING:
     import pandas as pd
+    from jax import Array
+
+    from pgbb.private.door import Step
 
 __all__ = [
     "CONFIDENCE", "SETTINGS", "TRIALS", "TWINS", "Finding", "Pair", "Setting", "Twin", "audit", "clopper_pearson",
@@ -154,20 +157,20 @@ SETTINGS: dict[str, Setting] = {
 same with others at −C and weights that hardly vary. `sums`: sums over all records, as the default method asks for."""
 
 
-def clopper_pearson(hits: Any, trials: int, level: float) -> tuple[Floats, Floats]:
+def clopper_pearson(hits: ArrayLike, trials: int, level: float) -> tuple[Floats, Floats]:
     """Lower and upper bounds on a probability, each of which fails with probability at most `level`.
 
     >>> low, high = clopper_pearson(0, 100, .05)
     >>> round(float(low), 4), round(float(high), 4)
     (0.0, 0.0295)
     """
-    hits = np.asarray(hits, dtype=float)
-    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), trials - hits + 1, level), 0.0)
-    high = np.where(hits < trials, betaincinv(hits + 1, np.maximum(trials - hits, 1), 1 - level), 1.0)
+    found = np.asarray(hits, dtype=float)
+    low = np.where(found > 0, betaincinv(np.maximum(found, 1), trials - found + 1, level), 0.0)
+    high = np.where(found < trials, betaincinv(found + 1, np.maximum(trials - found, 1), 1 - level), 1.0)
     return low, high
 
 
-def _epsilon_from(hits: Any, false: Any, trials: int, delta: float, level: float) -> Floats:
+def _epsilon_from(hits: ArrayLike, false: ArrayLike, trials: int, delta: float, level: float) -> Floats:
     """ε ≥ log((P(E) − δ)/Q(E)), with P(E) bounded from below and Q(E) from above."""
     low, high = clopper_pearson(hits, trials, level)[0], clopper_pearson(false, trials, level)[1]
     return np.log(np.maximum(low - delta, 1e-300) / high)
@@ -242,7 +245,7 @@ def thresholds(setting: Setting, sigma: float, trials: int) -> tuple[tuple[tuple
 class _FixedSize(Randomness):
     """Batches of exactly qn records, all such sets being equally likely."""
 
-    def poisson_batches(self, n: int, rate: float, count: int) -> tuple[Any, Any]:
+    def poisson_batches(self, n: int, rate: float, count: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Not Poisson at all."""
         positions, sizes = (np.array(a) for a in super().poisson_batches(n, rate, count))
         size = round(rate * n)
@@ -290,16 +293,18 @@ def _frame(n: int, canary: float, others: float) -> "pd.DataFrame":
 
 
 @lru_cache(maxsize=1)
-def _asking() -> Any:
+def _asking() -> "Step":
     """The step that asks about 0 for ever and keeps answers and weights."""
     import jax.numpy as jnp
 
     from pgbb.private.door import Step
 
-    def query(state: Any, draw: dict[str, Any]) -> tuple[Any, None]:
+    def query(state: "Array", draw: "dict[str, Array]") -> "tuple[Array, None]":
         return jnp.zeros((draw["u"].shape[0], 1)), None
 
-    def update(state: Any, draw: dict[str, Any], memo: None, answers: Any) -> tuple[Any, Any]:
+    def update(
+        state: "Array", draw: "dict[str, Array]", memo: None, answers: "Array"
+    ) -> "tuple[Array, tuple[Array, Array]]":
         return state, (answers[:, 0], draw["u"])
 
     return Step(query, update)
@@ -348,7 +353,7 @@ def _batch_trials(
     return (answers / sigma).reshape(shape)[:trials], (weights[:, block] * m.signal(sigma)).reshape(shape)[:trials]
 
 
-def _response(x: Any, y: Any) -> Any:
+def _response(x: "Array", y: "Array") -> "Array":
     return -y
 
 
@@ -400,7 +405,7 @@ class Finding:
         """The lower bound over the exact accountant's ε."""
         return self.lower / self.claims["exact"]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain data, with null for a claim that says nothing."""
         claims = {name: claim if math.isfinite(claim) else None for name, claim in self.claims.items()}
         return vars(self) | {"claims": claims, "confidence": CONFIDENCE, "broken": list(self.broken)}

@@ -118,7 +118,7 @@ class _PrivateLinearModel(BaseEstimator):
         )  # fmt: skip
         return self._fitted()
 
-    def sample_coef(self, draws: int = 2000, seed: int | None = None) -> Any:
+    def sample_coef(self, draws: int = 2000, seed: int | None = None) -> "pd.DataFrame":
         """Draws of intercept and coefficients in original units, one a row; they cost no privacy."""
         check_is_fitted(self)
         return self.release_.sample(draws, seed=seed)
@@ -230,7 +230,7 @@ def _for_all(given: Any) -> bool:
     return len(given) == 2 and all(np.ndim(end) == 0 and not isinstance(end, Range | Flag) for end in given)
 
 
-def _column(name: str, value: Any) -> Column:
+def _column(name: str, value: object) -> Column:
     if isinstance(value, Range | Flag):
         return value
     return Range(*_pair(name, value))

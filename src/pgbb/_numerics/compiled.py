@@ -41,15 +41,15 @@ def computed_once(values: _Tree) -> _Tree:
 class Compiled:
     """`jax.jit` with barriers that hold on a CPU too, and without YNNPACK there."""
 
-    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+    def __init__(self, function: Callable[..., object], **options: Any) -> None:
         self._function, self._options = function, options
 
     @cached_property
-    def _jit(self) -> Any:
+    def _jit(self) -> jax.stages.Wrapped:
         cpu = jax.default_backend() == "cpu"
         return jax.jit(self._function, compiler_options=_CPU if cpu else None, **self._options)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """What the function gives; its program is compiled at the first call."""
         try:
             return self._jit(*args, **kwargs)
@@ -62,7 +62,7 @@ class Compiled:
                 f"Install a version that pgbb was tested with: pip install '{tested}'."
             ) from None
 
-    def lower(self, *args: Any, **kwargs: Any) -> Any:
+    def lower(self, *args: object, **kwargs: object) -> jax.stages.Lowered:
         """The program for these arguments, lowered but not yet compiled, as `jax.jit` gives it."""
         return self._jit.lower(*args, **kwargs)
 

@@ -3,7 +3,7 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -125,9 +125,9 @@ def _check_folder(folder: Path, names: list[str], force: bool) -> None:
         )
 
 
-def _settings(given: list[str]) -> dict[str, dict[str, Any]]:
+def _settings(given: list[str]) -> dict[str, dict[str, object]]:
     """`method.setting=value` as {method: {setting: value}}; values are numbers, true, false, null or text."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, object]] = {}
     for text in given:
         name, equals, value = text.partition("=")
         method, dot, setting = name.strip().partition(".")
@@ -140,7 +140,7 @@ def _settings(given: list[str]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _text_or_number(value: str) -> Any:
+def _text_or_number(value: str) -> float | str:
     try:
         return float(value)  # .1 is no JSON number
     except ValueError:
@@ -187,7 +187,7 @@ def _table(found: Comparison, width: bool, digits: int) -> Table:
     if found.reference is not None:
         heads.append("exact\n(NOT\nPRIVATE)")
     table = plain_table(heads, text, no_wrap=True)
-    previous: tuple[Any, ...] = ()
+    previous: tuple[object, ...] = ()
     for row in found.rows():
         group = (row.get(index or ""), row["coefficient"])
         new = group != previous

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -91,14 +91,14 @@ def fit_command(
     from pgbb.custody.run import fit
 
     before = _stamp(out)
-    options: dict[str, Any] = {"blocks": blocks, "sampling_rate": sampling_rate, "gamma": gamma, "weights": weights}
     try:
         with o.progress_bar("training", quiet=quiet or as_json or not leads) as progress:
             release = fit(
                 model, data, schema=declared, epsilon=epsilon, delta=delta, method=method, steps=steps,
                 draws_per_step=draws_per_step, learning_rate=learning_rate, accountant=accountant,
                 group_size=group_size, insecure_seed=insecure_seed, progress=progress, ledger=ledger, dataset=dataset,
-                out=out, key=signing, checkpoint=checkpoint, hosts=joined, **options,
+                out=out, key=signing, checkpoint=checkpoint, hosts=joined, weights=weights, blocks=blocks,
+                sampling_rate=sampling_rate, gamma=gamma,
             )  # fmt: skip
     except KeyboardInterrupt:
         text = (

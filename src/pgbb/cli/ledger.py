@@ -1,7 +1,7 @@
 """`pgbb ledger set`, `show` and `history`: a custodian's budgets. None of them opens data."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -142,7 +142,7 @@ def _budget(found: Dataset) -> str:
     )
 
 
-def _print(report: dict[str, Any]) -> None:
+def _print(report: dict[str, object]) -> None:
     try:
         print_json(report)
     except ValueError:

@@ -1,6 +1,7 @@
 """What commands print for programs: JSON objects, which output.schema.json beside this file describes."""
 
 import json
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,12 +13,12 @@ __all__ = ["Json", "print_json", "schema", "written"]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead; see docs/json.md.")]
 
 
-def print_json(report: dict[str, Any]) -> None:
+def print_json(report: Mapping[str, object]) -> None:
     """One JSON object on standard output; numbers are finite, text is readable."""
     typer.echo(json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def written(path: Path, text: str, *, as_json: bool, **facts: Any) -> None:
+def written(path: Path, text: str, *, as_json: bool, **facts: object) -> None:
     """Say that a file was written: in words, or as {file, bytes, …}."""
     if as_json:
         print_json({"file": str(path), "bytes": path.stat().st_size, **facts})

@@ -42,7 +42,7 @@ def show_command(
 
 
 def show_release(
-    release: Release, tau: str | None = None, level: float = 0.95, *, as_json: bool = False, **more: Any
+    release: Release, tau: str | None = None, level: float = 0.95, *, as_json: bool = False, **more: object
 ) -> None:
     """Print a release; `more` joins the JSON object."""
     _validate.level(level)
@@ -140,7 +140,7 @@ def _written(kind: str, frame: "pd.DataFrame", release: Release, levels: list[fl
     return json.dumps(_plain(frame, release, levels), ensure_ascii=False, allow_nan=False).encode("utf-8")
 
 
-def _plain(frame: "pd.DataFrame", release: Release, levels: list[float] | None) -> dict[str, Any]:
+def _plain(frame: "pd.DataFrame", release: Release, levels: list[float] | None) -> dict[str, object]:
     if levels is None and release.model.index is not None:
         levels = list(release.grid())
     return {

@@ -17,7 +17,6 @@ import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
@@ -28,7 +27,7 @@ from pgbb._io import put_in_place, write_new
 from pgbb.custody.entries import Entry
 from pgbb.custody.ledger import Ledger
 from pgbb.errors import PgbbWarning
-from pgbb.methods.position import ANEW, CheckpointError, Saved, plain, position_from_dict, position_to_dict
+from pgbb.methods.position import ANEW, CheckpointError, Saved, Tree, plain, position_from_dict, position_to_dict
 from pgbb.private.door import Position
 
 __all__ = ["Checkpoint", "CheckpointError"]
@@ -50,7 +49,7 @@ class Checkpoint:
     """
 
     def __init__(self, path: str | Path, ledger: Ledger, identity: str) -> None:
-        given: Any = path
+        given: object = path
         if not isinstance(given, str | Path) or str(given) == "":
             raise _validate.fail("checkpoint", type(given).__name__, "the path of a file")
         self.path = Path(given)
@@ -115,7 +114,14 @@ class Checkpoint:
         return last or time.monotonic() - self._written >= SECONDS
 
     def save(
-        self, position: Position, state: Any, kept: Mapping[str, Any], *, total: int, stage: int = 0, before: int = 0
+        self,
+        position: Position,
+        state: Tree,
+        kept: Mapping[str, np.ndarray],
+        *,
+        total: int,
+        stage: int = 0,
+        before: int = 0,
     ) -> None:
         """Write, record, rename.
 

@@ -13,7 +13,7 @@ All but the refunded ones count.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from pgbb.accountant.filters import Charge, Filter
 from pgbb.custody.owner import Owner
@@ -69,7 +69,7 @@ class Entry:
     method: str
     epsilon: float
     delta: float
-    mechanism: Mapping[str, Any]
+    mechanism: Mapping[str, object]
     sigma: float
     charge: Charge
     owner: Owner
@@ -105,7 +105,7 @@ class Entry:
             return False
         return self.reason in (GONE, STOPPED) or self.steps == self.total
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """A JSON object."""
         return {
             "number": self.number,
@@ -165,7 +165,7 @@ class Dataset:
         total, limit = self.budget.total(self.charges), self.budget.limit
         return Charge(max(limit.square - total.square, 0.0), max(limit.failure - total.failure, 0.0))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """A JSON object without the entries."""
         states = [e.state for e in self.entries]
         return {

@@ -56,7 +56,7 @@ class History:
             held[entry.dataset].append(entry)
         return {name: replace(d, entries=tuple(held[name])) for name, d in self._declared.items()}
 
-    def append(self, event: dict[str, Any]) -> int:
+    def append(self, event: dict[str, object]) -> int:
         """Add an event, to the file if this is a writer; returns its number."""
         event = {"time": datetime.now(UTC).isoformat(timespec="seconds"), **event}
         try:
@@ -168,14 +168,14 @@ def _refuse(constant: str) -> float:
     raise ValueError(constant)
 
 
-def text(value: Any) -> str:
+def text(value: object) -> str:
     """A value that must be text."""
     if not isinstance(value, str):
         raise InvalidValue(f"a {type(value).__name__} is not allowed here: a ledger holds text.")
     return value
 
 
-def dataset_name(value: Any) -> str:
+def dataset_name(value: object) -> str:
     """A value that must be the name of a data set."""
     if not isinstance(value, str) or not value.strip() or len(value) > 100 or not value.isprintable():
         raise InvalidValue(f"dataset = {value!r} is not allowed: a data set has a printable name of up to 100 letters.")

@@ -4,9 +4,9 @@ import hashlib
 import json
 from dataclasses import fields, replace
 from importlib.metadata import version
-from typing import Any
 
 import pgbb
+from pgbb.methods.registry import Constants
 from pgbb.methods.request import Planned, Request, prepared
 from pgbb.private.door import Together, agreed_listing
 from pgbb.release.certificate import describe
@@ -15,13 +15,13 @@ from pgbb.release.payloads import summary_of
 __all__ = ["agreed", "facts", "identity"]
 
 
-def agreed(request: Request, method: str, settings: Any, together: Together) -> Request:
+def agreed(request: Request, method: str, settings: Constants, together: Together) -> Request:
     """The request of one of several processes, which reads its part of the records; all have given the same facts."""
     listing = agreed_listing(request.data, together, facts(request, method, settings))
     return replace(request, data=listing, together=together)
 
 
-def facts(request: Request, method: str, settings: Any) -> dict[str, Any]:
+def facts(request: Request, method: str, settings: Constants) -> dict[str, object]:
     """What processes that fit together must agree on, beside the data, before anything is reserved; public."""
     return {
         "the version of pgbb": pgbb.__version__,
@@ -41,7 +41,7 @@ def facts(request: Request, method: str, settings: Any) -> dict[str, Any]:
     }
 
 
-def identity(request: Request, method: str, settings: Any, planned: Planned, n: int) -> str:
+def identity(request: Request, method: str, settings: Constants, planned: Planned, n: int) -> str:
     """A digest of all that decides what a fit asks and makes of the answers, but for the code of a custom loss."""
     whole = {
         "version": pgbb.__version__,

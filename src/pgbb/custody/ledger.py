@@ -18,7 +18,6 @@ section 11), for which it was charged once.
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from pgbb import _validate
 from pgbb.accountant import Target
@@ -52,7 +51,7 @@ class Ledger:
     """
 
     def __init__(self, path: str | Path) -> None:
-        given: Any = path
+        given: object = path
         if not isinstance(given, str | Path) or str(given) == "":
             raise _validate.fail("ledger", type(given).__name__, "the path of a ledger file")
         self.path: Path = Path(given)

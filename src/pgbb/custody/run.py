@@ -4,14 +4,14 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pgbb.accountant.calibrate import Accountant
 from pgbb.custody.identity import agreed
 from pgbb.custody.ledger import Ledger
 from pgbb.custody.spending import spending
 from pgbb.errors import InvalidValue, PgbbError, PgbbWarning
-from pgbb.methods.registry import METHODS, Method, settings_for
+from pgbb.methods.registry import METHODS, Constants, Method, settings_for
 from pgbb.methods.request import Request, prepared
 from pgbb.model.models import Model
 from pgbb.model.schema import Schema
@@ -19,12 +19,15 @@ from pgbb.private.door import Hosts, connected
 from pgbb.release.file import Release
 from pgbb.release.signing import Key, private_key
 
+if TYPE_CHECKING:
+    from pgbb.private.door import Source
+
 __all__ = ["fit"]
 
 
 def fit(
     model: Model,
-    data: Any,
+    data: "Source",
     *,
     schema: Schema,
     epsilon: float,
@@ -111,7 +114,7 @@ def fit(
 def _release(
     request: Request,
     method: Method,
-    settings: Any,
+    settings: Constants,
     *,
     ledger: str | Path | Ledger | None,
     dataset: str | None,

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from pgbb.accountant.filters import Charge
 from pgbb.custody.checkpoint import Checkpoint, CheckpointError
@@ -24,7 +24,7 @@ from pgbb.custody.entries import STOPPED, BudgetExceeded, Dataset, Entry, Ledger
 from pgbb.custody.identity import identity
 from pgbb.custody.ledger import Ledger
 from pgbb.errors import InvalidValue, NotCertifiable, PgbbError, PgbbNote, PgbbWarning
-from pgbb.methods.registry import METHODS, Method
+from pgbb.methods.registry import METHODS, Constants, Method
 from pgbb.methods.request import Planned, Request
 from pgbb.private.door import HostLost
 from pgbb.release.file import Release
@@ -133,7 +133,7 @@ class Spending:
 def spending(
     request: Request,
     method: Method,
-    settings: Any,
+    settings: Constants,
     *,
     ledger: str | Path | Ledger | None,
     dataset: str | None,
@@ -171,7 +171,7 @@ def spending(
 
 
 def _reserved(
-    request: Request, method: Method, settings: Any, planned: Planned, ledger: Ledger, known: Dataset
+    request: Request, method: Method, settings: Constants, planned: Planned, ledger: Ledger, known: Dataset
 ) -> Entry:
     """The reservation; where it does not fit, the refusal says what would."""
     epsilon, delta = request.epsilon, request.delta
@@ -194,7 +194,7 @@ def _reserved(
         raise BudgetExceeded(f"{error} {advice}", error.left, error.epsilon, error.delta) from None
 
 
-def _plan(request: Request, method: Method, settings: Any, n: int) -> Planned:
+def _plan(request: Request, method: Method, settings: Constants, n: int) -> Planned:
     """What the method will ask of the declared number of records; its advice comes when it runs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PgbbWarning)

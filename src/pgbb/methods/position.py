@@ -6,7 +6,7 @@ Which checkpoint may be gone on from, and when one is written, is decided in `pg
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +15,28 @@ from pgbb import _validate
 from pgbb.errors import PgbbError
 from pgbb.private.door import Position, Together
 
-__all__ = ["ANEW", "CheckpointError", "Saved", "plain", "position_from_dict", "position_of_first", "position_to_dict"]
+if TYPE_CHECKING:
+    from jax import Array
+
+__all__ = [
+    "ANEW",
+    "CheckpointError",
+    "Saved",
+    "Tree",
+    "plain",
+    "position_from_dict",
+    "position_of_first",
+    "position_to_dict",
+]
 
 ANEW = "To fit anew, at a new cost, name another checkpoint file."
 _GENERATOR = "PCG64DXSM"
 
 Tensors = dict[str, NDArray[Any]]
+Tree: TypeAlias = Any  # nested tuples and dictionaries of arrays, in a form that the method knows
 
 
-def position_to_dict(position: Position) -> dict[str, Any]:
+def position_to_dict(position: Position) -> dict[str, object]:
     """A JSON object; large numbers as text."""
     state = position.public
     inner = state["state"]
@@ -64,7 +77,7 @@ def position_of_first(together: Together, position: Position | None) -> Position
     return None if said is None else position_from_dict(said)
 
 
-def _hex(text: Any, bits: int) -> int:
+def _hex(text: object, bits: int) -> int:
     if not isinstance(text, str) or len(text) > bits // 4:
         raise ValueError
     return int(text, 16)
@@ -88,14 +101,14 @@ class Saved:
     position: Position
     tensors: Tensors
 
-    def state(self, template: Any) -> Any:
+    def state(self, template: Tree) -> Tree:
         """The state of the training, in the form of `template`, to whose shapes and types it must keep."""
         import jax
 
         leaves, form = jax.tree.flatten(template)
         return jax.tree.unflatten(form, [self._leaf(f"state/{i}", leaf) for i, leaf in enumerate(leaves)])
 
-    def _leaf(self, name: str, like: Any) -> Any:
+    def _leaf(self, name: str, like: "Array") -> "Array":
         import jax
         import jax.numpy as jnp
 
@@ -115,14 +128,14 @@ class Saved:
         return {name: tensor for name, tensor in found.items() if tensor is not None}
 
 
-def _is_key(leaf: Any) -> bool:
+def _is_key(leaf: "Array") -> bool:
     import jax
     import jax.numpy as jnp
 
     return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
 
 
-def plain(leaf: Any) -> NDArray[Any]:
+def plain(leaf: "Array") -> NDArray[Any]:
     """A leaf of a state as numbers; a copy, for the device takes its memory back."""
     import jax
 

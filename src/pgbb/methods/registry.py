@@ -2,8 +2,8 @@
 
 import importlib
 import warnings
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from dataclasses import Field, dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 
 from pgbb import _validate
 from pgbb.errors import InvalidValue, PgbbNote
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pgbb.methods.request import Planned, Request
     from pgbb.release.file import Release
 
-__all__ = ["METHODS", "Implementation", "Method", "method_called", "settings_for"]
+__all__ = ["METHODS", "Constants", "Implementation", "Method", "method_called", "settings_for"]
 
 OLDER_NAMES = {"paper": "pgbb"}
 """Names that are understood, with a note, beside those of `METHODS`."""
@@ -27,16 +27,22 @@ KINDS = {
 }
 
 
+class Constants(Protocol):
+    """The settings of a method: any frozen dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
 class Implementation(Protocol):
     """What the module of a method has; `run_many`, for data sets side by side, is up to it."""
 
     Settings: type[Any]
     """Its constants with their defaults: a frozen dataclass, validated when it is made."""
 
-    def plan(self, request: "Request", settings: Any, n: int) -> "Planned":
+    def plan(self, request: "Request", settings: "Constants", n: int) -> "Planned":
         """What will be asked of n records, and at which noise; reads no record."""
 
-    def run(self, request: "Request", settings: Any) -> "Release":
+    def run(self, request: "Request", settings: "Constants") -> "Release":
         """Ask it and make a release of the answers."""
 
 

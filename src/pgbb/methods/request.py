@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -17,11 +17,14 @@ from pgbb import _validate
 from pgbb.accountant import ACCOUNTANTS, Target
 from pgbb.accountant.calibrate import Accountant
 from pgbb.errors import PgbbWarning
-from pgbb.methods.position import Saved
+from pgbb.methods.position import Saved, Tree
 from pgbb.model.models import Custom, Model, Problem
 from pgbb.model.schema import Schema
 from pgbb.private.door import Position, Together
 from pgbb.release.certificate import Certificate, describe
+
+if TYPE_CHECKING:
+    from pgbb.private.door import Listing, Source
 
 __all__ = ["Checkpoint", "Custodian", "Planned", "Request", "prepared"]
 
@@ -55,7 +58,7 @@ class Checkpoint(Protocol):
     def save(
         self,
         position: Position,
-        state: Any,
+        state: Tree,
         kept: Mapping[str, np.ndarray],
         *,
         total: int,
@@ -95,7 +98,7 @@ class Request:
     """
 
     model: Model
-    data: Any
+    data: "Source | Listing"
     schema: Schema
     epsilon: float
     delta: float
@@ -109,7 +112,7 @@ class Request:
     together: Together | None = None
 
     def __post_init__(self) -> None:
-        def store(name: str, value: Any) -> None:
+        def store(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
 
         if not hasattr(self.model, "prepare"):

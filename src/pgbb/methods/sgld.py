@@ -8,19 +8,23 @@ levels is one chain a level, all under one budget.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pgbb import _validate
 from pgbb.accountant import Mechanism, compose, noise_scale
 from pgbb.methods.effective_size import effective_sample_size, too_few
+from pgbb.methods.position import Tree
 from pgbb.methods.request import Planned, Request, prepared
 from pgbb.model.models import Model, Problem, QuantileRegression
 from pgbb.model.schema import Schema
 from pgbb.private.door import Randomness, open_dataset
 from pgbb.release.file import Release
 from pgbb.release.payloads import Payload, summary_of
+
+if TYPE_CHECKING:
+    from pgbb.private.door import Step
 
 __all__ = ["Settings", "plan", "run", "run_many"]
 
@@ -55,7 +59,7 @@ class Settings:
 
 
 @lru_cache(maxsize=32)
-def _make_step(problem: Problem, mechanism: Mechanism, settings: Settings) -> Any:
+def _make_step(problem: Problem, mechanism: Mechanism, settings: Settings) -> "Step":
     """θ ← θ − (η_t/2) ω ĝ + √η_t ξ with ĝ = n·answer/q, the scale of a Huber regression on its logarithm.
 
     The answer is (Σ_{i∈B} clip ∇l_i + noise)/n, so ĝ estimates the gradient of
@@ -71,10 +75,12 @@ def _make_step(problem: Problem, mechanism: Mechanism, settings: Settings) -> An
     high = jnp.asarray(problem.center + problem.radius, jnp.float32)
     logged = problem.kind == "huber"
 
-    def query(state: Any, draw: dict[str, Any]) -> tuple[Any, None]:
+    def query(state: tuple[jax.Array, jax.Array], draw: dict[str, jax.Array]) -> tuple[jax.Array, None]:
         return state[0][None], None
 
-    def update(state: Any, draw: dict[str, Any], _: None, answers: Any) -> Any:
+    def update(
+        state: tuple[jax.Array, jax.Array], draw: dict[str, jax.Array], _: None, answers: jax.Array
+    ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
         theta, key = state
         key, fresh = jax.random.split(key)
         eta = settings.step_size / n * (draw["t"].astype(theta.dtype) + 1.0) ** (-1 / 3)
@@ -163,7 +169,7 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
         alone = len(sessions) == 1
         state = (start, keys[0]) if alone else (jnp.tile(start, (len(keys), 1)), jnp.stack(keys))
 
-        def save(state: Any, draws: list[np.ndarray], i: int = i, session: Session = sessions[0]) -> None:
+        def save(state: Tree, draws: list[np.ndarray], i: int = i, session: Session = sessions[0]) -> None:
             assert checkpoint is not None
             done = [*chains, np.concatenate(draws, axis=1)] if draws else chains
             kept = {f"draws{j}": chain[0] for j, chain in enumerate(done)}

@@ -2,14 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from pgbb import _validate
 from pgbb.errors import InvalidValue
 from pgbb.model.problem import Index, Problem, Values
 from pgbb.model.schema import Schema
+
+if TYPE_CHECKING:
+    import jax
 
 __all__ = ["Custom"]
 
@@ -35,11 +39,11 @@ class Custom:
         the default method and the others refuse it.
     """
 
-    loss: Callable[..., Any]
+    loss: "Callable[..., jax.Array | float]"
     dim: int
     clip: float
     columns: Sequence[str]
-    box: tuple[Any, Any]
+    box: tuple[ArrayLike, ArrayLike]
     names: Sequence[str] | None = None
     index: Sequence[float] | tuple[float, float] | None = None
     index_is_interval: bool = False

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,7 +106,7 @@ class Design:
             matrix[0, 1:] = -self.shift[1:] / self.scale[1:]
         return _read_only(matrix)
 
-    def matrix(self, columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+    def matrix(self, columns: Mapping[str, Array]) -> NDArray[np.float32]:
         """Mapped rows, (n, p), from clamped columns; the arithmetic is 64-bit and only the result is rounded."""
         rows: NDArray[np.float32] | None = None
         for j, term in enumerate(self.terms):

@@ -64,7 +64,7 @@ class Index:
             return mean, max(math.sqrt(float(np.dot(np.square(np.subtract(self.levels, mean)), self.weights))), 1e-3)
         return (self.low + self.high) / 2, max((self.high - self.low) / math.sqrt(12), 1e-3)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """As stored in a release."""
         if self.levels:
             return {"kind": "levels", "values": list(self.levels)}
@@ -93,7 +93,7 @@ class Problem:
     index: Index | None
     response: str | None
     shift: float  # internal response = response − shift
-    score: Callable[..., tuple[Any, Any]] | None = None
+    score: "Callable[..., tuple[Values, Values | None]] | None" = None
     gradient: "Callable[..., jax.Array] | None" = None
     design: "Design | None" = None
     columns: tuple[str, ...] = ()

@@ -10,7 +10,6 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pgbb import _validate
 from pgbb.errors import InvalidValue
@@ -160,7 +159,7 @@ class Schema(Mapping[str, Column]):
         return f"Schema({inside})"
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Schema":
+    def from_dict(cls, data: Mapping[str, object]) -> "Schema":
         """The schema that `to_dict` wrote.
 
         >>> Schema.from_dict({"columns": {"black": "flag", "educ": {"range": [5, 20]}}})
@@ -184,9 +183,12 @@ class Schema(Mapping[str, Column]):
                 raise _validate.fail("column name", name, "text")
         return cls(**{name: _column(name, value) for name, value in columns.items()})
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain lists, numbers and strings, ready for JSON."""
-        return {"columns": {name: _declaration(column) for name, column in self.items()}}
+        return {"columns": self._declarations()}
+
+    def _declarations(self) -> dict[str, str | dict[str, list[float] | list[str | int]]]:
+        return {name: _declaration(column) for name, column in self.items()}
 
     @classmethod
     def from_toml(cls, path: str | Path) -> "Schema":
@@ -226,7 +228,7 @@ class Schema(Mapping[str, Column]):
         <BLANKLINE>
         """
         lines = ["[columns]"]
-        for name, value in self.to_dict()["columns"].items():
+        for name, value in self._declarations().items():
             if isinstance(value, str):
                 text = _quote(value)
             else:
@@ -252,13 +254,13 @@ def toml_key(name: str) -> str:
     return name if bare else _quote(name)
 
 
-def _declaration(column: Column) -> str | dict[str, list[Any]]:
+def _declaration(column: Column) -> str | dict[str, list[float] | list[str | int]]:
     if isinstance(column, Range):
         return {"range": [_plain(column.low), _plain(column.high)]}
     return "flag" if isinstance(column, Flag) else {"levels": list(column.levels)}
 
 
-def _column(name: str, value: Any) -> Column:
+def _column(name: str, value: object) -> Column:
     what = f"column {name!r}"
     if value == "flag":
         return Flag()

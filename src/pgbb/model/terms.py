@@ -49,7 +49,7 @@ class Term:
     low: float
     high: float
 
-    def evaluate(self, columns: Mapping[str, NDArray[Any]]) -> Array:
+    def evaluate(self, columns: Mapping[str, Array]) -> Array:
         """The term in original units, (n,). Levels columns hold codes 0, 1, ..., and −1 for missing.
 
         >>> Term("x:g[T.b]", (Power("x"), Dummy("g", "b", 1)), 0.0, 9.0).evaluate(

@@ -8,7 +8,7 @@ the curvature differ from the reference, so will the intervals.
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from scipy.optimize import brentq
@@ -209,7 +209,7 @@ class Forecast:
         """Standard deviation of the noise on each number that a stage answers."""
         return self.sigma * stage.scale
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The forecast as plain data."""
         return {
             "method": "calibrated",

@@ -5,7 +5,6 @@ Public arithmetic on a mechanism: what `pgbb plan` prints for the printed algori
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from pgbb import _validate
 from pgbb.accountant import ACCOUNTANTS, Mechanism, delta, epsilon, leading_order, noise_floor, noise_scale
@@ -38,10 +37,10 @@ class NoiseForecast:
         """σ over the σ of the worst case: what Dirichlet randomness saves; √κ at leading order."""
         return self.sigma / self.noise["worst-case"]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The forecast as plain data, non-finite numbers as None."""
         m = self.mechanism
-        data = {
+        data: dict[str, object] = {
             "mechanism": asdict(m) | {"concentration": m.concentration, "block_size": m.block_size, "kappa": m.kappa},
             "epsilon": self.epsilon,
             "delta": self.delta,
@@ -59,10 +58,10 @@ class NoiseForecast:
             "noise_floor": asdict(self.floor) | {"total": self.floor.total, "dim": self.dim},
             "curve": [{"epsilon": e, "delta_exact": d, "delta_paper": p} for e, d, p in self.curve],
         }
-        return _finite(data)
+        return {key: _finite(value) for key, value in data.items()}
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     if isinstance(value, dict):
         return {k: _finite(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

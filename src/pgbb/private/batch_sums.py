@@ -8,10 +8,11 @@ depends on its row alone, and is clipped by the same code.
 import math
 from functools import partial, reduce
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.experimental import pallas as pl
 
 from pgbb._numerics.compiled import power_of_two
@@ -22,6 +23,8 @@ from pgbb.private.rows import EXTRA
 from pgbb.private.wide_integers import LOW, SPLIT
 
 __all__ = ["add_batch_sums", "noise_totals", "serves"]
+
+Ref: TypeAlias = Any  # memory of the device, as a kernel sees it
 
 _ROWS = 64  # of one program: so many whole numbers of 24 bits add up in 32; capacities of lists are a multiple of it
 _WARPS = 1
@@ -39,7 +42,7 @@ def serves(problem: Problem, width: int) -> bool:
     return problem.score is not None and width <= _WIDEST
 
 
-def _normal_cdf(z: Any) -> Any:
+def _normal_cdf(z: Array) -> Array:
     """Φ in single precision: kernels have no error function."""
     x = jnp.clip(z * math.sqrt(0.5), -4.0, 4.0)
     above, below = (reduce(lambda value, c: value * (x * x) + c, part, jnp.zeros_like(x)) for part in _ERF)
@@ -51,8 +54,8 @@ _NUMBERS = SimpleNamespace(clip=jnp.clip, tanh=jnp.tanh, normal_cdf=_normal_cdf)
 
 
 def _add(
-    problem: Problem, draw: batches.Sampler, at: Any, keys: Any, whole: Any, listed: Any, rows: Any, block: Any,
-    theta: Any, index: Any, _noise: Any, totals: Any,
+    problem: Problem, draw: batches.Sampler, at: Ref, keys: Ref, whole: Ref, listed: Ref, rows: Ref, block: Ref,
+    theta: Ref, index: Ref, _noise: Ref, totals: Ref,
 ) -> None:  # fmt: skip
     """The places of one program in the list of one answer: their sum, added to the total.
 
@@ -75,11 +78,11 @@ def _add(
         point = [triton.load(theta.at[k, c], mask=c < p, other=0.0)[None, :] for c in columns]
         x = [jnp.where((c < p)[None, :], r, 0.0) for c, r in zip(columns, row, strict=True)]
 
-        def column(j: int) -> Any:
+        def column(j: int) -> Array:
             return jnp.sum(jnp.where((columns[j // part] == j)[None, :], row[j // part], 0.0), axis=1)
 
-        linear = sum(jnp.sum(a * b, axis=1) for a, b in zip(x, point, strict=True))
-        square_x: Any = sum(jnp.sum(a * a, axis=1) for a in x)
+        linear = cast(Array, sum(jnp.sum(a * b, axis=1) for a, b in zip(x, point, strict=True)))
+        square_x = cast(Array, sum(jnp.sum(a * a, axis=1) for a in x))
         score, extra = jax.vmap(partial(_score, problem, theta[k, d - 1], index[t, k]))(linear, column(p))
         score, extra = clipped_score(problem, score, extra, square_x, column(p + 1), once=lambda values: values)
         score, extra = (score * weight)[:, None], (extra * weight)[:, None]
@@ -92,7 +95,7 @@ def _add(
         jax.ref.addupdate(totals, (t, k, half, piece * part + within), total)  # atomic: programs take no turns
 
 
-def _score(problem: Problem, last: Any, index: Any, linear: Any, y: Any) -> Any:
+def _score(problem: Problem, last: Array, index: Array, linear: Array, y: Array) -> tuple[Array, Array | None]:
     """Score and extra of one record."""
     return problem.score(_NUMBERS, [last], linear, y, index)  # type: ignore[misc]
 
@@ -105,7 +108,7 @@ def _pieces(width: int) -> int:
     return power_of_two(width // _part(width))
 
 
-def noise_totals(noise: Any, width: int) -> Any:
+def noise_totals(noise: Array, width: int) -> Array:
     """Totals that hold noise and nothing else, (·, K, 2, columns), from noise (·, K, 2, d) and the width of rows."""
     columns = _pieces(width) * _part(width)
     return jnp.pad(noise, [(0, 0)] * (noise.ndim - 1) + [(0, columns - noise.shape[-1])])
@@ -114,15 +117,15 @@ def noise_totals(noise: Any, width: int) -> Any:
 def add_batch_sums(
     problem: Problem,
     draw: batches.Sampler,
-    rows: Any,
-    block: Any,
-    drawn: dict[str, Any],
-    t: Any,
-    theta: Any,
-    totals: Any,
+    rows: Array,
+    block: Array,
+    drawn: dict[str, Array],
+    t: Array | int,
+    theta: Array,
+    totals: Array,
     *,
     interpret: bool = False,
-) -> Any:
+) -> Array:
     """Totals with the K answers of a step: to their noise, sums of whole weighted gradients over members are added.
 
     Args:

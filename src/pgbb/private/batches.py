@@ -12,7 +12,7 @@ many that one is left out with probability below 2⁻¹²⁸ only (docs/privacy.
 import math
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,8 @@ from scipy.special import bdtrc
 from pgbb._numerics.compiled import power_of_two
 
 __all__ = ["EMPTY", "SPARSE", "Sampler", "candidates", "joins", "mask", "sampler", "words"]
+
+Ref: TypeAlias = Any  # memory of the device, as a kernel sees it
 
 SPARSE = 0.25  # above this rate a pass over all rows costs less than a list
 EMPTY = -1  # in a place that no candidate has taken
@@ -122,7 +124,7 @@ def mask(draw: Sampler, key: Array) -> Array:
     return on & joins(draw, key, jnp.arange(draw.n, dtype=jnp.int32))
 
 
-def _kernel(draw: Sampler, key: Any, places: Any) -> None:
+def _kernel(draw: Sampler, key: Ref, places: Ref) -> None:
     """One tile: each lane has a group, and writes the positions of its candidates, one after the other."""
     from jax.experimental.pallas import triton
 

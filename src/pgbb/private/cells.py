@@ -36,6 +36,8 @@ __all__ = [
     "refusal",
 ]
 
+Array: TypeAlias = NDArray[Any]
+"""Cells as they are stored, of any type."""
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
@@ -50,12 +52,12 @@ class Coded:
     """
 
     which: NDArray[np.int64]
-    distinct: NDArray[Any]
+    distinct: Array
 
     def __len__(self) -> int:
         return len(self.which)
 
-    def spread(self) -> NDArray[Any]:
+    def spread(self) -> Array:
         """The cells one by one."""
         table = np.full(len(self.distinct) + 1, None, dtype=object)
         table[:-1] = self.distinct
@@ -66,13 +68,13 @@ class Coded:
 class Text:
     """Text of a file without types, to be read as numbers: an array of str, NaN where a line is too short."""
 
-    cells: NDArray[Any]
+    cells: Array
 
     def __len__(self) -> int:
         return len(self.cells)
 
 
-Held: TypeAlias = NDArray[Any] | Coded
+Held: TypeAlias = Array | Coded
 Cells: TypeAlias = Held | Text
 """An array of NumPy, which may be masked or hold Python objects; cells by their place in a table; text of a file."""
 
@@ -129,12 +131,12 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 @np.errstate(all="ignore")  # a signalling NaN or a long double would be warned of
-def as_cells(array: "NDArray[Any] | pa.Array | pa.ChunkedArray") -> Held:
+def as_cells(array: "Array | pa.Array | pa.ChunkedArray") -> Held:
     """An array in the form that `encode` reads; which form depends on its type alone."""
     return _of_arrow(array) if isinstance(array, pa.Array | pa.ChunkedArray) else _of_numpy(array)
 
 
-def _of_numpy(array: NDArray[Any]) -> Held:
+def _of_numpy(array: Array) -> Held:
     kind = array.dtype.kind
     if kind == "c":
         real = np.where(array.imag == 0, array.real, np.nan)
@@ -154,7 +156,7 @@ def _of_numpy(array: NDArray[Any]) -> Held:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-def _points(array: NDArray[np.str_]) -> NDArray[Any]:
+def _points(array: NDArray[np.str_]) -> Array:
     """Text as objects; None where a number is no character, of which Python makes no text."""
     native = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("=")))
     wrong = (native.view(np.uint32).reshape(len(native), -1) > sys.maxunicode).any(axis=1)
@@ -208,7 +210,7 @@ class _Unreadable:
     """Stands for a cell that its reader cannot turn into a Python object."""
 
 
-def readable(read: Callable[[], Any]) -> Any:
+def readable(read: Callable[[], object]) -> object:
     """The cell that `read` makes, or one that cannot be read: a date after the year 9999, for one."""
     try:
         return read()
@@ -249,7 +251,7 @@ def filler(column: Column) -> float:
 
 
 @np.errstate(all="ignore")
-def labels(cells: Cells, known: Sequence[Any]) -> Floats:
+def labels(cells: Cells, known: Sequence[object]) -> Floats:
     """0, 1, … for the known labels, by the rule of levels; NaN for any other cell.
 
     >>> labels(np.array([0, "1", True, 2, None], object), [0, 1]).tolist()
@@ -274,7 +276,7 @@ def _numbers(cells: Cells, flag: bool) -> Floats:
     return values
 
 
-def _numbers_of_objects(cells: NDArray[Any], flag: bool) -> Floats:
+def _numbers_of_objects(cells: Array, flag: bool) -> Floats:
     values, texts, places_of = np.empty(len(cells)), [], []
     for i, cell in enumerate(cells):
         found = _number(cell)
@@ -288,7 +290,7 @@ def _numbers_of_objects(cells: NDArray[Any], flag: bool) -> Floats:
     return values
 
 
-def _numbers_of_text(texts: NDArray[Any], flag: bool) -> Floats:
+def _numbers_of_text(texts: Array, flag: bool) -> Floats:
     """Numbers as in a CSV file, each by itself; a Flag may also be true or false."""
     if flag:
         words = {"true": "1", "false": "0"}
@@ -316,7 +318,7 @@ _PLAIN = frozenset(map(id, (str, int, float, bool, decimal.Decimal, *_MOMENTS)))
 _SCALARS = frozenset(map(id, np.sctypeDict.values()))
 
 
-def _is_known(zone: Any) -> bool:
+def _is_known(zone: object) -> bool:
     """Whether a time zone is none, or of a library: another would run its own code when a moment is written."""
     home = str(type.__getattribute__(type(zone), "__module__")).partition(".")[0]
     return zone is None or home in ("datetime", "zoneinfo", "pytz", "dateutil")
@@ -367,7 +369,7 @@ def _scalar(cell: Any, kind: type) -> Any:
     return bytes(cell).decode("utf-8") if issubclass(kind, np.bytes_) else _Unreadable()
 
 
-def _number(cell: Any) -> float | str:
+def _number(cell: object) -> float | str:
     """The number of one object, NaN if it has none; text is handed back, to be read with other text."""
     try:
         plain = _cell(cell)
@@ -379,7 +381,7 @@ def _number(cell: Any) -> float | str:
 _NO_NUMBERS = (type(None), _Unreadable, *_MOMENTS)
 
 
-def places(levels: Sequence[Any]) -> dict[str, float]:
+def places(levels: Sequence[object]) -> dict[str, float]:
     """The code of each level by its text. True and 1 are one number, which NumPy does not tell apart either."""
     place = {str(level): float(i) for i, level in enumerate(levels)}
     for text, number in (("True", "1"), ("False", "0")):
@@ -406,7 +408,7 @@ def _codes(cells: Cells, place: dict[str, float]) -> Floats:
     return codes
 
 
-def _codes_of_numbers(cells: NDArray[Any], place: dict[str, float]) -> Floats:
+def _codes_of_numbers(cells: Array, place: dict[str, float]) -> Floats:
     """0.0 and −0.0 are one number, and each distinct one is looked up once."""
     if cells.dtype.kind == "f":
         cells = cells + cells.dtype.type(0)
@@ -417,7 +419,7 @@ def _codes_of_numbers(cells: NDArray[Any], place: dict[str, float]) -> Floats:
     return np.array([*(_code(value, place) for value in distinct), np.nan])[which]
 
 
-def _code(cell: Any, place: dict[str, float]) -> float:
+def _code(cell: object, place: dict[str, float]) -> float:
     try:
         plain = _cell(cell)
         if plain is None:
@@ -461,7 +463,7 @@ def _code_of_number(number: Any, place: dict[str, float]) -> float:
     return -1.0 if found is None else found
 
 
-def _is_nat(moment: Any) -> bool:
+def _is_nat(moment: object) -> bool:
     return isinstance(moment, np.datetime64 | np.timedelta64) and bool(np.isnat(moment))
 
 

@@ -6,12 +6,15 @@ what it adds, and by nothing else. docs/privacy.md, section 12, has the proof an
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from types import ModuleType
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
 __all__ = ["BATCH", "DOUBLE", "FULL_BATCH", "clipped", "largest_square", "limit"]
 
+Numbers: TypeAlias = Any  # arrays of numpy, or of JAX where xp is jax.numpy
+_Tree = TypeVar("_Tree")
 _SAFETY = 1e-6
 FULL_BATCH, BATCH, DOUBLE = 2.0**-24, 2.0**-22, 2.0**-53
 """What the margin allows for each number of a vector: the unit of rounding; with `largest_square` four of them."""
@@ -40,19 +43,19 @@ def largest_square(numbers: int) -> float:
     return 1 - (2 * numbers + 16) * 2.0**-24
 
 
-def _same(values: Any) -> Any:
+def _same(values: _Tree) -> _Tree:
     return values
 
 
 def clipped(
-    parts: Sequence[Any],
-    square: Callable[..., Any],
-    scale: Any,
+    parts: Sequence[Numbers],
+    square: Callable[..., Numbers],
+    scale: Numbers | float,
     *,
     most: float | None = None,
-    xp: Any = np,
-    once: Callable[[Any], Any] = _same,
-) -> tuple[Any, ...]:
+    xp: ModuleType = np,
+    once: Callable[[tuple[Numbers, ...]], tuple[Numbers, ...]] = _same,
+) -> tuple[Numbers, ...]:
     """A vector times scale/max(length, 1); zero where that is no number.
 
     Args:

@@ -2,8 +2,8 @@
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pgbb import _validate
 from pgbb.errors import InvalidValue
@@ -47,7 +47,7 @@ class Hosts:
     @property
     def address(self) -> tuple[str, int]:
         """Host and port of process 0."""
-        given: Any = self.coordinator
+        given: object = self.coordinator
         host, _, port = str(given).rpartition(":")
         if not isinstance(given, str) or not host or not port.isdecimal() or not 0 < int(port) < 2**16:
             raise _validate.fail("coordinator", given, "an address and a port, such as 10.0.0.1:5555")
@@ -85,14 +85,14 @@ def _port(job: int) -> int:
     return 2**16 - _PORTS + job % _PORTS
 
 
-def _slurm(given: Any) -> tuple[str, int, int]:
+def _slurm(given: Mapping[str, str]) -> tuple[str, int, int]:
     """The first node of a list such as node01,node02 or node[01-03,07] is process 0's."""
     prefix, first = re.match(r"([^,\[]+)(?:\[([^,\]-]+))?", given["SLURM_STEP_NODELIST"]).groups(default="")  # type: ignore[union-attr]
     address = f"{prefix}{first}:{_port(int(given['SLURM_JOB_ID']))}"
     return address, int(given["SLURM_NTASKS"]), int(given["SLURM_PROCID"])
 
 
-def _open_mpi(given: Any) -> tuple[str, int, int]:
+def _open_mpi(given: Mapping[str, str]) -> tuple[str, int, int]:
     """A launcher such as 1531576320.0;tcp://10.96.0.1,10.148.0.1:34911 runs where process 0 does."""
     uri = given["OMPI_MCA_orte_hnp_uri"]
     address = next(filter(None, re.search(r"tcp://([^,:]+)|tcp6://\[([^,\]]+)", uri).groups()))  # type: ignore[union-attr]

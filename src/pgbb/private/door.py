@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXTRA", "Dataset", "HostLost", "Hosts", "Listing", "Moment", "NonPrivateRecords", "Position", "Randomness",
-    "Session", "Step", "Sums", "Together", "agreed_listing", "columns_of", "connected", "entries", "examine",
+    "Session", "Source", "Step", "Sums", "Together", "agreed_listing", "columns_of", "connected", "entries", "examine",
     "largest_sensitivity", "mean_sensitivity", "non_private", "open_dataset", "public_samples", "refit_sensitivity",
     "run_many", "session_without_noise", "single", "table",
 ]  # fmt: skip
@@ -67,7 +67,7 @@ Progress = Callable[[int, int], None]
 _LATER = {
     "Listing": "loading", "NonPrivateRecords": "loading", "columns_of": "loading", "examine": "loading",
     "single": "loading", "table": "loading",
-    "Session": "session", "Step": "session", "run_many": "session", "Sums": "sums",
+    "Source": "loading", "Session": "session", "Step": "session", "run_many": "session", "Sums": "sums",
 }  # fmt: skip
 
 
@@ -191,7 +191,7 @@ def open_dataset(
     return Dataset(*share_for(source, problem, schema, weights, together, copies=copies), problem)
 
 
-def agreed_listing(source: "Source", together: Together, facts: Mapping[str, Any]) -> "Listing":
+def agreed_listing(source: "Source", together: Together, facts: Mapping[str, object]) -> "Listing":
     """The files and row groups that all processes have agreed on, as on other public facts; opens no row group."""
     from pgbb.private.loading import agreed
 

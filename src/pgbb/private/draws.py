@@ -5,7 +5,7 @@ Nothing here reads records: a batch is a set of positions. What is drawn is adde
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import jax
 import numpy as np
@@ -20,6 +20,8 @@ from pgbb.private.sampling import Randomness, inverse, inverse_weights, members_
 from pgbb.private.wide_integers import LOW, SPLIT
 
 __all__ = ["Draws"]
+
+Drawn: TypeAlias = "dict[str, np.ndarray | dict[str, np.ndarray]]"
 
 _BITS, _FEWEST = 24, 8  # bits of a whole number: what single precision holds; fewer where the noise is huge
 
@@ -55,7 +57,7 @@ class Draws:
         """What the whole numbers of an answer count: C·2^−bits/n_S."""
         return self.problem.clip / self.mechanism.block_size * 2.0**-self._bits
 
-    def draw(self, count: int, start: int) -> dict[str, Any]:
+    def draw(self, count: int, start: int) -> Drawn:
         """For `count` steps: u and index, which are public, and batches and noise, which are secret."""
         m, rng = self.mechanism, self.randomness
         k, d, total = m.draws_per_step, self.problem.dim, count * m.draws_per_step
@@ -71,17 +73,17 @@ class Draws:
             "batch": self._keys(whole, start * k) if self.on_device else self._members(whole),
             "noise": np.stack([noise >> SPLIT, noise & LOW], axis=1).astype(np.int32),
         }
-        shaped: dict[str, Any] = jax.tree.map(lambda v: v.reshape(count, k, *v.shape[1:]), drawn)
+        shaped: Drawn = jax.tree.map(lambda v: v.reshape(count, k, *v.shape[1:]), drawn)
         return shaped | {"t": np.arange(start, start + count, dtype=np.int32)}
 
-    def _keys(self, whole: Any, first: int) -> dict[str, np.ndarray]:
+    def _keys(self, whole: NDArray[np.float64], first: int) -> dict[str, np.ndarray]:
         """A key for every answer, from the stream of batches, and its number; the whole weights of blocks, and 1/W."""
         key = np.zeros((len(whole), 4), np.uint32)
         key[:, :2] = self.randomness.batches.words(len(whole)).view(np.uint32).reshape(-1, 2)
         key[:, 2] = np.arange(first, first + len(whole))
         return {"key": key, "whole": whole.astype(np.float32), "inverse": inverse(whole)}
 
-    def _members(self, whole: Any) -> dict[str, np.ndarray]:
+    def _members(self, whole: NDArray[np.float64]) -> dict[str, np.ndarray]:
         """The members of every batch, and their inverse weights."""
         m, rng = self.mechanism, self.randomness
         position, size = rng.poisson_batches(m.n, m.sampling_rate, len(whole))

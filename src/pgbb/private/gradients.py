@@ -1,7 +1,6 @@
 """What one record adds to a Poisson-batch answer: its weight times its clipped gradient. A function of one record."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -54,7 +53,7 @@ def clipped_score(
     square_x: Array,
     survey: Array,
     *,
-    once: Callable[[Any], Any] = computed_once,
+    once: Callable[[tuple[Array, ...]], tuple[Array, ...]] = computed_once,
 ) -> tuple[Array, Array]:
     """Score and extra of the gradient (score·x, extra), times the survey weight, in units of C and clipped to 1."""
     keep = limit(problem.dim, BATCH)

@@ -17,12 +17,11 @@ import secrets
 import socket
 import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.private.cluster import Hosts
@@ -109,7 +108,7 @@ class Together:
             )
         return np.frombuffer(data, "<i8").reshape(like.shape).astype(np.int64)
 
-    def agree(self, facts: Mapping[str, Any], *, copies: Mapping[str, str] | None = None) -> None:
+    def agree(self, facts: Mapping[str, object], *, copies: Mapping[str, str] | None = None) -> None:
         """Go on if all processes give the same facts, which are public; otherwise say who differs in what.
 
         So do `copies`, digests of files by name, but these are not said: cells decide them.
@@ -142,17 +141,17 @@ class Together:
 
     # For callbacks inside a compiled loop, which must not raise -------------------------------------------------------
 
-    def first_of(self, values: Any) -> Any:
+    def first_of(self, values: ArrayLike) -> NDArray[np.generic]:
         """An array as process 0 has it. An error is kept for `check`, and what follows it is of no use."""
         own = np.asarray(values)
         return self._kept(own, lambda: np.frombuffer(self.first(own.tobytes()), own.dtype).reshape(own.shape))
 
-    def total_of(self, values: Any) -> Any:
+    def total_of(self, values: ArrayLike) -> NDArray[np.generic]:
         """The sum over processes of an array of 32-bit whole numbers, modulo 2³²; errors as in `first_of`."""
         own = np.asarray(values)
         return self._kept(own, lambda: self.total(own.astype(np.int64)).astype(own.dtype))
 
-    def _kept(self, own: Any, ask: Any) -> Any:
+    def _kept(self, own: NDArray[np.generic], ask: Callable[[], NDArray[np.generic]]) -> NDArray[np.generic]:
         if self._failed is None:
             try:
                 return ask()
@@ -372,6 +371,6 @@ def _kept_alive(connection: socket.socket, patience: float) -> socket.socket:
     return connection
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 80 else f"{text[:77]}…"

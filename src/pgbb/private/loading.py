@@ -1,7 +1,6 @@
 """From a frame, arrays or files to the `Records` that a prepared model needs: all that `door` knows of reading."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from pgbb.model.schema import Schema
 from pgbb.private.arrays import columns_of, single, table
 from pgbb.private.hosts import Together
 from pgbb.private.partition import Listing, Share, records_of, survey
-from pgbb.private.records import Columns, NonPrivateRecords, Records, Source, encoded, examine, load
+from pgbb.private.records import Columns, Encoded, NonPrivateRecords, Records, Source, encoded, examine, load
 
 __all__ = [
     "Listing", "NonPrivateRecords", "Records", "Share", "Source", "agreed", "columns_of", "examine", "records_for",
@@ -31,10 +30,10 @@ def records_for(source: Source, problem: Problem, schema: Schema, weights: str |
         raise InvalidValue(f"weights = {weights!r} is not allowed here: only formula models take survey weights.")
     columns, response = problem.columns, problem.response
 
-    def side_by_side(data: Columns) -> tuple[Any, Any, Any]:
+    def side_by_side(data: Columns) -> Encoded:
         return np.column_stack([data.values[name] for name in columns]).astype(np.float32), 0.0, 1.0
 
-    def alone(data: Columns) -> tuple[Any, Any, Any]:
+    def alone(data: Columns) -> Encoded:
         return np.ones((data.n, 1), np.float32), data.values[str(response)], 1.0
 
     if columns:
@@ -62,7 +61,7 @@ def share_for(
     return records_of(source, problem, schema, weights, share, copies=copies), share
 
 
-def agreed(source: Source, together: Together, facts: Mapping[str, Any]) -> Listing:
+def agreed(source: Source, together: Together, facts: Mapping[str, object]) -> Listing:
     """The listing of a data set that all processes have agreed on, as on other public facts; too few are refused."""
     listing = survey(source)
     together.agree(listing.facts() | dict(facts), copies=dict(listing.digests))

@@ -7,7 +7,7 @@ Noise is added here, to whole numbers and before anything else sees a sum: on a 
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,9 @@ from pgbb.private.wide_integers import joined, wide_sum
 
 __all__ = ["STATIC", "Step", "run_many", "run_one"]
 
+Tree: TypeAlias = Any  # nested tuples and dictionaries of arrays, in a form that the step knows
+Inputs: TypeAlias = dict[str, Any]  # what `draws` draws: arrays by name, and those of the batch in a dictionary
+
 _LISTS = 16  # steps whose candidates are listed at once, and which are a turn of the loop, at most
 _LISTED = 2**25  # places of their lists, at most, unless one step has more
 _LARGE = 2**12  # rows of a batch that is worth cutting
@@ -42,8 +45,8 @@ class Step(NamedTuple):
     between the two: there is no way to ask twice with the same batch or noise.
     """
 
-    query: Callable[[Any, dict[str, Any]], tuple[Any, Any]]
-    update: Callable[[Any, dict[str, Any], Any, Any], tuple[Any, Any]]
+    query: Callable[[Tree, dict[str, Array]], tuple[Array, Tree]]
+    update: Callable[[Tree, dict[str, Array], Tree, Array], tuple[Tree, Tree]]
 
 
 def _rows_at(rows: Array, numbers: Array) -> Array:
@@ -76,15 +79,15 @@ def _gathered(problem: Problem, rows: Array, batch: dict[str, Array], points: Ar
 
 
 def _loop(
-    state: Any,
+    state: Tree,
     data: Data,
     grid: Array,
-    inputs: dict[str, Any],
+    inputs: Inputs,
     problem: Problem,
     mechanism: Mechanism,
     step: Step,
     together: Together | None = None,
-) -> Any:
+) -> tuple[Tree, Tree]:
     k, n = mechanism.draws_per_step, mechanism.n
     on_device = "key" in inputs["batch"]
     sampler: Any = batches.sampler(n, mechanism.sampling_rate) if on_device else None
@@ -96,7 +99,7 @@ def _loop(
         joins = joins[jnp.minimum(position, n - 1)] & (position < n)
         return _sum(problem, data.rows, jnp.where(joins, batch["inverse"][block], jnp.inf), point, index)
 
-    def answers(points: Array, drawn: dict[str, Any]) -> Array:
+    def answers(points: Array, drawn: Inputs) -> Array:
         sums = jax.vmap(masked) if on_device else partial(_gathered, problem, data.rows)
         found = sums(drawn["batch"], points, drawn["index"])
         found += drawn["noise"]  # whole numbers, added before any rounding
@@ -104,7 +107,7 @@ def _loop(
             found = io_callback(together.total_of, jax.eval_shape(lambda: found), found, ordered=True)
         return joined(found[:, 0], found[:, 1]) * grid
 
-    def asked(state: Any, drawn: dict[str, Any]) -> tuple[Array, dict[str, Array], Any]:
+    def asked(state: Tree, drawn: Inputs) -> tuple[Array, dict[str, Array], Tree]:
         draw = {name: drawn[name] for name in ("u", "index", "t")}
         points, memo = step.query(state, draw)
         if points.shape != (k, problem.dim):
@@ -114,16 +117,16 @@ def _loop(
             points = io_callback(together.first_of, jax.eval_shape(lambda: points), points, ordered=True)
         return points, draw, memo
 
-    def one(state: Any, drawn: dict[str, Any]) -> Any:
+    def one(state: Tree, drawn: Inputs) -> tuple[Tree, Tree]:
         points, draw, memo = asked(state, drawn)
         return step.update(state, draw, memo, computed_once(answers(points, drawn)))
 
-    def few(state: Any, drawn: dict[str, Any]) -> Any:
+    def few(state: Tree, drawn: Inputs) -> tuple[Tree, Tree]:
         """Steps whose candidates are listed ahead, all at once."""
         ahead = {**drawn["batch"], "index": drawn["index"]}
         ahead["listed"] = jax.vmap(jax.vmap(partial(batches.candidates, sampler)))(ahead["key"])
 
-        def next_one(carry: tuple[Any, Any], drawn: dict[str, Any]) -> Any:
+        def next_one(carry: tuple[Tree, Array], drawn: Inputs) -> tuple[Tree, Tree]:
             state, totals = carry
             points, draw, memo = asked(state, drawn)
             totals = add_batch_sums(problem, sampler, data.rows, block, ahead, drawn["place"], points, totals)
@@ -151,6 +154,8 @@ run_one = Compiled(_loop, static_argnames=STATIC, donate_argnums=(0,))
 
 
 @partial(Compiled, static_argnames=STATIC[:3], donate_argnums=(0,))
-def run_many(state: Any, data: Data, grid: Any, inputs: Any, problem: Problem, mechanism: Mechanism, step: Step) -> Any:
+def run_many(
+    state: Tree, data: Data, grid: Array, inputs: Inputs, problem: Problem, mechanism: Mechanism, step: Step
+) -> tuple[Tree, Tree]:
     """`run_one` for several runs of one problem and mechanism side by side, along a leading axis."""
     return jax.vmap(lambda s, d, g, i: _loop(s, d, g, i, problem, mechanism, step))(state, data, grid, inputs)

@@ -4,10 +4,10 @@ Every source of records becomes an `Opened`; its pieces are read by `cells` alon
 message may quote cells, so `quietly` replaces it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pgbb.errors import PgbbError
 from pgbb.model.schema import Schema
@@ -39,7 +39,7 @@ class Opened:
       copies: how many times a fit holds its records at once.
     """
 
-    names: list[Any]
+    names: Sequence[str | None]
     most: Callable[[list[str], Schema], int]
     kinds: Callable[[list[str], Schema], dict[str, Kind]]
     pieces: Callable[[list[str], Schema], Iterator[Piece]]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,15 @@ from pgbb.model.schema import Schema
 from pgbb.private.hosts import Together
 
 if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
+
+    from pgbb.private.cells import Kind
+    from pgbb.private.opened import Piece
     from pgbb.private.records import Records  # needs pandas
 
 __all__ = ["UNIT", "Listing", "Share", "records_of", "survey"]
+
+Singles = NDArray[np.float32]
 
 UNIT = 2**13
 """Processes and devices share records in units of so many, so that the chunks of a sum are the same however many."""
@@ -71,7 +77,7 @@ class Share:
         """The sum over processes: exact, hence the same in any order."""
         return whole if self.together is None else self.together.total(whole)
 
-    def question(self, name: str, parameters: tuple[Any, ...]) -> tuple[Any, ...]:
+    def question(self, name: str, parameters: tuple[Singles, ...]) -> tuple[Singles, ...]:
         """The parameters of a question as process 0 has them, so that all ask about the same point to the last bit."""
         if self.together is None:
             return parameters
@@ -100,7 +106,7 @@ class Listing:
         """Number of records; public."""
         return sum(rows for _, _, rows in self.groups)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """What all processes must agree on."""
         order = hashlib.sha256(repr([(path.name, group, rows) for path, group, rows in self.groups]).encode())
         return {
@@ -111,7 +117,7 @@ class Listing:
         }
 
 
-def survey(source: Any) -> Listing:
+def survey(source: object) -> Listing:
     """The row groups of a Parquet file, or of the .parquet files of a folder, sorted by name, and their digests."""
     if not isinstance(source, str | Path):
         raise InvalidValue(
@@ -176,7 +182,7 @@ def _digests(files: list[Path]) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def _opened(path: Path) -> Any:
+def _opened(path: Path) -> "ParquetFile":
     with _quietly(path):
         return parquet_file(path)
 
@@ -213,12 +219,12 @@ def records_of(
         if low < high:
             mine.append((path, group, rows, low, high))
 
-    def kinds(names: list[str], _: Schema) -> Any:
+    def kinds(names: list[str], _: Schema) -> "dict[str, Kind]":
         file = _opened(path := mine[0][0])
         with _quietly(path):
             return {name: arrow_kind(file.schema_arrow.field(name).type) for name in names}
 
-    def pieces(names: list[str], _: Schema) -> Iterator[Any]:
+    def pieces(names: list[str], _: Schema) -> "Iterator[Piece]":
         for path, group, rows, low, high in mine:
             file = _opened(path)
             if file.num_row_groups <= group or file.metadata.row_group(group).num_rows != rows:

@@ -1,11 +1,12 @@
 """How packed rows lie on the device: one copy, in the order of the secret partition. Nothing is asked here."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from pgbb.model.blocks import block_sizes
 from pgbb.private.partition import Share
@@ -40,7 +41,7 @@ def positions_and_blocks(data: Data, blocks: int) -> tuple[jax.Array, jax.Array]
     return position, jnp.minimum(jnp.searchsorted(first, position, side="right"), blocks - 1).astype(jnp.int32)
 
 
-def shifted(records: "Records", shift: float, *, consume: bool = False) -> Any:
+def shifted(records: "Records", shift: float, *, consume: bool = False) -> NDArray[np.float32]:
     """Packed rows with the response shifted, in a copy of their own; with `consume` the records hand theirs over."""
     rows = records.rows if consume else _copy(records.rows)
     if consume:
@@ -60,7 +61,9 @@ def place(records: "Records", shift: float, order: np.random.Generator | None, *
     return Data(rows=jax.device_put(rows, may_alias=True), n=len(rows))
 
 
-def place_share(records: "Records", shift: float, order: np.random.Generator, share: Share) -> tuple[Data, Any]:
+def place_share(
+    records: "Records", shift: float, order: np.random.Generator, share: Share
+) -> tuple[Data, NDArray[np.intp]]:
     """A share of the records in the order that `place` gives to all n, and their positions in it, increasing.
 
     The same generator swaps numbers here and rows there: position i of all holds record order[i] in both.
@@ -74,7 +77,7 @@ def place_share(records: "Records", shift: float, order: np.random.Generator, sh
     return Data(rows=jax.device_put(rows, may_alias=True), n=share.n, position=jnp.asarray(held, jnp.int32)), held
 
 
-def _copy(rows: Any) -> Any:
+def _copy(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     out = empty_rows(rows.shape[0], rows.shape[1] - EXTRA)
     out[:] = rows
     return out

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ __all__ = ["Columns", "NonPrivateRecords", "Records", "Source", "examine", "load
 
 Bools = NDArray[np.bool_]
 Singles = NDArray[np.float32]
+
+Encoded: TypeAlias = tuple[Singles, "NDArray[np.float64] | float", "NDArray[np.float64] | float"]
+"""x, y and weight of the records of a piece; one number where all have the same."""
 
 _ANY = Range(-1e30, 1e30)
 _SPARE = 2**28  # bytes for all else: pieces, compiled code, the accountant
@@ -156,7 +159,7 @@ def load(source: Source, design: Design, schema: Schema, weights: str | None = N
             )
     names = list(dict.fromkeys([*design.columns, design.response, *([] if weights is None else [weights])]))
 
-    def encode(data: Columns) -> tuple[Any, Any, Any]:
+    def encode(data: Columns) -> Encoded:
         weight = 1.0 if weights is None else data.values[weights] / schema[weights].bounds[1]  # type: ignore[union-attr]
         x = design.matrix(data.values)
         x[~data.valid] = 0
@@ -171,7 +174,7 @@ def encoded(
     schema: Schema,
     names: Sequence[str],
     width: int,
-    encode: Callable[[Columns], tuple[Any, Any, Any]],
+    encode: Callable[[Columns], Encoded],
 ) -> Records:
     """Records of `width` numbers in x, filled piece by piece: the design exists once, in single precision.
 

@@ -1,20 +1,21 @@
 """How a record lies in memory: one packed row of single precision, x, response and survey weight."""
 
 import math
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = ["EXTRA", "aligned", "empty_rows"]
 
+_Number = TypeVar("_Number", bound=np.generic)
 _LINE = 64  # bytes of a cache line
 
 EXTRA = 2
 """Columns after x in a packed row: response, weight."""
 
 
-def aligned(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+def aligned(shape: tuple[int, ...], dtype: type[_Number]) -> NDArray[_Number]:
     """An empty array that begins where a cache line does, so that JAX can use it without a copy."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     raw = np.empty(size + _LINE, np.uint8)

@@ -22,6 +22,8 @@ from pgbb.private.noise import Stream, gaps
 from pgbb.private.rows import aligned
 
 Ints = NDArray[np.int32]
+Singles = NDArray[np.float32]
+Floats = NDArray[np.float64]
 
 __all__ = [
     "MULTIPLE", "Position", "Randomness", "buffer_size", "draw_batches", "inverse", "inverse_weights", "members_here",
@@ -136,7 +138,7 @@ def draw_batches(n: int, rate: float, count: int, stream: Stream) -> tuple[Ints,
     for start in range(0, count, together):
         wanted = np.arange(start, min(start + together, count))
         while len(wanted):  # again for those that overflow
-            found: NDArray[Any] = gaps(stream, rate, (len(wanted), size + 1), n)
+            found: Ints | NDArray[np.int64] = gaps(stream, rate, (len(wanted), size + 1), n)
             if found.max() >= 2**31 // (size + 1):  # or their sum could leave 32 bits
                 found = found.astype(np.int64)
             found[:, 1:] += 1
@@ -149,7 +151,7 @@ def draw_batches(n: int, rate: float, count: int, stream: Stream) -> tuple[Ints,
     return positions, sizes
 
 
-def members_here(rows: Any, weights: Any, expected: int) -> dict[str, np.ndarray]:
+def members_here(rows: Ints, weights: Singles, expected: int) -> dict[str, np.ndarray]:
     """Of every batch the members that this process holds, and their inverse weights, infinite for padding.
 
     `rows` is −1 for those of others. The buffer holds `expected` members, or all there may be where a batch has more.
@@ -165,7 +167,7 @@ def members_here(rows: Any, weights: Any, expected: int) -> dict[str, np.ndarray
     return found
 
 
-def inverse(whole: Any) -> Any:
+def inverse(whole: Floats) -> Singles:
     """1/W in single precision, infinite for W = 0.
 
     Divided by instead of multiplied with: compilers compute a quotient once, but repeat a product for every column.
@@ -174,7 +176,7 @@ def inverse(whole: Any) -> Any:
         return (1 / whole).astype(np.float32)
 
 
-def inverse_weights(mechanism: Mechanism, whole: Any, position: Any, size: Any) -> Any:
+def inverse_weights(mechanism: Mechanism, whole: Floats, position: Ints, size: Ints) -> Singles:
     """1/W for each position of each batch, W the whole weight of its block; infinite for padding."""
     first = np.cumsum([0, *block_sizes(mechanism.n, mechanism.blocks)]).astype(position.dtype)  # and the end
     out = aligned(position.shape, np.float32)

@@ -9,7 +9,7 @@ by `draws`, a chunk of steps ahead; `loop` computes the sums and adds the noise.
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ from pgbb.errors import PgbbError
 from pgbb.model.problem import Problem
 from pgbb.private import loop
 from pgbb.private.draws import Draws
-from pgbb.private.loop import Step
+from pgbb.private.loop import Inputs, Step, Tree
 from pgbb.private.partition import Share
 from pgbb.private.placement import place, place_share
 from pgbb.private.sampling import MULTIPLE, Position, Randomness, buffer_size
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from pgbb.private.records import Records  # needs pandas, which a machine that only trains may lack
 
 __all__ = ["Session", "Step", "run_many"]
+
+Chunk: TypeAlias = tuple[int, Tree, Tree]
+"""Steps done, the state after them, and the stacked outputs of the last of them."""
 
 _CLIPS = (1e-12, 1e12)  # outside, squares and noise would leave single precision
 _CHUNK_CELLS = 2**21  # batch positions drawn ahead at once
@@ -118,7 +121,7 @@ class Session:
             return self._reached
         return Position(0, _chunk([self]), self.randomness.public.bit_generator.state, self.randomness.order)
 
-    def run(self, state: Any, step: Step, *, chunk: int | None = None) -> Iterator[tuple[int, Any, Any]]:
+    def run(self, state: Tree, step: Step, *, chunk: int | None = None) -> Iterator[Chunk]:
         """Run the steps that are left; yields (steps done, state, stacked outputs of a chunk). A session runs once."""
         return _drive([self], state, step, chunk, many=False)
 
@@ -143,9 +146,7 @@ def _check(n: int, problem: Problem, mechanism: Mechanism, pseudo_blocks: int) -
         )
 
 
-def run_many(
-    sessions: Sequence[Session], state: Any, step: Step, *, chunk: int | None = None
-) -> Iterator[tuple[int, Any, Any]]:
+def run_many(sessions: Sequence[Session], state: Tree, step: Step, *, chunk: int | None = None) -> Iterator[Chunk]:
     """Run sessions that share problem, mechanism and σ side by side (`vmap`); state and outputs have a leading axis."""
     return _drive(list(sessions), state, step, chunk, many=True)
 
@@ -160,7 +161,7 @@ def _chunk(sessions: list[Session]) -> int:
     return max(1, min(500, _CHUNK_CELLS // (cells * m.draws_per_step * len(sessions))))
 
 
-def _drive(sessions: list[Session], state: Any, step: Step, chunk: int | None, *, many: bool) -> Iterator[Any]:
+def _drive(sessions: list[Session], state: Tree, step: Step, chunk: int | None, *, many: bool) -> Iterator[Chunk]:
     first = sessions[0]
     m, problem = first.mechanism, first.problem
     for session in sessions:
@@ -181,7 +182,7 @@ def _drive(sessions: list[Session], state: Any, step: Step, chunk: int | None, *
     grid = jnp.asarray([s._draws.grid for s in sessions] if many else first._draws.grid, jnp.float32)
     starts = list(range(first._resume.steps if first._resume else 0, m.steps, chunk))
 
-    def draw(start: int) -> tuple[Any, list[Position]]:
+    def draw(start: int) -> tuple[Inputs, list[Position]]:
         done = min(start + chunk, m.steps)
         drawn = mapped(lambda session: session._draws.draw(done - start, start), sessions)
         inputs = jax.tree.map(lambda *parts: np.stack(parts) if many else parts[0], *drawn)

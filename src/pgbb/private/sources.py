@@ -7,7 +7,7 @@ have no stored type: each of their cells is an object of its own.
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,9 @@ from pgbb.private.cells import Cells, Coded, Held, Kind, arrow_kind, as_cells, n
 from pgbb.private.opened import Opened, Piece, parts, quiet, quietly
 from pgbb.private.stata import open_stata
 from pgbb.private.text import open_csv
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
 
 __all__ = ["Source", "arrow_pieces", "column", "open_source"]
 
@@ -214,7 +217,7 @@ def _parquet(path: Path) -> Opened:
 
 
 def arrow_pieces(
-    file: Any, names: list[str], groups: list[int] | None = None, low: int = 0, high: int | None = None
+    file: "ParquetFile", names: list[str], groups: list[int] | None = None, low: int = 0, high: int | None = None
 ) -> Iterator[Piece]:
     """The records low … high − 1 of some row groups of an open Parquet file, or of all, in pieces of bounded size."""
     release = pa.default_memory_pool().release_unused  # what was freed, which would be kept for another piece

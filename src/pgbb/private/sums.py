@@ -11,10 +11,10 @@ gives, and its noise, were fixed beforehand: the `Composition` that the
 accountant certifies is the object that this code runs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 import jax
@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from pgbb._numerics.compiled import Compiled, computed_once, dots
 from pgbb.accountant import Composition
@@ -119,7 +119,7 @@ class Slabs(NamedTuple):
     n: int
 
 
-def slabs_of(rows: Any, devices: Sequence[Any] | None = None) -> Slabs:
+def slabs_of(rows: NDArray[np.float32], devices: Sequence[jax.Device] | None = None) -> Slabs:
     """Rows shared over devices in units, filled up with rows of weight zero; on a CPU full slabs are not copied."""
     n, width = rows.shape
     units = -(-n // UNIT)
@@ -138,7 +138,7 @@ def slabs_of(rows: Any, devices: Sequence[Any] | None = None) -> Slabs:
     return Slabs(parts, mesh, n)
 
 
-def _filled(part: Any) -> Any:
+def _filled(part: NDArray[np.float32]) -> NDArray[np.float32]:
     """A slab from at most as many rows."""
     if len(part) == _SLAB:
         return part
@@ -147,7 +147,9 @@ def _filled(part: Any) -> Any:
     return whole
 
 
-def sum_of(statistic: Statistic, rows: Any, parameters: Sequence[Any], power: int = 1) -> Ints:
+def sum_of(
+    statistic: Statistic, rows: NDArray[np.float32] | Slabs, parameters: Sequence[ArrayLike], power: int = 1
+) -> Ints:
     """Σ over packed rows of the statistic clipped to norm 1 times the survey weight to a power, in units of 2⁻²⁰.
 
     A row that is not finite, or of weight zero, counts as zero. The sum is that of whole numbers, without rounding.
@@ -166,7 +168,7 @@ def sum_of(statistic: Statistic, rows: Any, parameters: Sequence[Any], power: in
     return result
 
 
-def _layout(statistic: Statistic, slabs: Slabs, parameters: Any) -> tuple[int, int]:
+def _layout(statistic: Statistic, slabs: Slabs, parameters: Sequence[NDArray[np.float32]]) -> tuple[int, int]:
     """Numbers of an answer, and rows of a chunk."""
     width = slabs.parts[0][0].shape[-1] - EXTRA if slabs.parts else 0
     numbers = _numbers(statistic, width, tuple(p.shape for p in parameters))
@@ -180,7 +182,7 @@ def _numbers(statistic: Statistic, width: int, shapes: tuple[tuple[int, ...], ..
     return int(np.prod(jax.eval_shape(statistic, *given).shape))
 
 
-def _compile(program: Program, slabs: Slabs) -> Any:
+def _compile(program: Program, slabs: Slabs) -> jax.stages.Compiled:
     """The compiled program that `sum_of` will call; JAX remembers it."""
     statistic, shapes, power = program
     given = tuple(np.zeros(shape, np.float32) for shape in shapes)
@@ -192,10 +194,10 @@ def _compile(program: Program, slabs: Slabs) -> Any:
     return compiled
 
 
-_COMPILED: WeakKeyDictionary[Statistic, set[Any]] = WeakKeyDictionary()
+_COMPILED: WeakKeyDictionary[Statistic, set[Hashable]] = WeakKeyDictionary()
 
 
-def _kind(program: Program, slabs: Slabs) -> Any:
+def _kind(program: Program, slabs: Slabs) -> Hashable:
     """What a program of a statistic is compiled for."""
     return program[1:], slabs.mesh, *((part.shape, part.sharding) for part, _ in slabs.parts[:1])
 
@@ -239,7 +241,7 @@ class Sums:
         self.n = share.n
         self.asked: list[str] = []
         self._progress, self._answers = progress, sum(self._left.values())
-        self._ahead: dict[tuple[Statistic, int], Future[Any]] = {}
+        self._ahead: dict[tuple[Statistic, int], Future[jax.stages.Compiled]] = {}
 
     def prepare(self, programs: Sequence[Program]) -> None:
         """Compile what will be asked, in that order and on threads of their own: the first answer need not wait.
@@ -260,7 +262,7 @@ class Sums:
         """Standard deviation of the noise on each number of a stage's answers; public."""
         return self._noise[stage]
 
-    def ask(self, stage: str, statistic: Statistic, *parameters: Any, power: int = 1) -> tuple[Floats, float]:
+    def ask(self, stage: str, statistic: Statistic, *parameters: ArrayLike, power: int = 1) -> tuple[Floats, float]:
         """One noisy mean, flattened, and the standard deviation of its noise on each number.
 
         Survey weights, in [0, 1], multiply: to the power 2 for the variance of
@@ -270,7 +272,7 @@ class Sums:
         return answers[0], noise
 
     def ask_often(
-        self, stage: str, times: int, statistic: Statistic, *parameters: Any, power: int = 1
+        self, stage: str, times: int, statistic: Statistic, *parameters: ArrayLike, power: int = 1
     ) -> tuple[Floats, float]:
         """The same question so many times, each with noise of its own: (times, numbers). All of them count.
 

@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -27,6 +27,9 @@ from pgbb.reference.exact import exact_fit
 from pgbb.release.bars import Bar, intervals
 from pgbb.release.cost import Cost, total_cost
 from pgbb.release.file import Release
+
+if TYPE_CHECKING:
+    from pgbb.private.door import Source
 
 __all__ = ["Comparison", "Outcome", "compare", "methods_for"]
 
@@ -46,7 +49,7 @@ class Outcome:
         """What must hold for the intervals to mean what they say."""
         return METHODS[self.method].assumes
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """A JSON object without the draws."""
         return {
             "method": self.method,
@@ -130,7 +133,7 @@ class Comparison:
         frame = pd.DataFrame(self.rows())
         return frame.assign(assumes=frame["method"].map(assumes))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """A JSON object."""
         return {
             "private": self.private,
@@ -181,13 +184,13 @@ def methods_for(model: Model, problem: Problem) -> list[str]:
 
 def compare(
     model: Model,
-    data: Any,
+    data: "Source",
     *,
     schema: Schema,
     epsilon: float,
     delta: float,
     methods: Sequence[str] | None = None,
-    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    settings: Mapping[str, Mapping[str, object]] | None = None,
     level: float = 0.95,
     tau: float | Sequence[float] | None = None,
     accountant: str = "exact",
@@ -266,7 +269,7 @@ def _chosen(model: Model, problem: Problem, methods: Sequence[str] | None) -> li
     return [method.name for method in found]
 
 
-def _settings(chosen: Sequence[str], given: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def _settings(chosen: Sequence[str], given: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, Any]]:
     """The constants of each method, validated."""
     given = {OLDER_NAMES.get(name, name): values for name, values in given.items()}
     for name in given:

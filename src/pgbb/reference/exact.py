@@ -1,6 +1,6 @@
 """A model's exact fit to the records: NOT PRIVATE, for a comparison that its reader may not publish."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pgbb.errors import InvalidValue
 from pgbb.model.models import Problem
@@ -8,11 +8,14 @@ from pgbb.model.schema import Schema
 from pgbb.private.door import non_private
 from pgbb.reference import solve, to_original
 
+if TYPE_CHECKING:
+    from pgbb.private.door import Source
+
 __all__ = ["exact_fit"]
 
 
 def exact_fit(
-    problem: Problem, data: Any, schema: Schema, weights: str | None, levels: tuple[float, ...] | None
+    problem: Problem, data: "Source", schema: Schema, weights: str | None, levels: tuple[float, ...] | None
 ) -> dict[tuple[float | None, str], float]:
     """The exact minimiser at every level, in original units: NOT PRIVATE."""
     if problem.score is None:

@@ -86,7 +86,7 @@ class Certificate:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        def store(name: str, value: Any) -> None:
+        def store(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
 
         if not isinstance(self.non_private, bool):
@@ -114,7 +114,7 @@ class Certificate:
         store("group_size", _validate.integer("group_size", self.group_size, low=1, high=self.n))
         store("versions", {str(k): str(v) for k, v in dict(self.versions).items()})
         words = [*self.versions, *self.versions.values()]
-        notes: Any = self.notes
+        notes: Sequence[object] = self.notes
         if isinstance(notes, str):
             raise _validate.fail("notes", notes, "a sequence of sentences", "Put it in a tuple: (note,).")
         store("notes", tuple(str(note) for note in notes))
@@ -237,9 +237,9 @@ class Certificate:
             ]
         return []
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """A JSON object; `epsilon` is null for a run without noise."""
-        plain: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        plain: dict[str, object] = {f.name: getattr(self, f.name) for f in fields(self)}
         plain["epsilon"] = None if self.non_private else self.epsilon
         plain["mechanism"] = describe(self.mechanism)
         plain["versions"] = dict(self.versions)
@@ -265,7 +265,7 @@ class Certificate:
         return cls(**values)
 
 
-def describe(mechanism: Target) -> dict[str, Any]:
+def describe(mechanism: Target) -> dict[str, object]:
     """A mechanism as a JSON object, as certificates and ledgers hold it."""
     if isinstance(mechanism, Composition):
         return {"mechanisms": [asdict(m) for m in mechanism.mechanisms], "scales": list(mechanism.scales)}

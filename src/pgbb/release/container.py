@@ -135,7 +135,7 @@ def parse(source: str, name: str, data: bytes) -> dict[str, Any]:
         value = float(digits)  # 1e999 is JSON, and infinite
         return value if math.isfinite(value) else refuse(digits)
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
         """Two readers might take different ones of two values."""
         if len(dict(pairs)) < len(pairs):
             raise ValueError("a key is there twice")
@@ -154,7 +154,7 @@ def parse(source: str, name: str, data: bytes) -> dict[str, Any]:
     return plain
 
 
-def _refuse_controls(plain: Any) -> None:
+def _refuse_controls(plain: object) -> None:
     """No text in a release may steer the terminal that shows it."""
     if isinstance(plain, str):
         if not _validate.visible(plain):
@@ -168,7 +168,7 @@ def _refuse_controls(plain: Any) -> None:
             _refuse_controls(value)
 
 
-def json_bytes(plain: Any) -> bytes:
+def json_bytes(plain: object) -> bytes:
     """A member's bytes: sorted keys, so that equal content has equal bytes and hashes."""
     try:
         text = json.dumps(plain, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)

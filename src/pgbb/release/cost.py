@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 from pgbb.accountant import Composition, Mechanism, compose, epsilon
 from pgbb.errors import PgbbError
@@ -30,7 +30,7 @@ class Cost:
     composed: tuple[str, ...]
     private: bool
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """A JSON object; an infinite ε is null."""
         return {
             "epsilon": self.epsilon if math.isfinite(self.epsilon) else None,

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import cast
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from pgbb.errors import InvalidValue
 from pgbb.release.draws import Draws
@@ -51,7 +51,7 @@ class Diagnostics:
     privacy_share: pd.Series | None = None
     curvature_signal: pd.Series | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """A JSON object; labels are joined as `0.1 educ` and `0.1–0.3`."""
 
         def plain(series: pd.Series | None) -> dict[str, float] | None:
@@ -174,9 +174,10 @@ def _spread_ratio(source: Draws, internal: Floats, levels: list[float] | None) -
     except (TypeError, ValueError):
         raise InvalidValue("reference_sd is not allowed: it must hold numbers, one a coefficient.") from None
     if expected.shape != sd.shape or not (expected > 0).all():
+        given = np.shape(cast(ArrayLike, reference))
         raise InvalidValue(
-            f"reference_sd of shape {np.shape(reference)} is not allowed: it must be positive, one number a "
-            f"coefficient, with a row for each level: {sd.shape}."
+            f"reference_sd of shape {given} is not allowed: it must be positive, one number a coefficient, with a row "
+            f"for each level: {sd.shape}."
         )
     return _series(source, sd / expected, levels)
 
@@ -194,7 +195,7 @@ def _linear_share(source: Draws, internal: Floats, levels: list[float] | None, s
     return _series(source, explained / np.maximum(np.square(centred).sum(axis=1), 1e-300), levels)
 
 
-def hidden(source: Draws, identified: NDArray[Any], levels: list[float] | None) -> str:
+def hidden(source: Draws, identified: NDArray[np.bool_], levels: list[float] | None) -> str:
     """Which coefficients are not identified, as a sentence; empty if all are."""
     found = []
     for i, name in enumerate(source.model.names):

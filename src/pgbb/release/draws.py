@@ -29,9 +29,9 @@ class Draws:
     def __init__(
         self,
         model: ModelSummary,
-        schema: Mapping[str, Any],
+        schema: Mapping[str, object],
         payload: Payload,
-        diagnostics: Mapping[str, Any] | None = None,
+        diagnostics: Mapping[str, object] | None = None,
     ) -> None:
         payload.check(model)
         self._model, self._schema, self._payload = model, dict(schema), payload
@@ -44,7 +44,7 @@ class Draws:
         return self._model
 
     @property
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> dict[str, object]:
         """The public schema, as `Schema.to_dict` wrote it."""
         return self._schema
 
@@ -54,7 +54,7 @@ class Draws:
         return self._payload
 
     @property
-    def stored_diagnostics(self) -> dict[str, Any]:
+    def stored_diagnostics(self) -> dict[str, object]:
         """What the fit recorded; `reference_sd` (d, or levels×d, in original units) feeds `diagnostics`."""
         return self._stored
 
@@ -86,7 +86,7 @@ class Draws:
                     f"Say which, for example tau={(low + high) / 2:g}."
                 )
             return list(self.grid())
-        values = [asked] if np.ndim(cast(Any, asked)) == 0 else list(cast(Sequence[float], asked))
+        values = [asked] if np.ndim(asked) == 0 else list(cast(Sequence[float], asked))
         if not values:
             raise _validate.fail(name, asked, "a number or a non-empty list of numbers")
         found = [self._level(name, _validate.number(name, v)) for v in values]

@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
@@ -60,7 +59,7 @@ class Verification:
     def __str__(self) -> str:
         return "\n".join(self.lines)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """A JSON object; an infinite ε is null, like one that does not apply."""
         finite = {k: v if v is not None and math.isfinite(v) else None for k, v in self.epsilons.items()}
         return {
@@ -105,10 +104,10 @@ class Release(Posterior):
     def __init__(
         self,
         model: ModelSummary,
-        schema: Mapping[str, Any],
+        schema: Mapping[str, object],
         certificate: Certificate,
         payload: Payload,
-        diagnostics: Mapping[str, Any] | None = None,
+        diagnostics: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(model, schema, payload, diagnostics)
         self._certificate = certificate

@@ -3,7 +3,7 @@
 Readers of a release need no JAX; `pgbb.methods.pgbb.generator` holds the same map for training.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -26,6 +26,8 @@ TRANSCRIPT = ("transcript/u", "transcript/query", "transcript/index", "transcrip
 CHUNK = 16_384  # rows of one forward pass; bounds memory, not results
 
 Floats = NDArray[np.float64]
+Tensor = NDArray[Any]
+"""An array of a release file, in the type it is stored in."""
 
 
 @dataclass(frozen=True)
@@ -52,17 +54,17 @@ class ModelSummary:
     names: tuple[str, ...]
     index_name: str | None
     index: dict[str, Any] | None
-    transform: Any
-    offset: Any
+    transform: Sequence[Sequence[float]]
+    offset: Sequence[float]
     settings: dict[str, Any] = field(default_factory=dict)
     response: str | None = None
 
     def __post_init__(self) -> None:
-        def store(name: str, value: Any) -> None:
+        def store(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
 
         _validate.one_of("kind", self.kind, KINDS)
-        given: Any = self.names
+        given: Sequence[object] = self.names
         names = () if isinstance(given, str) else tuple(given)
         if not names or not all(isinstance(n, str) for n in names) or len(set(names)) < len(names):
             raise _validate.fail("names", self.names, "a non-empty sequence of distinct strings")
@@ -101,9 +103,9 @@ class ModelSummary:
             raise InvalidValue("the numbers in this release are too large to draw from: draws would be infinite.")
         return found
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """A JSON object."""
-        plain: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        plain: dict[str, object] = {f.name: getattr(self, f.name) for f in fields(self)}
         plain.update(names=list(self.names), transform=[list(r) for r in self.transform], offset=list(self.offset))
         return plain
 
@@ -136,7 +138,7 @@ def summary_of(problem: Problem) -> ModelSummary:
     )
 
 
-def _finite(name: str, value: Any, shape: tuple[int, ...]) -> Floats:
+def _finite(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Floats:
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
@@ -146,7 +148,7 @@ def _finite(name: str, value: Any, shape: tuple[int, ...]) -> Floats:
     return array
 
 
-def _read_index(index: Any) -> dict[str, Any]:
+def _read_index(index: Any) -> dict[str, object]:
     kind = index.get("kind") if isinstance(index, Mapping) else None
     if kind == "levels" and set(index) == {"kind", "values"} and isinstance(index["values"], list | tuple):
         values = [_validate.number("index level", v) for v in index["values"]]
@@ -177,7 +179,7 @@ class Payload:
 
     kind: Literal["generator", "draws", "local"]
     settings: dict[str, Any]
-    tensors: dict[str, NDArray[Any]]
+    tensors: dict[str, Tensor]
 
     def check(self, model: ModelSummary) -> None:
         """Raise `InvalidValue` unless names, shapes and values fit each other and the model."""
@@ -265,7 +267,7 @@ class Payload:
         if names != known:
             raise InvalidValue(f"tensors {sorted(names - known)} are not allowed: a generator has no such parts.")
 
-    def _shape(self, name: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
+    def _shape(self, name: str, shape: tuple[int | None, ...]) -> Tensor:
         if name not in self.tensors:
             raise InvalidValue(f"tensor {name!r} is missing from the generator.")
         actual = self.tensors[name].shape
@@ -296,7 +298,7 @@ class Payload:
         return count
 
 
-def forward(payload: Payload, inputs: NDArray[Any], iterate: str) -> Floats:
+def forward(payload: Payload, inputs: Floats, iterate: str) -> Floats:
     """The generator G at rows v = (u, ũ, index), in internal coordinates: center + radius·tanh(z).
 
     Each hidden layer is ReLU, and the scaled input joins its output again.

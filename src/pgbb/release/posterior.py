@@ -6,7 +6,7 @@ All of it is post-processing and costs no privacy. Draws come from draws.py; fil
 import html
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -223,7 +223,7 @@ class Posterior(Draws):
         return "\n".join([*self._header(), "", str(self._display().to_string(float_format=cell))])
 
 
-def _coded(name: str, declared: Range | Flag | LevelsColumn, values: pd.Series) -> NDArray[Any]:
+def _coded(name: str, declared: Range | Flag | LevelsColumn, values: pd.Series) -> NDArray[np.float64]:
     """A column as `Term.evaluate` takes it: numbers, or codes of declared levels."""
     if isinstance(declared, LevelsColumn):
         codes = {str(level): code for code, level in enumerate(declared.levels)}

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from pgbb import _validate
 from pgbb.accountant import compose, noise_scale
@@ -48,7 +48,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         _validate.one_of("noise", self.noise, ("analytic", "classical"))
-        given: Any = self.shares
+        given: object = self.shares
         if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 3:
             raise _validate.fail("shares", given, "three positive numbers with sum 1")
         shares = tuple(_validate.number("shares", s, above=0, below=1) for s in given)
