@@ -89,8 +89,8 @@ def dimension_point(d: int, steps: int = 300) -> Row:
     import pgbb
     from pgbb.accountant import Mechanism
     from pgbb.methods.pgbb.training import train
+    from pgbb.private.randomness import Randomness
     from pgbb.private.records import Records
-    from pgbb.private.sampling import Randomness
     from pgbb.private.session import Session
 
     n, q = 100_000, 0.01

@@ -39,12 +39,12 @@ from pgbb.methods.pgbb import kernels as network
 from pgbb.methods.pgbb import training
 from pgbb.methods.request import prepared
 from pgbb.model.blocks import block_of_position
-from pgbb.private import batches
+from pgbb.private import poisson_on_device as batches
 from pgbb.private.batch_sums import add_batch_sums, noise_totals
 from pgbb.private.gradients import weighted_rows
+from pgbb.private.randomness import Randomness
 from pgbb.private.records import Records
 from pgbb.private.rows import EXTRA
-from pgbb.private.sampling import Randomness
 from pgbb.private.session import Session
 from pgbb.private.wide_integers import joined, wide_sum
 

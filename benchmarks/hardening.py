@@ -26,8 +26,8 @@ from pgbb._numerics.compiled import Compiled, dots
 from pgbb.model.blocks import block_sizes, draw_weights
 from pgbb.private import loop, sums
 from pgbb.private.draws import Draws
+from pgbb.private.poisson import buffer_size
 from pgbb.private.rows import EXTRA
-from pgbb.private.sampling import buffer_size
 from pgbb.private.session import Step
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # reproduction/ lies beside benchmarks/

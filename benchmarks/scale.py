@@ -21,8 +21,8 @@ from pgbb.methods.calibrated.questions import composition, questions_for
 from pgbb.model.models import Problem
 from pgbb.private import sums as private_sums
 from pgbb.private.partition import Share
+from pgbb.private.randomness import Randomness
 from pgbb.private.rows import EXTRA
-from pgbb.private.sampling import Randomness
 
 TAUS = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
 

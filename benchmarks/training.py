@@ -27,8 +27,8 @@ def _data(n: int, p: int) -> tuple[np.ndarray, np.ndarray]:
 def _session(n: int, p: int, steps: int, draws: int, rate: float, blocks: int):
     from pgbb import HuberRegression, Range, Schema
     from pgbb.accountant import Mechanism
+    from pgbb.private.randomness import Randomness
     from pgbb.private.records import Records
-    from pgbb.private.sampling import Randomness
     from pgbb.private.session import Session
 
     names = [f"x{i}" for i in range(p)]
@@ -111,7 +111,7 @@ def loop() -> None:
 def copied(n: int, p: int, rate: float, draws: int, repeats: int = 20) -> float:
     """Seconds that `numpy.take` needs to copy the rows of one step."""
     from pgbb.private.noise import Stream
-    from pgbb.private.sampling import draw_batches
+    from pgbb.private.poisson import draw_batches
 
     x, _ = _data(n, p)
     positions, sizes = draw_batches(n, rate, draws * repeats, Stream.create("batches", 0))

@@ -21,7 +21,7 @@ from pgbb.custody.checkpoint import CheckpointError
 from pgbb.custody.entries import GONE, STOPPED, LedgerError
 from pgbb.custody.ledger import Ledger
 from pgbb.custody.owner import Owner
-from pgbb.private import draws, noise, sampling, session
+from pgbb.private import draws, noise, randomness, session
 
 N, CHUNK = 200, 10
 CHARGE = lru_cache(Filter.charge)  # the slow part of a short fit
@@ -125,7 +125,7 @@ def test_many_kills_are_one_charge(ledger, data, monkeypatch):
 def test_the_public_weights_are_those_of_the_uninterrupted_run_and_the_noise_is_not(ledger, data, monkeypatch):
     """Both runs are given the same seed of the public stream; batches and noise have keys of their own."""
     bits = iter([11, 22] * 2)
-    monkeypatch.setattr(sampling.secrets, "randbits", lambda _: next(bits, 99))
+    monkeypatch.setattr(randomness.secrets, "randbits", lambda _: next(bits, 99))
     whole = fit(data, ledger, checkpoint=None).payload.tensors
     kill(data, ledger, monkeypatch, 20)
     parts = fit(data, ledger).payload.tensors

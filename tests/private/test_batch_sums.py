@@ -12,10 +12,11 @@ from scipy.special import ndtr
 from pgbb import HuberRegression, LogisticRegression, Mean, QuantileRegression, Range, Schema
 from pgbb.accountant import Mechanism
 from pgbb.model.schema import Flag
-from pgbb.private import batch_sums, batches, loop
+from pgbb.private import batch_sums, loop
+from pgbb.private import poisson_on_device as batches
+from pgbb.private.randomness import Randomness
 from pgbb.private.records import Records
 from pgbb.private.rows import EXTRA
-from pgbb.private.sampling import Randomness
 from pgbb.private.session import Session, Step, run_many
 from pgbb.private.wide_integers import joined
 

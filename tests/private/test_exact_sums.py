@@ -14,8 +14,9 @@ from pgbb.accountant import Mechanism
 from pgbb.private import session as private
 from pgbb.private.gradients import weighted_rows
 from pgbb.private.loop import _gathered
+from pgbb.private.poisson import inverse_weights
+from pgbb.private.randomness import Randomness
 from pgbb.private.records import Records
-from pgbb.private.sampling import Randomness, inverse_weights
 from pgbb.private.session import Session
 from pgbb.private.wide_integers import wide_sum
 from tests.helpers import python

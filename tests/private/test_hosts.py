@@ -25,8 +25,8 @@ from pgbb.private import loading, partition, records
 from pgbb.private.hosts import KEY, HostLost, Hosts, connected
 from pgbb.private.partition import UNIT, Listing, Share, records_of, survey
 from pgbb.private.placement import place, place_share
+from pgbb.private.poisson import members_here
 from pgbb.private.records import Records
-from pgbb.private.sampling import members_here
 from tests.helpers import patience
 from tests.private.hosts_process import MODEL, PGBB, SCHEMA, digest, fit
 

@@ -9,8 +9,8 @@ from hypothesis.extra.numpy import arrays
 from pgbb import PgbbError
 from pgbb.accountant import Mechanism, compose
 from pgbb.private.moments import Moment, entries, noisy_sums
+from pgbb.private.randomness import Randomness
 from pgbb.private.records import Records
-from pgbb.private.sampling import Randomness
 
 pytestmark = pytest.mark.quick
 

@@ -15,7 +15,7 @@ from pgbb._numerics.threads import mapped
 from pgbb.accountant import Mechanism, compose
 from pgbb.private import noise
 from pgbb.private.noise import Stream, gaps, idealisation, rounded_normals, uniform_integers
-from pgbb.private.sampling import Randomness
+from pgbb.private.randomness import Randomness
 
 pytestmark = pytest.mark.quick
 

@@ -9,9 +9,9 @@ from pgbb import Flag, HuberRegression, LogisticRegression, Mean, PgbbError, Qua
 from pgbb.accountant import Resampling
 from pgbb.model.models import Custom
 from pgbb.private import refits
+from pgbb.private.randomness import Randomness
 from pgbb.private.records import Records
 from pgbb.private.refits import largest_sensitivity, mean_sensitivity, noisy_means, noisy_refits, refit_sensitivity
-from pgbb.private.sampling import Randomness
 
 SCHEMA = Schema(a=Range(-1, 1), b=Range(-1, 1), y=Range(-6, 6), f=Flag())
 MODELS = {

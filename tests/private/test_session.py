@@ -11,7 +11,7 @@ from pgbb.private.loading import records_for
 from pgbb.private.partition import Share
 from pgbb.private.placement import place
 from pgbb.private.pseudo_samples import answer
-from pgbb.private.sampling import Randomness
+from pgbb.private.randomness import Randomness
 from pgbb.private.session import Session, Step, run_many
 
 N = 53

@@ -13,8 +13,8 @@ from pgbb.methods.calibrated import statistics as ask_for
 from pgbb.methods.calibrated.questions import composition, questions_for
 from pgbb.private import sums as module
 from pgbb.private.loading import records_for
+from pgbb.private.randomness import Randomness
 from pgbb.private.records import Records
-from pgbb.private.sampling import Randomness
 from pgbb.private.sums import Sums
 from tests.methods.calibrated import slow
 

@@ -17,7 +17,7 @@ from jax.experimental import pallas as pl
 
 from pgbb._numerics.compiled import power_of_two
 from pgbb.model.problem import Problem
-from pgbb.private import batches
+from pgbb.private import poisson_on_device as batches
 from pgbb.private.gradients import clipped_score
 from pgbb.private.rows import EXTRA
 from pgbb.private.wide_integers import LOW, SPLIT

@@ -28,6 +28,7 @@ from pgbb.model.problem import Problem
 from pgbb.model.schema import Schema
 from pgbb.private.hosts import HostLost, Hosts, Together, connected
 from pgbb.private.moments import Moment, entries, noisy_sums
+from pgbb.private.randomness import Position, Randomness
 from pgbb.private.refits import (
     largest_sensitivity,
     mean_sensitivity,
@@ -36,7 +37,6 @@ from pgbb.private.refits import (
     refit_sensitivity,
 )
 from pgbb.private.rows import EXTRA
-from pgbb.private.sampling import Position, Randomness
 
 if TYPE_CHECKING:
     from pgbb.private.loading import (

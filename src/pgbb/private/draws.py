@@ -16,7 +16,8 @@ from pgbb.errors import PgbbError
 from pgbb.model.blocks import block_sizes, draw_weights
 from pgbb.model.problem import Problem
 from pgbb.private.noise import rounded_normals
-from pgbb.private.sampling import Randomness, inverse, inverse_weights, members_here
+from pgbb.private.poisson import inverse, inverse_weights, members_here
+from pgbb.private.randomness import Randomness
 from pgbb.private.wide_integers import LOW, SPLIT
 
 __all__ = ["Draws"]

@@ -18,12 +18,12 @@ from pgbb._numerics.compiled import Compiled, computed_once
 from pgbb.accountant import Mechanism
 from pgbb.errors import PgbbError
 from pgbb.model.problem import Problem
-from pgbb.private import batches
+from pgbb.private import poisson_on_device as batches
 from pgbb.private.batch_sums import add_batch_sums, noise_totals, serves
 from pgbb.private.gradients import weighted_rows
 from pgbb.private.hosts import Together
 from pgbb.private.placement import Data, positions_and_blocks
-from pgbb.private.sampling import MULTIPLE
+from pgbb.private.poisson import MULTIPLE
 from pgbb.private.wide_integers import joined, wide_sum
 
 __all__ = ["STATIC", "Step", "run_many", "run_one"]

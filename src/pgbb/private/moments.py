@@ -21,7 +21,7 @@ from pgbb.accountant import Composition, Mechanism
 from pgbb.errors import PgbbError
 from pgbb.private.clipping import DOUBLE, clipped, limit
 from pgbb.private.noise import rounded_normals
-from pgbb.private.sampling import Randomness
+from pgbb.private.randomness import Randomness
 
 if TYPE_CHECKING:
     from pgbb.private.records import Records

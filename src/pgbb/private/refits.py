@@ -29,7 +29,7 @@ from pgbb.accountant import Resampling
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.problem import Problem
 from pgbb.private.noise import rounded_normals, uniform_integers
-from pgbb.private.sampling import Randomness
+from pgbb.private.randomness import Randomness
 
 if TYPE_CHECKING:
     from pgbb.private.records import Records

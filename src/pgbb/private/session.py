@@ -24,7 +24,8 @@ from pgbb.private.draws import Draws
 from pgbb.private.loop import Inputs, Step, Tree
 from pgbb.private.partition import Share
 from pgbb.private.placement import place, place_share
-from pgbb.private.sampling import MULTIPLE, Position, Randomness, buffer_size
+from pgbb.private.poisson import MULTIPLE, buffer_size
+from pgbb.private.randomness import Position, Randomness
 
 if TYPE_CHECKING:
     from pgbb.private.records import Records  # needs pandas, which a machine that only trains may lack
@@ -52,8 +53,8 @@ class Session:
     sums are added as whole numbers, and process 0 alone adds noise, once.
 
     On a CPU, the members of a batch are drawn on the host and their rows gathered.
-    On other devices batches are drawn there (`device_batches`, see `batches`): a keystream that is keyed afresh for
-    every answer decides for each record whether it joins.
+    On other devices batches are drawn there (`device_batches`, see `poisson_on_device`): a keystream that is keyed
+    afresh for every answer decides for each record whether it joins.
     """
 
     def __init__(

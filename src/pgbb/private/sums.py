@@ -31,8 +31,8 @@ from pgbb.private.clipping import FULL_BATCH, clipped, limit
 from pgbb.private.noise import rounded_normals
 from pgbb.private.partition import UNIT, Share
 from pgbb.private.placement import shifted
+from pgbb.private.randomness import Randomness
 from pgbb.private.rows import EXTRA
-from pgbb.private.sampling import Randomness
 from pgbb.private.wide_integers import block_sums
 
 if TYPE_CHECKING:

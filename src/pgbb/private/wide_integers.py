@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from pgbb.private.sampling import MULTIPLE
+from pgbb.private.poisson import MULTIPLE
 
 __all__ = ["LOW", "SPLIT", "block_sums", "carried", "joined", "wide_sum"]
 

@@ -14,7 +14,7 @@ from pgbb.methods.calibrated.median import locate_response, rough_median
 from pgbb.methods.calibrated.questions import composition, questions_for
 from pgbb.methods.calibrated.response import Distribution
 from pgbb.private.loading import records_for
-from pgbb.private.sampling import Randomness
+from pgbb.private.randomness import Randomness
 from pgbb.private.sums import Sums
 
 SCHEMA = Schema(a=Range(-1, 1), b=Range(-1, 1), c=Range(-1, 1), y=Range(-10, 10))

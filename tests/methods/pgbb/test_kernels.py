@@ -19,7 +19,7 @@ from pgbb.methods.pgbb.training import Learning
 from pgbb.model.models import Index, Problem
 from pgbb.private import session as private
 from pgbb.private.loading import records_for
-from pgbb.private.sampling import Randomness
+from pgbb.private.randomness import Randomness
 from pgbb.private.session import Session
 
 LEVELS = Index("τ", levels=(0.2, 0.5, 0.9), weights=(0.3, 0.3, 0.4))

@@ -16,7 +16,7 @@ from pgbb import (
     Schema,
 )
 from pgbb.model.blocks import block_of_position, block_sizes
-from pgbb.private.sampling import Randomness
+from pgbb.private.randomness import Randomness
 from pgbb.release.payloads import forward
 
 SCHEMA = Schema(a=Range(-1, 1), b=Range(-1, 1), y=Range(-6, 6), z=pgbb.Flag())

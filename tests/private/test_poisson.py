@@ -3,7 +3,8 @@ import pytest
 
 from pgbb.model.blocks import block_of_position, block_sizes, draw_weights
 from pgbb.private.noise import Stream
-from pgbb.private.sampling import Randomness, buffer_size, draw_batches
+from pgbb.private.poisson import buffer_size, draw_batches
+from pgbb.private.randomness import Randomness
 
 pytestmark = pytest.mark.quick
 

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 from scipy.special import bdtrc
 
-from pgbb.private import batches
-from pgbb.private.batches import sampler
+from pgbb.private import poisson_on_device as batches
+from pgbb.private.poisson_on_device import sampler
 
 mask, joins = jax.jit(batches.mask, static_argnums=0), jax.jit(batches.joins, static_argnums=0)
 

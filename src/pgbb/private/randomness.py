@@ -1,0 +1,97 @@
+"""Where the randomness of a run comes from: four streams with keys of their own, and where a run stands in them.
+
+Public draws (weights u, index, initial parameters) and secret ones come from separate streams, and so do the three
+kinds of secret draws. What is drawn from them: batches in `poisson`, noise in `noise`. Nothing here reads records.
+"""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb import _validate
+from pgbb.private.hosts import Together
+from pgbb.private.noise import Stream
+from pgbb.private.poisson import draw_batches
+
+__all__ = ["Position", "Randomness"]
+
+Ints = NDArray[np.int32]
+
+
+@dataclass
+class Randomness:
+    """Four independent streams, each with a key of its own.
+
+    Attributes:
+      public: weights, index, initial parameters; may be published.
+      secret: the order of the records; the proof holds for every order, so that numpy's generator is enough.
+      batches: who joins which batch or resample.
+      noise: what is added to the answers.
+      source: where the keys come from, for the certificate.
+      order: the seed of `secret`, by which a checkpoint names the partition; None with an insecure seed.
+    """
+
+    public: np.random.Generator
+    secret: np.random.Generator
+    batches: Stream
+    noise: Stream
+    source: str
+    order: int | None = None
+
+    @classmethod
+    def create(
+        cls, insecure_seed: int | None = None, *, order: int | None = None, together: Together | None = None
+    ) -> "Randomness":
+        """From the operating system's entropy, or reproducibly (and therefore not privately) from a seed.
+
+        `order` repeats the order of the records of an earlier run; batches and noise have fresh keys always.
+        With other processes, all but the noise is that of process 0; only its noise is ever used.
+        """
+        if insecure_seed is None and together is not None:
+            return cls._shared(together, order)
+        if insecure_seed is None:  # seeds that have nothing to do with each other: u is published, the order is not
+            order = secrets.randbits(256) if order is None else order
+            seeds = [np.random.SeedSequence(s) for s in (secrets.randbits(256), order)]
+        else:
+            seeds = np.random.SeedSequence(_validate.integer("insecure_seed", insecure_seed, low=0)).spawn(2)
+        public, secret = (np.random.Generator(np.random.PCG64DXSM(s)) for s in seeds)
+        batches, noise = (Stream.create(purpose, insecure_seed) for purpose in ("batches", "noise"))
+        source = "operating system" if insecure_seed is None else "insecure seed"
+        return cls(public, secret, batches, noise, source, order)
+
+    def poisson_batches(self, n: int, rate: float, count: int) -> tuple[Ints, Ints]:
+        """`draw_batches` from the stream of batches."""
+        return draw_batches(n, rate, count, self.batches)
+
+    @classmethod
+    def _shared(cls, together: Together, order: int | None) -> "Randomness":
+        """Seeds of u and of the order, and the key of the batches, from process 0; the key of the noise is not sent."""
+        chosen = secrets.token_bytes(32) if order is None else order.to_bytes(32)
+        said = together.first(secrets.token_bytes(32) + chosen + secrets.token_bytes(32))
+        seeds = [int.from_bytes(said[:32]), int.from_bytes(said[32:64])]
+        public, secret = (np.random.Generator(np.random.PCG64DXSM(np.random.SeedSequence(s))) for s in seeds)
+        return cls(public, secret, Stream(said[64:]), Stream.create("noise"), "operating system", seeds[1])
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a run stands after a chunk, for another process to go on from: public, but for the order.
+
+    Neither batches nor noise are in it. The order of the records is no secret
+    on which privacy rests: the proof holds for every fixed partition.
+
+    Attributes:
+      steps: how many are done.
+      chunk: how many are drawn at once, on which the sequence of u depends.
+      public: state of the public generator after the chunk, although more may have been drawn ahead.
+      order: seed of the order of the records.
+    """
+
+    steps: int
+    chunk: int
+    public: Mapping[str, Any]
+    order: int | None
