@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "pgbb"
-KINDS = {".py", ".json", ".js", ".css", ".html", ".wat", ".typed"}
+KINDS = {".py", ".json", ".js", ".css", ".html", ".typed"}
 
 
 def foreign(package):

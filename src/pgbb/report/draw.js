@@ -458,7 +458,7 @@ class LocalMap {
 
 // The payload "generator" ---------------------------------------------------------------------------------------------
 
-// dense.wat: a layer in 128-bit lanes, several times faster than the loop below; both give the same numbers.
+// docs/tools/dense.wat: a layer in 128-bit lanes, several times faster than the loop below; both give the same numbers.
 const DENSE = "AGFzbQEAAAABCgFgBn9/f39/fwADAgEABQMBAAEHEgIGbWVtb3J5AgAFZGVuc2UAAAqHAwGEAwMFfwF9CXsgBUECdCEKIAAgAUECdGohCQNAIAMgBmohByAH/QAEACENIAf9AAQQIQ4gB/0ABCAhDyAH/QAEMCEQIAf9AARAIREgB/0ABFAhEiAH/QAEYCETIAf9AARwIRQgAiAGaiEIIAAhBwNAIAcqAgAhCyALQwAAAABcBEAgC/0TIQwgDSAMIAj9AAQA/eYB/eQBIQ0gDiAMIAj9AAQQ/eYB/eQBIQ4gDyAMIAj9AAQg/eYB/eQBIQ8gECAMIAj9AAQw/eYB/eQBIRAgESAMIAj9AARA/eYB/eQBIREgEiAMIAj9AARQ/eYB/eQBIRIgEyAMIAj9AARg/eYB/eQBIRMgFCAMIAj9AARw/eYB/eQBIRQLIAggCmohCCAHQQRqIQcgByAJSQ0ACyAEIAZqIQcgByAN/QsEACAHIA79CwQQIAcgD/0LBCAgByAQ/QsEMCAHIBH9CwRAIAcgEv0LBFAgByAT/QsEYCAHIBT9CwRwIAZBgAFqIQYgBiAKSQ0ACws=";
 
 /** The compiled layer with room for `bytes`; null where the browser has no such lanes. */

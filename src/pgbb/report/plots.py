@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pgbb.accountant import Mechanism, delta
 from pgbb.errors import InvalidValue
@@ -31,7 +30,7 @@ __all__ = [
 GREY = "0.55"
 
 
-def _figure(rows: int, columns: int, size: tuple[float, float]) -> tuple["Figure", NDArray[Any]]:
+def _figure(rows: int, columns: int, size: tuple[float, float]) -> tuple["Figure", np.ndarray]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

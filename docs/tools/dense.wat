@@ -1,5 +1,5 @@
 ;; One layer of the generator in 128-bit lanes: z[j] = bias[j] + Σ_i h[i]·kernel[i, j], single precision.
-;; Addresses are in bytes; width is a multiple of 32. draw.js holds this module as base64: wat2wasm dense.wat.
+;; Addresses are in bytes; width is a multiple of 32. src/pgbb/report/draw.js holds this module as base64: wat2wasm dense.wat.
 (module
   (memory (export "memory") 1)
   (func (export "dense")
