@@ -181,11 +181,12 @@ def _level(setting: Setting) -> float:
     return (1 - CONFIDENCE) / (4 * len(setting.pairs))
 
 
-def _weights(mechanism: Mechanism, points: int = 200) -> tuple[Floats, Floats]:
+def _weights(mechanism: Mechanism) -> tuple[Floats, Floats]:
     """Values of n_S·w̄ with probabilities, closer together where large weights are rare: these decide the tail."""
     law = mechanism.beta_law
     if law is None:
         return np.ones(1), np.ones(1)
+    points = 200
     tail = ((np.arange(points, 0, -1) - 0.5) / points) ** 3
     ends = (np.arange(points, -1, -1) / points) ** 3
     return betaincinv(*law, 1 - tail), -np.diff(ends)

@@ -52,17 +52,20 @@ Score = Callable[[Floats, Floats], Floats]
 
 
 def _best_order(
-    target: Mechanism | Composition, sigma: float, worst_case: bool, expansion: Expansion, score: Score
+    target: Target, sigma: float, accountant: Accountant, J: int, m: int, conversion: Conversion, score: Score
 ) -> float:
-    """Least score(λ, A(λ)) over integer orders, searched until the optimum is interior.
+    """By an accountant of the paper the least score(λ, A(λ)) over integer orders, searched until it is interior.
 
     A coarse geometric set of orders is extended while its best member is the
     last; then the gap around the best is filled until its neighbours are
     consecutive integers.
     """
 
+    _validate.one_of("conversion", conversion, ("asoodeh", "mironov"))
+    sums, worst, expansion = _sums(target, accountant), accountant == "worst-case", Expansion(J, m)
+
     def scores(orders: NDArray[np.int64]) -> Floats:
-        moments = log_moments(target, sigma, orders, worst_case=worst_case, expansion=expansion)
+        moments = log_moments(sums, sigma, orders, worst_case=worst, expansion=expansion)
         return score(orders.astype(float), moments)
 
     top = 128
@@ -119,14 +122,7 @@ def epsilon(
     _validate.one_of("accountant", accountant, ACCOUNTANTS)
     if accountant == "exact":
         return _epsilon_bounds(target, sigma, delta)[1]
-    _validate.one_of("conversion", conversion, ("asoodeh", "mironov"))
-    value = _best_order(
-        _sums(target, accountant),
-        sigma,
-        accountant == "worst-case",
-        Expansion(J, m),
-        lambda o, a: epsilon_at(o, a, delta, conversion),
-    )
+    value = _best_order(target, sigma, accountant, J, m, conversion, lambda o, a: epsilon_at(o, a, delta, conversion))
     return value if math.isfinite(value) else math.inf
 
 
@@ -151,14 +147,7 @@ def delta(
     if accountant == "exact":
         of_target = resampling.delta_bounds if isinstance(target, Resampling) else bounds.delta_bounds
         return of_target(target, sigma, epsilon)[1]  # type: ignore[arg-type]
-    _validate.one_of("conversion", conversion, ("asoodeh", "mironov"))
-    value = _best_order(
-        _sums(target, accountant),
-        sigma,
-        accountant == "worst-case",
-        Expansion(J, m),
-        lambda o, a: delta_at(o, a, epsilon, conversion),
-    )
+    value = _best_order(target, sigma, accountant, J, m, conversion, lambda o, a: delta_at(o, a, epsilon, conversion))
     return value if math.isfinite(value) else 1.0
 
 

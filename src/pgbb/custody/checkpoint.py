@@ -123,15 +123,7 @@ class Checkpoint:
         stage: int = 0,
         before: int = 0,
     ) -> None:
-        """Write, record, rename.
-
-        Args:
-          position: of the run, after the chunk to which `state` belongs.
-          state: of the training.
-          kept: outputs so far, one row a step.
-          total: steps of all runs.
-          stage, before: which run it is, and the steps of all runs before it.
-        """
+        """Write, record, rename; the arguments are those of `pgbb.methods.request.Checkpoint.save`."""
         import jax
 
         assert self._entry is not None

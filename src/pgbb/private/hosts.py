@@ -166,9 +166,9 @@ class Together:
 
     # Messages --------------------------------------------------------------------------------------------------------
 
-    def _send(self, peer: int, data: bytes, kind: bytes = _DATA) -> None:
+    def _send(self, peer: int, data: bytes) -> None:
         try:
-            self._peers[peer].sendall(_HEAD.pack(kind, len(data)) + data)
+            self._peers[peer].sendall(_HEAD.pack(_DATA, len(data)) + data)
         except (OSError, KeyError):
             self._receive(peer, last=True)  # it may have said why
             raise self._lost(peer) from None

@@ -1,6 +1,6 @@
 """What can be said about a posterior from its draws alone, and what deserves a second look. Reads no data."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import cast
 
@@ -60,15 +60,8 @@ class Diagnostics:
             keys = (" ".join(map(text, k)) if isinstance(k, tuple) else text(k) for k in series.index)
             return {k: float(v) for k, v in zip(keys, series, strict=True)}
 
-        return {
-            "at_edge": plain(self.at_edge),
-            "crossing": plain(self.crossing),
-            "spread_ratio": plain(self.spread_ratio),
-            "linear_share": plain(self.linear_share),
-            "privacy_share": plain(self.privacy_share),
-            "curvature_signal": plain(self.curvature_signal),
-            "remarks": list(self.remarks),
-        }
+        series = [f.name for f in fields(self) if f.name != "remarks"]
+        return {name: plain(getattr(self, name)) for name in series} | {"remarks": list(self.remarks)}
 
 
 def diagnose(source: Draws, draws: int, seed: int | None) -> Diagnostics:
