@@ -33,6 +33,7 @@ from pgbb.private.door import columns_of, single, table
 
 if TYPE_CHECKING:
     import pandas as pd
+    from sklearn.utils import Tags
 
     from pgbb.custody.ledger import Ledger
 
@@ -134,7 +135,7 @@ class _PrivateLinearModel(BaseEstimator):
         found = self._over_draws(X, lambda values: np.moveaxis(np.quantile(values, ends, axis=-1), 0, -1))
         return found if self._joint() else found[:, 0]
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> "Tags":
         tags = super().__sklearn_tags__()
         tags.non_deterministic = self.insecure_seed is None
         return tags
@@ -225,7 +226,7 @@ class _PrivateLinearModel(BaseEstimator):
         return [_column(f"feature_range[{i}]", pair) for i, pair in enumerate(given)]
 
 
-def _for_all(given: Any) -> bool:
+def _for_all(given: Sequence[Any]) -> bool:
     """Whether it is one (low, high) for every feature."""
     return len(given) == 2 and all(np.ndim(end) == 0 and not isinstance(end, Range | Flag) for end in given)
 
@@ -381,12 +382,12 @@ class PrivateLogisticClassifier(ClassifierMixin, _PrivateLinearModel):
         edge = np.finfo(np.float64).eps
         return np.asarray(logit(self.predict_proba(X)[:, 1].clip(edge, 1 - edge)))
 
-    def predict(self, X: Rows) -> NDArray[Any]:
+    def predict(self, X: Rows) -> np.ndarray:
         """The more probable class at each row of X, (n,)."""
         likely = self.predict_proba(X)[:, 1] > 0.5
         return np.asarray(self.classes_[likely.astype(int)])
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> "Tags":
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags

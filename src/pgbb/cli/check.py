@@ -1,7 +1,7 @@
 """`pgbb check`: what is missing or out of range in a data file. It reads the records, so its output is private."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -9,6 +9,9 @@ from rich.console import Console
 from pgbb.cli.output import Json, print_json
 from pgbb.cli.tables import plain_table
 from pgbb.model.schema import Schema
+
+if TYPE_CHECKING:
+    from pgbb.private.door import Examined
 
 NOTICE = (
     "PRIVATE: these counts are computed from the records without any noise. Do not publish or share them, "
@@ -41,7 +44,7 @@ def check_command(
         raise typer.Exit(1)
 
 
-def _show(rows: list[dict[str, Any]], console: Console) -> None:
+def _show(rows: "list[Examined]", console: Console) -> None:
     console.print(NOTICE, style="bold red", soft_wrap=True)
     console.print()
     if rows:
@@ -49,7 +52,7 @@ def _show(rows: list[dict[str, Any]], console: Console) -> None:
     words = ("column", "declared", "dtype")
     table = plain_table((*words, "missing or unreadable", "outside"), words)
     for row in rows:
-        counts = ("—" if row[key] is None else f"{row[key]:,}" for key in ("missing", "outside"))
+        counts = ("—" if count is None else f"{count:,}" for count in (row["missing"], row["outside"]))
         table.add_row(row["column"], row["declared"], row["dtype"] or "—", *counts)
     console.print(table)
     console.print()

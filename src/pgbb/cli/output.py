@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -26,19 +26,18 @@ def written(path: Path, text: str, *, as_json: bool, **facts: object) -> None:
         typer.echo(text)
 
 
-def schema(command: str) -> dict[str, Any]:
+def schema(command: str) -> dict[str, object]:
     """The JSON Schema of what `pgbb COMMAND --json` prints; "ledger show" is a command, too.
 
     >>> schema("verify")["$ref"]
     '#/$defs/verify'
     """
     text = (files("pgbb.cli") / "output.schema.json").read_text(encoding="utf-8")
-    whole: dict[str, Any] = json.loads(text, object_hook=_closed)
+    whole: dict[str, object] = json.loads(text, object_hook=_closed)
     return {**whole, "$ref": f"#/$defs/{command.replace(' ', '-')}"}
 
 
-def _closed(part: dict[str, Any]) -> dict[str, Any]:
+def _closed(part: dict[str, object]) -> dict[str, object]:
     """An object of the schema has all of its properties and no others, where nothing else is said."""
-    if not isinstance(part.get("properties"), dict):
-        return part
-    return {"required": list(part["properties"]), "additionalProperties": False, **part}
+    known = part.get("properties")
+    return {"required": list(known), "additionalProperties": False, **part} if isinstance(known, dict) else part

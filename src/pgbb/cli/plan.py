@@ -3,7 +3,7 @@
 import math
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, TypeAlias, cast
 
 import typer
 from rich.console import Console
@@ -21,10 +21,12 @@ from pgbb.planning.forecast import FAMILIES, Family, Forecast, Reference, foreca
 from pgbb.planning.noise import NoiseForecast, forecast_noise
 from pgbb.planning.search import Candidate, search
 
+Options: TypeAlias = dict[str, Any]  # values by the name of the option
+
 _METHODS = ("calibrated", "pgbb")
 _SETTINGS = ("blocks", "gamma", "sampling_rate", "steps", "draws_per_step")  # of method pgbb, which has the defaults
-_PGBB: dict[str, Any] = {**dict.fromkeys(_SETTINGS), "alpha": 0.0, "clip": 1.0, "dim": 1, "plot": None}
-_CALIBRATED: dict[str, Any] = {
+_PGBB: Options = {**dict.fromkeys(_SETTINGS), "alpha": 0.0, "clip": 1.0, "dim": 1, "plot": None}
+_CALIBRATED: Options = {
     "family": "quantile", "terms": 4, "levels": LEVELS, "spread": 1.0, "reach": None, "rate": 0.5, "half": None,
     "optimise": False, "time_limit": None,
 }  # fmt: skip
@@ -98,7 +100,7 @@ def plan_command(
 
 
 def _calibrated(
-    budget: tuple[int, float, float], accountant: Accountant, chosen: dict[str, Any], console: Console, *, as_json: bool
+    budget: tuple[int, float, float], accountant: Accountant, chosen: Options, console: Console, *, as_json: bool
 ) -> None:
     reference = Reference(
         family=cast(Family, chosen["family"]),
@@ -122,7 +124,7 @@ def _calibrated(
 
 
 def _pgbb(
-    budget: tuple[int, float, float], accountant: Accountant, chosen: dict[str, Any], console: Console, *, as_json: bool
+    budget: tuple[int, float, float], accountant: Accountant, chosen: Options, console: Console, *, as_json: bool
 ) -> None:
     _, settings = settings_for("pgbb", {name: chosen[name] for name in _SETTINGS})
     mechanism = replace(settings.describe(budget[0], chosen["clip"]), alpha=chosen["alpha"])

@@ -4,7 +4,7 @@ import json
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from rich.console import Console
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 File = Annotated[Path, typer.Argument(help="A release file, such as schooling.pgbb.")]
+Row: TypeAlias = dict[str, Any]  # a coefficient at one level: its name, the level, and the columns of the summary
 FORMATS = (".csv", ".parquet", ".json")
 ROOM = (5, 4)  # characters of a number beside its digits, such as "0.000"; one that needs more loses digits
 Tau = Annotated[str | None, typer.Option("--tau", "--index", help="Levels of the index, such as .1,.5,.9.")]
@@ -183,7 +184,7 @@ def _parse_levels(text: str | None) -> list[float] | None:
         raise _validate.fail("--tau", text, "numbers between commas, such as .1,.5,.9") from None
 
 
-def _rows(release: Release, levels: list[float] | None, level: float) -> list[dict[str, Any]]:
+def _rows(release: Release, levels: list[float] | None, level: float) -> list[Row]:
     with warnings.catch_warnings():  # what is not identified is marked in its row, and noted below the table
         warnings.simplefilter("ignore", PgbbWarning)
         table = release.summary(levels, level)
@@ -209,7 +210,7 @@ def _print_header(console: Console, release: Release) -> None:
     )
 
 
-def _tables(rows: list[dict[str, Any]], index: str | None, level: float) -> Iterator[Table]:
+def _tables(rows: list[Row], index: str | None, level: float) -> Iterator[Table]:
     """Versions of the table, the fullest first: with both parts of sd, with that of privacy, with neither.
 
     Which of them fits depends on names and levels, not on numbers: those of the next fit come in the same columns.
@@ -223,7 +224,7 @@ def _tables(rows: list[dict[str, Any]], index: str | None, level: float) -> Iter
         parts = dict(list(parts.items())[1:])
 
 
-def _table(rows: list[dict[str, Any]], index: str | None, level: float, parts: dict[str, str], room: int) -> Table:
+def _table(rows: list[Row], index: str | None, level: float, parts: dict[str, str], room: int) -> Table:
     table = Table(box=None, pad_edge=False)
     for head in ([] if index is None else [index]) + ["coefficient"]:
         table.add_column(head, overflow="fold", no_wrap=True)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from pgbb import _validate
 from pgbb.accountant.filters import Charge, Filter
@@ -21,6 +21,8 @@ from pgbb.custody.owner import Owner
 from pgbb.errors import InvalidValue
 
 __all__ = ["LEASE", "RESTORE", "History", "dataset_name", "digest_of", "text"]
+
+Event: TypeAlias = Mapping[str, Any]  # an object of JSON, each value of which is validated when it is read
 
 LEASE = timedelta(hours=1)
 """A reservation without an answer lapses after this time, wherever its process may be."""
@@ -84,7 +86,7 @@ class History:
             elif entry.state == "reserved" and now - datetime.fromisoformat(entry.reserved) > LEASE:
                 self.end(entry.number, "the reservation lapsed")
 
-    def _apply(self, number: int, event: Mapping[str, Any]) -> None:
+    def _apply(self, number: int, event: Event) -> None:
         kind, time = event["kind"], event["time"]
         if datetime.fromisoformat(time).tzinfo is None:
             raise ValueError
@@ -122,7 +124,7 @@ class History:
                 raise InvalidValue(f"entry {entry.number} is {entry.state}, after which {kind!r} is not allowed.")
         self.entries[entry.number] = entry
 
-    def _recorded(self, entry: Entry, event: Mapping[str, Any]) -> Entry:
+    def _recorded(self, entry: Entry, event: Event) -> Entry:
         """The entry with one more checkpoint; steps never go back."""
         digest, total = text(event["sha256"]), _validate.integer("total", event["total"], low=1)
         most = 0 if entry.state == "reserved" else total  # the start is recorded before the first answer
@@ -132,7 +134,7 @@ class History:
         return replace(entry, checkpoint=digest, steps=steps, total=total)
 
 
-def _owner(plain: Mapping[str, Any]) -> Owner:
+def _owner(plain: Event) -> Owner:
     return Owner(
         text(plain["host"]),
         _validate.integer("pid", plain["pid"], low=1),
@@ -140,7 +142,7 @@ def _owner(plain: Mapping[str, Any]) -> Owner:
     )
 
 
-def _entry(number: int, event: Mapping[str, Any]) -> Entry:
+def _entry(number: int, event: Event) -> Entry:
     return Entry(
         number=number,
         dataset=dataset_name(event["dataset"]),

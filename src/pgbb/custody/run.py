@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -89,9 +90,9 @@ def fit(
     )  # fmt: skip
     chosen, constants = settings_for(method, settings)
     chosen.check(model, prepared(model, schema))
-    custody: dict[str, Any] = {"ledger": ledger, "dataset": dataset, "checkpoint": checkpoint, "out": out, "key": key}
+    lead = partial(_release, ledger=ledger, dataset=dataset, checkpoint=checkpoint, out=out, key=key)
     if hosts is None:
-        return _release(request, chosen, constants, **custody)
+        return lead(request, chosen, constants)
     if not chosen.hosts:
         those = [repr(name) for name, m in METHODS.items() if m.hosts]
         raise InvalidValue(
@@ -102,7 +103,7 @@ def fit(
         if not together.leads:
             chosen.load().run(replace(request, progress=None), constants)
             return Release.from_bytes(together.first(b""))
-        release = _release(request, chosen, constants, **custody)
+        release = lead(request, chosen, constants)
         try:
             together.first(release.to_bytes())
         except (PgbbError, OSError) as error:

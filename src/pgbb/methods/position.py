@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pgbb import _validate
 from pgbb.errors import PgbbError
@@ -32,7 +31,7 @@ __all__ = [
 ANEW = "To fit anew, at a new cost, name another checkpoint file."
 _GENERATOR = "PCG64DXSM"
 
-Tensors = dict[str, NDArray[Any]]
+Tensors = dict[str, np.ndarray]
 Tree: TypeAlias = Any  # nested tuples and dictionaries of arrays, in a form that the method knows
 
 
@@ -135,7 +134,7 @@ def _is_key(leaf: "Array") -> bool:
     return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
 
 
-def plain(leaf: "Array") -> NDArray[Any]:
+def plain(leaf: "Array") -> np.ndarray:
     """A leaf of a state as numbers; a copy, for the device takes its memory back."""
     import jax
 

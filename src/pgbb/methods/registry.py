@@ -30,7 +30,7 @@ KINDS = {
 class Constants(Protocol):
     """The settings of a method: any frozen dataclass."""
 
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    __dataclass_fields__: ClassVar[dict[str, Field[object]]]
 
 
 class Implementation(Protocol):

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Protocol
 
 from pgbb import _validate
 from pgbb.errors import InvalidValue
@@ -106,15 +106,16 @@ def _refuse_code(formula: str, schema: Schema) -> None:
             _call(token.token, schema)
 
 
-def _size(node: Any) -> float:
+def _size(node: object) -> float:
     """At most how many products formulaic would write out: it has no limit of its own, and would fill the memory."""
     symbol = getattr(getattr(node, "operator", None), "symbol", None)
     if symbol is None:
         return 1.0
+    arguments: Sequence[object] = getattr(node, "args", ())
     if symbol in ("**", "^"):
-        power = int(str(node.args[1]))
-        return math.inf if power > _MAX_POWER else _size(node.args[0]) ** max(power, 1)
-    sizes = [_size(argument) for argument in node.args]
+        power = int(str(arguments[1]))
+        return math.inf if power > _MAX_POWER else _size(arguments[0]) ** max(power, 1)
+    sizes = [_size(argument) for argument in arguments]
     if symbol in ("*", ":"):
         return math.prod(size + (symbol == "*") for size in sizes)
     return sum(sizes)

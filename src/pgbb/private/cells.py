@@ -36,7 +36,7 @@ __all__ = [
     "refusal",
 ]
 
-Array: TypeAlias = NDArray[Any]
+Array: TypeAlias = np.ndarray
 """Cells as they are stored, of any type."""
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]

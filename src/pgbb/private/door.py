@@ -18,7 +18,7 @@ by name. The proof is docs/privacy.md. This module loads neither pandas nor JAX 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,7 @@ from pgbb.private.rows import EXTRA
 
 if TYPE_CHECKING:
     from pgbb.private.loading import (
+        Examined,
         Listing,
         NonPrivateRecords,
         Records,
@@ -55,23 +56,24 @@ if TYPE_CHECKING:
     from pgbb.private.sums import Sums
 
 __all__ = [
-    "EXTRA", "Dataset", "HostLost", "Hosts", "Listing", "Moment", "NonPrivateRecords", "Position", "Randomness",
-    "Session", "Source", "Step", "Sums", "Together", "agreed_listing", "columns_of", "connected", "entries", "examine",
-    "largest_sensitivity", "mean_sensitivity", "non_private", "open_dataset", "public_samples", "refit_sensitivity",
-    "run_many", "session_without_noise", "single", "table",
+    "EXTRA", "Dataset", "Examined", "HostLost", "Hosts", "Listing", "Moment", "NonPrivateRecords", "Position",
+    "Randomness", "Session", "Source", "Step", "Sums", "Together", "agreed_listing", "columns_of", "connected",
+    "entries", "examine", "largest_sensitivity", "mean_sensitivity", "non_private", "open_dataset", "public_samples",
+    "refit_sensitivity", "run_many", "session_without_noise", "single", "table",
 ]  # fmt: skip
 
 Floats = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
 _LATER = {
-    "Listing": "loading", "NonPrivateRecords": "loading", "columns_of": "loading", "examine": "loading",
-    "single": "loading", "table": "loading",
-    "Source": "loading", "Session": "session", "Step": "session", "run_many": "session", "Sums": "sums",
-}  # fmt: skip
+    **dict.fromkeys(("Examined", "Listing", "NonPrivateRecords", "Source"), "loading"),
+    **dict.fromkeys(("columns_of", "examine", "single", "table"), "loading"),
+    **dict.fromkeys(("Session", "Step", "run_many"), "session"),
+    "Sums": "sums",
+}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Names whose modules need pandas or JAX, imported on first use."""
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,11 +10,11 @@ from pgbb.model.schema import Schema
 from pgbb.private.arrays import columns_of, single, table
 from pgbb.private.hosts import Together
 from pgbb.private.partition import Listing, Share, records_of, survey
-from pgbb.private.records import Columns, Encoded, NonPrivateRecords, Records, Source, encoded, examine, load
+from pgbb.private.records import Columns, Encoded, Examined, NonPrivateRecords, Records, Source, encoded, examine, load
 
 __all__ = [
-    "Listing", "NonPrivateRecords", "Records", "Share", "Source", "agreed", "columns_of", "examine", "records_for",
-    "share_for", "single", "table",
+    "Examined", "Listing", "NonPrivateRecords", "Records", "Share", "Source", "agreed", "columns_of", "examine",
+    "records_for", "share_for", "single", "table",
 ]  # fmt: skip
 
 

@@ -7,7 +7,7 @@ Noise is added here, to whole numbers and before anything else sees a sum: on a 
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
@@ -90,7 +90,7 @@ def _loop(
 ) -> tuple[Tree, Tree]:
     k, n = mechanism.draws_per_step, mechanism.n
     on_device = "key" in inputs["batch"]
-    sampler: Any = batches.sampler(n, mechanism.sampling_rate) if on_device else None
+    sampler = cast(batches.Sampler, batches.sampler(n, mechanism.sampling_rate) if on_device else None)
     position, block = positions_and_blocks(data, mechanism.blocks)
     sparse = data.position is None and mechanism.sampling_rate <= batches.SPARSE and jax.default_backend() == "gpu"
 

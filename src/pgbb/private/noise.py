@@ -13,7 +13,6 @@ import math
 import secrets
 from functools import lru_cache
 from threading import Lock
-from typing import Any
 
 import mpmath
 import numpy as np
@@ -98,7 +97,7 @@ def _rounded_slowly(p: int, scale: float, stream: Stream) -> int:
             with mpmath.workprec(bits + 64):
                 slack = mpmath.ldexp(1, -bits - 40)  # far above the error of a tail at this precision
 
-                def tail(k: int) -> Any:
+                def tail(k: int) -> mpmath.mpf:
                     return mpmath.erfc((mpmath.mpf(k) + 0.5) / (scale * mpmath.sqrt(2))) / 2
 
                 low, high = mpmath.ldexp(p, -bits), mpmath.ldexp(p + 1, -bits)

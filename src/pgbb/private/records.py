@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Self, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from pgbb.private.opened import Opened, Piece
 from pgbb.private.rows import EXTRA, empty_rows
 from pgbb.private.sources import Source, open_source
 
-__all__ = ["Columns", "NonPrivateRecords", "Records", "Source", "examine", "load", "load_columns"]
+__all__ = ["Columns", "Examined", "NonPrivateRecords", "Records", "Source", "examine", "load", "load_columns"]
 
 Bools = NDArray[np.bool_]
 Singles = NDArray[np.float32]
@@ -250,11 +250,25 @@ def _clamped(piece: Piece, schema: Schema, names: Sequence[str]) -> Columns:
     return Columns(values, valid)
 
 
-def examine(source: Source, schema: Schema) -> list[dict[str, Any]]:
-    """What is unusable in each declared column. PRIVATE: exact counts from the records; show them to nobody outside.
+class Examined(TypedDict):
+    """What `examine` says of a column. PRIVATE.
 
-    Each row has: column, declared, records, present, dtype, problem (None, or why `fit` would refuse the column),
-    missing (missing or unreadable cells) and outside (beyond the range, or an undeclared level); None if not counted.
+    `problem` is why `fit` would refuse it, or None; `missing` counts missing or unreadable cells, `outside` those
+    beyond the range or of an undeclared level, both None if not counted.
+    """
+
+    column: str
+    declared: str
+    records: int
+    present: bool
+    dtype: str | None
+    problem: str | None
+    missing: int | None
+    outside: int | None
+
+
+def examine(source: Source, schema: Schema) -> list[Examined]:
+    """What is unusable in each declared column. PRIVATE: exact counts from the records; show them to nobody outside.
 
     >>> row = examine({"x": [7.0, None, 1.0]}, Schema(x=Range(0, 4)))[0]
     >>> row["missing"], row["outside"]
@@ -264,36 +278,38 @@ def examine(source: Source, schema: Schema) -> list[dict[str, Any]]:
     known = [name for name in schema if opened.names.count(name) == 1]
     kinds = opened.kinds(known, schema)
     text = isinstance(source, str | Path) and Path(source).suffix.lower() == ".csv"
-    rows: dict[str, dict[str, Any]] = {}
-    for name, column in schema.items():
-        row: dict[str, Any] = {"column": name, "declared": repr(column), "records": 0}
-        row["present"] = name in opened.names
-        row |= {"dtype": None, "problem": None, "missing": None, "outside": None}
-        if not row["present"]:
-            row["problem"] = "missing from the data"
-        elif name not in known:
-            row["problem"] = "occurs more than once in the data"
-        else:
-            row["dtype"], row["problem"] = kinds[name].name, refusal(kinds[name], column)
-            if row["problem"] is None:
-                row["missing"] = row["outside"] = 0
-        rows[name] = row
-    counted = [name for name, row in rows.items() if row["missing"] is not None]
-    whole: dict[str, bool | None] = {}
+    problems = {
+        name: "missing from the data"
+        if name not in opened.names
+        else "occurs more than once in the data"
+        if name not in known
+        else refusal(kinds[name], column)
+        for name, column in schema.items()
+    }
+    missing, outside = ({name: 0 for name, why in problems.items() if why is None} for _ in range(2))
+    records, whole = 0, dict[str, bool | None]()
     for piece in opened.pieces(known, schema):
-        for row in rows.values():
-            row["records"] += piece.n
-        for name in counted:
+        records += piece.n
+        for name in missing:
             cells = piece.cells[name]
-            _, usable, outside = encode_cells(cells, schema[name])
-            rows[name]["outside"] += int(outside.sum())
-            rows[name]["missing"] += int((~usable & ~outside).sum())
+            _, usable, beyond = encode_cells(cells, schema[name])
+            outside[name] += int(beyond.sum())
+            missing[name] += int((~usable & ~beyond).sum())
             if text and not isinstance(schema[name], Levels):
                 whole[name] = _all_whole(encode_cells(cells, _ANY)[0][usable], whole.get(name))
-    for name, found in whole.items():
-        if found:
-            rows[name]["dtype"] = "int64"
-    return list(rows.values())
+    return [
+        Examined(
+            column=name,
+            declared=repr(column),
+            records=records,
+            present=name in opened.names,
+            dtype="int64" if whole.get(name) else kinds[name].name if name in known else None,
+            problem=problems[name],
+            missing=missing.get(name),
+            outside=outside.get(name),
+        )
+        for name, column in schema.items()
+    ]
 
 
 def _all_whole(numbers: NDArray[np.float64], before: bool | None) -> bool | None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Source", "arrow_pieces", "column", "open_source"]
 
-Source: TypeAlias = pd.DataFrame | Mapping[str, Any] | str | Path | Opened | Any
+Source: TypeAlias = pd.DataFrame | Mapping[str, object] | str | Path | Opened | object
 
 _FORMS = "a pandas or polars DataFrame, an Arrow table, a structured array, a dict of columns, or the path of a file"
 
@@ -69,7 +69,7 @@ def _file(path: Path) -> Opened:
 # Columns in memory ---------------------------------------------------------------------------------------------------
 
 
-def column(given: Any) -> tuple[int, Kind, Callable[[slice], Cells]] | None:
+def column(given: object) -> tuple[int, Kind, Callable[[slice], Cells]] | None:
     """Length, stored type and a reader of one column; None for a type that is no column."""
     if isinstance(given, list | tuple | range):
         cells = np.fromiter(given, dtype=object, count=len(given))
@@ -94,7 +94,7 @@ def column(given: Any) -> tuple[int, Kind, Callable[[slice], Cells]] | None:
     return column(pa.array(given)) if hasattr(given, "__arrow_c_array__") else None
 
 
-def _pandas_kind(dtype: Any) -> Kind:
+def _pandas_kind(dtype: object) -> Kind:
     name, levels = str(dtype), Kind(str(dtype), False, True)
     if isinstance(dtype, np.dtype):
         return numpy_kind(dtype)
@@ -109,7 +109,7 @@ def _pandas_kind(dtype: Any) -> Kind:
     return Kind(name, True, True) if _is_masked(dtype) else Kind(name, False, False)
 
 
-def _is_masked(dtype: Any) -> bool:
+def _is_masked(dtype: object) -> bool:
     """Whether it is one of the nullable numbers of pandas."""
     return (
         isinstance(getattr(dtype, "numpy_dtype", None), np.dtype)
@@ -137,7 +137,7 @@ def _pandas_cells(array: Any) -> Held:
     return as_cells(pa.array(array))
 
 
-def _columns(given: Mapping[str, Any]) -> Opened:
+def _columns(given: Mapping[str, object]) -> Opened:
     found = {}
     for name, cells in given.items():
         known = column(cells)
@@ -176,7 +176,7 @@ def _frame(frame: pd.DataFrame) -> Opened:
     )
 
 
-def _arrow(source: Any) -> Opened:
+def _arrow(source: object) -> Opened:
     try:
         table = pa.table(source)
     except Exception:  # such as a type that Arrow does not have

@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 import pandas as pd
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Comparison", "Outcome", "compare", "methods_for"]
 
+Row: TypeAlias = dict[str, Any]  # values by name
 Progress = Callable[[str, int, int], None]
 
 
@@ -98,7 +99,7 @@ class Comparison:
         """The name of the index, such as "tau"."""
         return self.outcomes[0].release.model.index_name
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Row]:
         """One for each level, coefficient and method, methods side by side; original units.
 
         `identified` is false where a method says that its budget does not tell this coefficient.
@@ -109,7 +110,7 @@ class Comparison:
             for name in self.outcomes[0].release.model.names:
                 for outcome in self.outcomes:
                     line = tables[outcome.method][at, name]
-                    row: dict[str, Any] = {} if index is None else {index: at}
+                    row: Row = {} if index is None else {index: at}
                     row |= {"coefficient": name, "method": outcome.method, "estimate": line["mean"]}
                     row |= {"lower": line["lower"], "upper": line["upper"], "width": line["upper"] - line["lower"]}
                     row |= {"identified": bool(line.get("identified", True))}
@@ -269,7 +270,7 @@ def _chosen(model: Model, problem: Problem, methods: Sequence[str] | None) -> li
     return [method.name for method in found]
 
 
-def _settings(chosen: Sequence[str], given: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, Any]]:
+def _settings(chosen: Sequence[str], given: Mapping[str, Mapping[str, object]]) -> dict[str, Row]:
     """The constants of each method, validated."""
     given = {OLDER_NAMES.get(name, name): values for name, values in given.items()}
     for name in given:

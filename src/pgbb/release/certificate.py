@@ -272,7 +272,7 @@ def describe(mechanism: Target) -> dict[str, object]:
     return asdict(mechanism)
 
 
-def _understand(plain: Any) -> Target:
+def _understand(plain: object) -> Target:
     if not isinstance(plain, Mapping):
         raise _validate.fail("mechanism", plain, "a JSON object")
     if "mechanisms" in plain:

@@ -26,7 +26,7 @@ TRANSCRIPT = ("transcript/u", "transcript/query", "transcript/index", "transcrip
 CHUNK = 16_384  # rows of one forward pass; bounds memory, not results
 
 Floats = NDArray[np.float64]
-Tensor = NDArray[Any]
+Tensor = np.ndarray
 """An array of a release file, in the type it is stored in."""
 
 

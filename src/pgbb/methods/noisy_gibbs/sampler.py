@@ -8,7 +8,7 @@ regression: Bernstein & Sheldon 2019. Everything here is post-processing.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,7 +157,7 @@ def conjugate_draws(sums: Floats, n: int, prior: Prior, draws: int, rng: np.rand
     return np.column_stack([np.linalg.solve(factor[:p, :p].T, whitened.T).T, np.sqrt(variance)])
 
 
-def _prepare(released: Released, prior: Prior) -> tuple[dict[str, Floats], tuple[NDArray[Any], ...]]:
+def _prepare(released: Released, prior: Prior) -> tuple[dict[str, Floats], tuple[np.ndarray, ...]]:
     """Constants of the chain, and its first state (β, σ², Cholesky factor of the augmented sums)."""
     p, n, z, noise = released.p, released.n, released.products, released.noise
     times_theta, matrix, places = _layout(p)
