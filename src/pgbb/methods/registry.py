@@ -2,6 +2,7 @@
 
 import importlib
 import warnings
+from collections.abc import Mapping
 from dataclasses import Field, dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 
@@ -177,7 +178,7 @@ def method_called(name: str, argument: str = "method") -> Method:
     return METHODS[_validate.one_of(argument, name, tuple(METHODS))]
 
 
-def settings_for(method: str, given: dict[str, Any]) -> tuple[Method, Any]:
+def settings_for(method: str, given: Mapping[str, object]) -> tuple[Method, Any]:
     """The method and its validated settings; None means the default, and an unknown name is an error."""
     chosen = method_called(method)
     wanted = {name: value for name, value in given.items() if value is not None}

@@ -8,7 +8,7 @@ depends on its row alone, and is clipped by the same code.
 import math
 from functools import partial, reduce
 from types import SimpleNamespace
-from typing import Any, TypeAlias, cast
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -19,12 +19,11 @@ from pgbb._numerics.compiled import power_of_two
 from pgbb.model.problem import Problem
 from pgbb.private import poisson_on_device as batches
 from pgbb.private.gradients import clipped_score
+from pgbb.private.poisson_on_device import Ref
 from pgbb.private.rows import EXTRA
 from pgbb.private.wide_integers import LOW, SPLIT
 
 __all__ = ["add_batch_sums", "noise_totals", "serves"]
-
-Ref: TypeAlias = Any  # memory of the device, as a kernel sees it
 
 _ROWS = 64  # of one program: so many whole numbers of 24 bits add up in 32; capacities of lists are a multiple of it
 _WARPS = 1

@@ -95,7 +95,8 @@ class Draws:
         return found
 
     def _level(self, name: str, value: float) -> float:
-        index = cast(dict[str, Any], self.model.index)
+        index = self.model.index
+        assert index is not None
         if index["kind"] == "interval" and self.payload.kind != "draws":
             return _validate.number(name, value, low=index["low"], high=index["high"])
         for level in self.grid():
