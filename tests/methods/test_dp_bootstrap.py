@@ -22,7 +22,8 @@ from pgbb import (
 from pgbb.accountant import Resampling, epsilon, gdp_mu, noise_scale
 from pgbb.cli import app
 from pgbb.methods.dp_bootstrap import Settings, deconvolve, interval, run
-from pgbb.methods.request import Request
+from pgbb.methods.registry import METHODS
+from pgbb.methods.request import Request, prepared
 from pgbb.private.refits import refit_sensitivity
 from pgbb.release.certificate import Certificate
 from pgbb.release.file import Release
@@ -41,6 +42,7 @@ def frame(n=1500, seed=0):
 
 
 def fit(model=HUBER, data=None, eps=4.0, seed=1, settings=None, **changes):
+    METHODS["dp_bootstrap"].check(model, prepared(model, SCHEMA))  # as pgbb.fit does
     request = Request(model, frame() if data is None else data, SCHEMA, eps, DELTA, insecure_seed=seed, **changes)
     return run(request, settings or Settings())
 

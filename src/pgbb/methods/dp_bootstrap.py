@@ -7,7 +7,7 @@ perturbation), a mean their Algorithm 3 (deconvolution). Everything after
 
 import math
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -17,9 +17,8 @@ from scipy.special import ndtr, ndtri
 from pgbb import _validate
 from pgbb.accountant import Resampling, epsilon, gdp_mu, noise_scale
 from pgbb.errors import InvalidValue, NotCertifiable, PgbbWarning
-from pgbb.methods.request import Planned, Request, prepared
-from pgbb.model.models import Mean, Model, Problem, QuantileRegression
-from pgbb.model.schema import Schema
+from pgbb.methods.request import Planned, Request, by_level, prepared
+from pgbb.model.models import Mean, Problem
 from pgbb.private.door import (
     Randomness,
     largest_sensitivity,
@@ -166,14 +165,14 @@ def _target(request: Request, settings: Settings, problems: list[Problem], n: in
 
 def plan(request: Request, settings: Settings, n: int) -> Planned:
     """What will be asked of n records, and at which noise."""
-    problems, _ = _problems(request.model, request.schema)
+    problems, _ = by_level(request.model, request.schema)
     _clip(problems, settings)
     return _calibrate(request, settings, _target(request, settings, problems, n))
 
 
 def run(request: Request, settings: Settings) -> Release:
     """Fit by DP-Bootstrap; several quantile levels are refitted on resamples of their own, all under one budget."""
-    problems, levels = _problems(request.model, request.schema)
+    problems, levels = by_level(request.model, request.schema)
     first = problems[0]
     _clip(problems, settings)
     data = open_dataset(request.data, first, request.schema, request.weights)
@@ -216,21 +215,6 @@ def run(request: Request, settings: Settings) -> Release:
             "noisy_estimates": estimates.tolist(),  # as private as the draws, which are made of them
         },
     )
-
-
-def _problems(model: Model, schema: Schema) -> tuple[list[Problem], list[float] | None]:
-    """One problem a quantile level, with the gradient bound of that level; or the model itself."""
-    if isinstance(model, QuantileRegression):
-        if model.taus is None:
-            raise InvalidValue("method = 'dp_bootstrap' refits once a level: give a list of taus, not an interval.")
-        return [prepared(replace(model, taus=(t,)), schema) for t in model.taus], list(model.taus)
-    problem = prepared(model, schema)
-    if problem.kind == "custom":
-        raise InvalidValue(
-            "method = 'dp_bootstrap' does not serve a custom loss: nothing proves it convex with a bounded gradient. "
-            "Take method='pgbb' or 'sgld', which clip."
-        )
-    return [problem], None
 
 
 def _clip(problems: list[Problem], settings: Settings) -> float | None:

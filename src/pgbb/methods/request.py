@@ -7,7 +7,7 @@ there is one, how many records were loaded and that answers follow, and gives a
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,7 +18,7 @@ from pgbb.accountant import ACCOUNTANTS, Target
 from pgbb.accountant.calibrate import Accountant
 from pgbb.errors import PgbbWarning
 from pgbb.methods.position import Saved, Tree
-from pgbb.model.models import Custom, Model, Problem
+from pgbb.model.models import Custom, Model, Problem, QuantileRegression
 from pgbb.model.schema import Schema
 from pgbb.private.door import Position, Together
 from pgbb.release.certificate import Certificate, describe
@@ -26,7 +26,7 @@ from pgbb.release.certificate import Certificate, describe
 if TYPE_CHECKING:
     from pgbb.private.door import Listing, Source
 
-__all__ = ["Checkpoint", "Custodian", "Planned", "Request", "prepared"]
+__all__ = ["Checkpoint", "Custodian", "Planned", "Request", "by_level", "prepared"]
 
 
 @dataclass(frozen=True)
@@ -174,6 +174,14 @@ class Request:
             group_size=self.group_size,
             notes=[*notes, *(weighted if self.weights is not None else [])],
         )
+
+
+def by_level(model: Model, schema: Schema) -> tuple[list[Problem], list[float] | None]:
+    """A problem for each quantile level, with the gradient bound of that level, and the levels; or the model itself."""
+    if isinstance(model, QuantileRegression):
+        assert model.taus is not None  # the registry refuses an interval where this is called
+        return [prepared(replace(model, taus=(t,)), schema) for t in model.taus], list(model.taus)
+    return [prepared(model, schema)], None
 
 
 @lru_cache(maxsize=64)

@@ -6,7 +6,7 @@ levels is one chain a level, all under one budget.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -16,9 +16,8 @@ from pgbb import _validate
 from pgbb.accountant import Mechanism, compose, noise_scale
 from pgbb.methods.effective_size import effective_sample_size, too_few
 from pgbb.methods.position import Tree
-from pgbb.methods.request import Planned, Request, prepared
-from pgbb.model.models import Model, Problem, QuantileRegression
-from pgbb.model.schema import Schema
+from pgbb.methods.request import Planned, Request, by_level, prepared
+from pgbb.model.models import Problem
 from pgbb.private.door import Randomness, open_dataset
 from pgbb.release.file import Release
 from pgbb.release.payloads import Payload, summary_of
@@ -96,14 +95,6 @@ def _make_step(problem: Problem, mechanism: Mechanism, settings: Settings) -> "S
     return Step(query, update)
 
 
-def _problems(model: Model, schema: Schema) -> tuple[list[Problem], list[float] | None]:
-    """One problem a chain: a quantile level each, with the clip of that level, or the model itself."""
-    if isinstance(model, QuantileRegression):
-        assert model.taus is not None  # the registry refuses an interval
-        return [prepared(replace(model, taus=(t,)), schema) for t in model.taus], list(model.taus)
-    return [prepared(model, schema)], None
-
-
 def _mechanisms(problems: list[Problem], settings: Settings, n: int) -> list[Mechanism]:
     """One a chain."""
     return [
@@ -114,7 +105,7 @@ def _mechanisms(problems: list[Problem], settings: Settings, n: int) -> list[Mec
 
 def plan(request: Request, settings: Settings, n: int) -> Planned:
     """What will be asked of n records, and at which noise; several chains have one noise multiplier."""
-    members = _mechanisms(_problems(request.model, request.schema)[0], settings, n)
+    members = _mechanisms(by_level(request.model, request.schema)[0], settings, n)
     target = members[0] if len(members) == 1 else compose(members, scales=[m.clip for m in members])
     if request.non_private:
         return Planned(target, 0.0)
@@ -139,7 +130,7 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
     from pgbb.private.door import Session, run_many
 
     first = requests[0]
-    problems, levels = _problems(first.model, first.schema)
+    problems, levels = by_level(first.model, first.schema)
     loaded = [open_dataset(r.data, problems[0], r.schema, r.weights) for r in requests]
     for request, data in zip(requests, loaded, strict=True):
         request.advise(data.n)

@@ -180,13 +180,9 @@ def open_dataset(
 ) -> Dataset:
     """Read and encode the records of this process; errors depend on names, types and counts, never on a cell.
 
-    Args:
-      source: a frame, the path of a file or folder; or with other processes the listing that all have agreed on.
-      problem: a prepared model.
-      schema: the declared columns.
-      weights: a column of survey weights.
-      together: the processes that share the records.
-      copies: how many times the records will be in memory at once; refused where they do not fit.
+    The source is a frame, the path of a file or folder; or, with other processes, the listing that all have agreed on.
+    `weights` is a column of survey weights, `copies` how many times the records will be in memory at once: they are
+    refused where they do not fit.
     """
     from pgbb.private.loading import share_for
 

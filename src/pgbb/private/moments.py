@@ -143,14 +143,7 @@ def noisy_sums(
     Mechanism i of `target` has noise σ_i on the mean, hence n·σ_i on the sum,
     and its clip bounds every record. Calling this a second time is a second
     run, which the certificate of the first does not cover.
-
-    Args:
-      records: the encoded records.
-      moments: what is summed, one for each mechanism of `target`.
-      target: what the accountant certifies.
-      sigma: noise scale; 0 for a run without noise.
-      randomness: where the noise comes from.
-      shift: public; the response is y − shift.
+    The response is y − `shift`, which is public.
     """
     parts = target.parts(sigma)
     if len(parts) != len(moments):

@@ -182,10 +182,7 @@ def idealisation(target: Mechanism | Composition, numbers: int) -> float:
 
     A number is undecided after 320 bits only if its cell, of probability 2⁻³²⁰, holds a boundary: there are fewer
     than 2⁷·scale such cells for a normal and 4(n + 2) for a gap (docs/privacy.md).
-
-    Args:
-      target: what is run.
-      numbers: how many numbers an answer has.
+    An answer has so many `numbers`.
     """
     normal = 2.0**7 * LARGEST_SCALE * 2.0**-_BITS
     return sum(
