@@ -232,13 +232,18 @@ def minimise_quantile(
     return theta, done
 
 
-def minimise_huber(sample: Sample, c: float, kappa: float, weights: Floats) -> tuple[Floats, Bools]:
-    """The Huber fit with its scale, started at least squares and the σ = √(Q/κ) of residuals that all lie within c."""
-    beta = least_squares(sample, weights)
-    sigma = np.maximum(spread(sample, beta, weights), 1e-300) / math.sqrt(kappa)
-    return minimise(huber_loss(sample, c, kappa), np.column_stack([beta, sigma]), weights, float(sigma.max()))
+def minimise_huber(
+    sample: Sample, c: float, kappa: float, weights: Floats, start: Floats | None = None
+) -> tuple[Floats, Bools]:
+    """The Huber fit with its scale; from scratch at least squares and the σ = √(Q/κ) of residuals all within c."""
+    if start is None:
+        beta = least_squares(sample, weights)
+        sigma = np.maximum(spread(sample, beta, weights), 1e-300) / math.sqrt(kappa)
+        start = np.column_stack([beta, sigma])
+    return minimise(huber_loss(sample, c, kappa), start, weights, float(start[:, -1].max()))
 
 
-def minimise_logistic(sample: Sample, weights: Floats) -> tuple[Floats, Bools]:
-    """The logistic fit, started at zero."""
-    return minimise(logistic_loss(sample), np.zeros((len(weights), sample.x.shape[1])), weights, 1.0)
+def minimise_logistic(sample: Sample, weights: Floats, start: Floats | None = None) -> tuple[Floats, Bools]:
+    """The logistic fit; from scratch at zero."""
+    start = np.zeros((len(weights), sample.x.shape[1])) if start is None else start
+    return minimise(logistic_loss(sample), start, weights, 1.0)

@@ -107,18 +107,18 @@ class Solver:
         """The fit with equal weights, (d,)."""
         if self._full is None:
             weights = self._normalised(np.ones((1, self.n)))
-            self._full = self._checked(*self._from_scratch(weights), weights)[0]
+            self._full = self._checked(*self._minimised(weights), weights)[0]
         return self._full
 
     def __call__(self, weights: Floats) -> Floats:
         """θ(w) for each row of weights (m, n)."""
         weights = self._normalised(weights)
         if self.problem.kind == "mean":
-            return self._checked(*self._from_scratch(weights), weights)
-        theta, done = self._warm(weights)
+            return self._checked(*self._minimised(weights), weights)
+        theta, done = self._minimised(weights, np.tile(self.full, (len(weights), 1)))
         again = np.flatnonzero(~done)
         if len(again):
-            theta[again], done[again] = self._from_scratch(weights[again])
+            theta[again], done[again] = self._minimised(weights[again])
         return self._checked(theta, done, weights)
 
     def _normalised(self, weights: Floats) -> Floats:
@@ -131,26 +131,16 @@ class Solver:
             )
         return total / mass
 
-    def _warm(self, weights: Floats) -> tuple[Floats, Bools]:
-        start = np.tile(self.full, (len(weights), 1))
+    def _minimised(self, weights: Floats, start: Floats | None = None) -> tuple[Floats, Bools]:
+        """The fits, and which of them converged; from scratch, or from fits with other weights."""
         sample, settings = self._sample, self.problem.settings
         if self.problem.kind == "logistic":
-            return _newton.minimise(_newton.logistic_loss(sample), start, weights, 1.0)
+            return _newton.minimise_logistic(sample, weights, start)
         if self.problem.kind == "huber":
-            loss = _newton.huber_loss(sample, settings["c"], settings["kappa"])
-            return _newton.minimise(loss, start, weights, float(self.full[-1]))
-        assert self.index is not None
-        return _newton.minimise_quantile(sample, self.index, settings["bandwidth"], weights, start)
-
-    def _from_scratch(self, weights: Floats) -> tuple[Floats, Bools]:
-        sample, settings = self._sample, self.problem.settings
-        if self.problem.kind == "logistic":
-            return _newton.minimise_logistic(sample, weights)
-        if self.problem.kind == "huber":
-            return _newton.minimise_huber(sample, settings["c"], settings["kappa"], weights)
+            return _newton.minimise_huber(sample, settings["c"], settings["kappa"], weights, start)
         if self.problem.kind == "quantile":
             assert self.index is not None
-            return _newton.minimise_quantile(sample, self.index, settings["bandwidth"], weights)
+            return _newton.minimise_quantile(sample, self.index, settings["bandwidth"], weights, start)
         mean = weights @ sample.y
         return mean[:, None], np.isfinite(mean) if settings["family"] == "gaussian" else mean > 0
 
