@@ -18,15 +18,8 @@ if TYPE_CHECKING:
     from jax import Array
 
 __all__ = [
-    "ANEW",
-    "CheckpointError",
-    "Saved",
-    "Tree",
-    "plain",
-    "position_from_dict",
-    "position_of_first",
-    "position_to_dict",
-]
+    "ANEW", "CheckpointError", "Saved", "Tree", "plain", "position_from_dict", "position_of_first", "position_to_dict",
+]  # fmt: skip
 
 ANEW = "To fit anew, at a new cost, name another checkpoint file."
 _GENERATOR = "PCG64DXSM"

@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import pandas as pd
@@ -27,9 +27,6 @@ from pgbb.reference.exact import exact_fit
 from pgbb.release.bars import Bar, intervals
 from pgbb.release.cost import Cost, total_cost
 from pgbb.release.file import Release
-
-if TYPE_CHECKING:
-    from pgbb.private.door import Source
 
 __all__ = ["Comparison", "Outcome", "compare", "methods_for"]
 
@@ -185,7 +182,7 @@ def methods_for(model: Model, problem: Problem) -> list[str]:
 
 def compare(
     model: Model,
-    data: "Source",
+    data: object,
     *,
     schema: Schema,
     epsilon: float,
