@@ -27,7 +27,7 @@ from typer.testing import CliRunner
 
 from pgbb.cli import app
 from pgbb.custody.ledger import Ledger
-from pgbb.errors import InvalidValue
+from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.formula import Design
 from pgbb.model.schema import Flag, Levels, Range, Schema
 from pgbb.private import text
@@ -340,6 +340,27 @@ def test_looking_ahead_decides_as_reading_does(tmp_path, monkeypatch):
             monkeypatch.setattr("pgbb.private.text.LONGEST", longest)
             found.append(b"".join(text._clean(text._Lines(io.BytesIO(path.read_bytes())), 2)))
         assert len(set(found)) == 1
+
+
+def test_line_feeds_in_a_cell_do_not_count_as_records(tmp_path, monkeypatch):
+    """The number of records decides whether they fit into memory, and nothing else does."""
+    path, schema = tmp_path / "d.csv", Schema(c=Range(0, 4))
+    monkeypatch.setattr("pgbb.private.records.free_memory", lambda: 2**28 + 5 * 10**4)
+    for cell in ("a", '"' + "\n" * 10**5 + '"'):
+        path.write_text(f"c,x\n1,{cell}\n" + "1,a\n" * 999)
+        assert load(path, Design.parse("c ~ 1", schema), schema).n == 1000
+    path.write_text("c,x\n" + "1,a\n" * 10**4)
+    with pytest.raises(PgbbError, match="10,000 records of 1 terms need"):
+        load(path, Design.parse("c ~ 1", schema), schema)
+
+
+def test_records_are_counted_as_they_are_read(tmp_path):
+    r, path = random.Random(2), tmp_path / "d.csv"
+    pieces = ["1", "a", ",", '"', '""', ',"', '",', '"\n', '\n"', "\n", "\r\n", "\r", "\0", "\\", "\u2028", "\ufeff"]
+    for _ in range(500):
+        head = r.choice(["c\n", "c,x\n", '"c",x\r\n', 'c,"x\ny"\n', "\ufeffc,x\n"])
+        path.write_bytes((head + "1" + "".join(r.choices(pieces, k=r.randrange(50)))).encode())
+        assert text._count(path) == len(columns(path, c=Range(0, 4))[-1])
 
 
 # Sources that are neither frames nor files ----------------------------------------------------------------------------
