@@ -137,6 +137,29 @@ def test_a_bare_carriage_return_belongs_to_its_cell(tmp_path):
             assert columns(path, c=Range(0, 4), x=Levels("a", "b"))[-1] == [True, usable, True]
 
 
+@pytest.mark.parametrize("version, order", [(117, "<"), (118, "<"), (118, ">"), (119, "<")])
+def test_a_long_text_of_a_stata_file_voids_its_own_record(tmp_path, version, order):
+    """A cell of long text is a key of a text that lies elsewhere in the file: (9, 9) is the key of none."""
+    path, texts = tmp_path / "d.dta", ["north", "south" * 60, "north", "south"]
+    pd.DataFrame({"c": texts}).to_stata(path, write_index=False, version=version, convert_strl=["c"], byteorder=order)
+    whole, levels = path.read_bytes(), Levels(*texts[1:])
+    first, text = whole.index(b"<data>") + 6, whole.index(b"south" * 60)
+    assert columns(path, c=levels) == [[1, 0, 1, 2], [True] * 4]
+    path.write_bytes(whole[: first + 8] + b"\x09" * 8 + whole[first + 16 :])
+    assert columns(path, c=levels) == [[1, 0, 1, 2], [True, False, True, True]]
+    path.write_bytes(whole[:text] + b"\xff" + whole[text + 1 :])
+    assert columns(path, c=levels) == [[1, 0, 1, 2], [True, False, True, True]]
+    for damaged in (whole[: text - 2] + b"\x09" + whole[text - 1 :], whole.replace(b"GSO", b"GSX", 1)):
+        path.write_bytes(damaged)  # the length of a text, and the mark of its beginning
+        with pytest.raises(PgbbError, match="cannot be read as dta"):
+            columns(path, c=levels)
+    v, o = (4, 4) if version == 117 else (4, 8)
+    keys = [i + 3 for i in range(len(whole)) if whole[i : i + 3] == b"GSO"]
+    path.write_bytes(whole[: keys[1]] + whole[keys[0] : keys[0] + v + o] + whole[keys[1] + v + o :])
+    with pytest.raises(PgbbError, match="cannot be read as dta"):  # one key, two texts
+        columns(path, c=levels)
+
+
 # What a second attack found, row by row -------------------------------------------------------------------------------
 
 
