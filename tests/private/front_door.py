@@ -411,7 +411,7 @@ def estimator_cases() -> dict[str, tuple[Callable[[list[Any], Any, Path], Any], 
     """Name -> how to build, the good cells, how to read."""
     from pgbb.sklearn import PrivateLogisticClassifier, PrivateQuantileRegressor
 
-    given = {"epsilon": 1.0, "delta": 1e-6, "feature_range": (0, 4), "weight_range": (0, 4)}
+    given = {"epsilon": 1.0, "delta": 1e-6, "feature_range": [(0, 4)] * 2, "weight_range": (0, 4)}
     features = [[i / 9, 1.0] for i in range(N)]
     plain = np.array(features)
     found: dict[str, Any] = {}

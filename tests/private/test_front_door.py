@@ -83,14 +83,14 @@ def columns(source, **schema):
 @pytest.mark.parametrize("classes", [(0, 1), (False, True)])
 @pytest.mark.parametrize("cell", ["?", "1", b"x", None, 10**400])
 def test_a_label_in_a_list_does_not_turn_the_others_into_text(classes, cell):
-    model = PrivateLogisticClassifier(epsilon=1.0, delta=1e-6, classes=classes, feature_range=(0, 4))
+    model = PrivateLogisticClassifier(epsilon=1.0, delta=1e-6, classes=classes, feature_range=[(0, 4)])
     x, y = [[1.0], [2.0], [3.0]], [classes[1], cell, classes[0]]
     rows = front_door.estimated(model, x, y)
     assert rows[[0, 2], -1].all() and rows[[0, 2], -3].tolist() == [1, 0]
 
 
 def test_lists_of_features_are_read_cell_by_cell_and_quoted_nowhere():
-    model = PrivateQuantileRegressor(epsilon=1.0, delta=1e-6, feature_range=(0, 4), response_range=(0, 4))
+    model = PrivateQuantileRegressor(epsilon=1.0, delta=1e-6, feature_range=[(0, 4)] * 2, response_range=(0, 4))
     for cell in ("secret", [1, 2], {"secret": 1}, 1j, b"secret", None):
         rows = front_door.estimated(model, [[1.0, 2.0], [1.0, cell], [3.0, 1]], [1.0, 2.0, "secret"])
         assert rows[:, -1].tolist() == [1, 0, 0]
@@ -101,8 +101,21 @@ def test_lists_of_features_are_read_cell_by_cell_and_quoted_nowhere():
     assert rows[:, -1].tolist() == [1, 0, 1], "a row that is too short is void"
 
 
+def test_no_row_of_a_list_decides_how_many_features_there_are():
+    """Of rows of one and of two cells, one more of either would."""
+    for rows in ([[1.0], [1.0, 2.0]], [[1.0, 3.0], [1.0, 2.0]], [[1.0], [2.0]], [1.0, 2.0], []):
+        for x in (rows, tuple(rows)):
+            model = PrivateQuantileRegressor(epsilon=1.0, delta=1e-6, feature_range=(0, 4), response_range=(0, 4))
+            with pytest.raises(InvalidValue, match=r"Declare a range for each of the p features"):
+                model.fit(x, [1.0] * len(x))
+    model.set_params(feature_range=[(0, 4)] * 2)
+    for row in ([1.0], [1.0, 2.0], 1.0):
+        rows = front_door.estimated(model, [[1.0], [1.0, 2.0], row], [1.0] * 3)
+        assert rows[:2, -1].tolist() == [0, 1] and rows.shape[1] == 6
+
+
 def test_labels_are_matched_by_text_or_value_whatever_holds_them():
-    model = PrivateLogisticClassifier(epsilon=1.0, delta=1e-6, classes=(0, 1), feature_range=(0, 4))
+    model = PrivateLogisticClassifier(epsilon=1.0, delta=1e-6, classes=(0, 1), feature_range=[(0, 4)])
     for one in (1, 1.0, True, "1", b"1", np.int64(1), np.float32(1), np.bool_(True)):
         for held in ([one, 0], (one, 0), np.array([one, 0]), np.array([one, 0], object), pd.Series([one, 0])):
             rows = front_door.estimated(model, [[1.0], [2.0]], held)
@@ -263,7 +276,7 @@ def test_moments_in_the_zones_of_libraries_are_read():
 
 def test_a_row_without_end_is_not_copied():
     endless = np.broadcast_to(np.float64(1), 2**45)
-    model = PrivateQuantileRegressor(epsilon=1.0, delta=1e-6, feature_range=(0, 4), response_range=(0, 4))
+    model = PrivateQuantileRegressor(epsilon=1.0, delta=1e-6, feature_range=[(0, 4)], response_range=(0, 4))
     for x, y in (([[1.0], endless, [2.0]], [1.0, 2.0, 3.0]), ([[1.0], [1.0], [2.0]], [1.0, endless, 3.0])):
         assert front_door.estimated(model, x, y)[:, -1].tolist() == [1, 0, 1]
 
