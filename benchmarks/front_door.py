@@ -93,7 +93,7 @@ def _labels(cell: Any) -> str:
 def _features() -> str:
     from pgbb.sklearn import PrivateQuantileRegressor
 
-    model = PrivateQuantileRegressor(epsilon=0.5, delta=1e-6, feature_range=(0, 4), response_range=(0, 4))
+    model = PrivateQuantileRegressor(epsilon=0.5, delta=1e-6, feature_range=[(0, 4)], response_range=(0, 4))
     seen = front_door.watch(lambda: front_door.estimated(model, [[1.0], ["?"], [3.0]], [1.0, 2.0, "?"]))
     return "all records are kept" if seen.n == 3 else f"DIFFERS: says {seen.said.strip()[:70]!r}"
 
@@ -105,6 +105,35 @@ def _frame(column: Any) -> pd.DataFrame:
 def _text_file(cell: bytes, folder: Path) -> Path:
     (folder / "d.csv").write_bytes(b"c,x\n1,1\n" + cell + b",1\n2,1\n")
     return folder / "d.csv"
+
+
+def _long_text(damaged: bool, folder: Path) -> Path:
+    path = folder / "d.dta"
+    _frame(["north", "north", "south"]).to_stata(path, write_index=False, version=118, convert_strl=["c"])
+    whole = path.read_bytes()
+    at = whole.index(b"<data>") + 6 + 8
+    path.write_bytes(whole[:at] + b"\x09" * 8 + whole[at + 8 :] if damaged else whole)
+    return path
+
+
+def _line_feeds() -> str:
+    from pgbb.model.schema import Schema
+    from pgbb.private.sources import open_source
+
+    with tempfile.TemporaryDirectory() as folder:
+        opened = open_source(_text_file(b'"' + b"\n" * 999 + b'"', Path(folder)))
+        count = getattr(opened, "count", getattr(opened, "most", None))(["c"], Schema(c=Range(0, 4)))
+    return "3" if count == 3 else f"DIFFERS: {count}"
+
+
+def _ragged() -> str:
+    from pgbb.sklearn import PrivateQuantileRegressor
+
+    model = PrivateQuantileRegressor(epsilon=0.5, delta=1e-6, feature_range=(0, 4), response_range=(0, 4))
+    ragged = [[1.0], [1.0], [1.0, 2.0], [1.0, 2.0]]
+    said = {front_door.watch(lambda x=x: front_door.estimated(model, x, [1.0] * 5)).said for x in (
+        [*ragged, [1.0]], [*ragged, [1.0, 2.0]])}  # fmt: skip
+    return "refused by its type" if len(said) == 1 and "Declare" in said.pop() else "DIFFERS: one row decides p"
 
 
 def _run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -189,6 +218,9 @@ def replay() -> int:
             lambda c, f: stata([1, c, 2], "int8", None, f, True), 1, 3, text)),
         ("Stata text, one not UTF-8", lambda: _same(
             lambda c, f: stata(["north", c, "south"], "str", c, f), b"abcd", b"\xff\xfe", text)),
+        ("Stata long text, the key of no text", lambda: _same(_long_text, False, True, text)),
+        ("CSV, many line feeds in a cell: counted records", _line_feeds),
+        ("regressor, X a list, one range for all", _ragged),
         ("object of 5,001 digits", lambda: _same(objects, "north", 10**5000, text)),
         ("object Decimal('sNaN')", lambda: _same(objects, "north", decimal.Decimal("sNaN"), text)),
         ("CSV, a bare carriage return in a cell", lambda: _same(_text_file, b"1", b"1\r1", Range(0, 4))),

@@ -13,13 +13,9 @@ import jax
 import pytest
 
 from pgbb.cli import main
+from tests.state import patience
 
 _CODE = tempfile.TemporaryDirectory(prefix="pgbb-tests-")  # compiled by the command line, for these tests alone
-
-
-def patience(seconds=600.0):
-    """Seconds to wait for what should take far less, longer on a busy machine: a limit ends what hangs, no more."""
-    return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def run(*command, **options):

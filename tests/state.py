@@ -166,6 +166,11 @@ _MAY_COME = (names_of_pgbb, context_variables)  # with a module that is imported
 _MAY_END = (threads, children, open_files)
 
 
+def patience(seconds=600.0):
+    """Seconds to wait for what should take far less, longer on a busy machine: a limit ends what hangs, no more."""
+    return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 def taken(parts=EACH_TEST):
     return {part: part() for part in parts}
 
@@ -173,7 +178,7 @@ def taken(parts=EACH_TEST):
 def differences(before):
     """What is not as it was, one sentence each; threads, processes and files may take a moment to end."""
     found = _differences(before)
-    end = time.monotonic() + _PATIENCE
+    end = time.monotonic() + patience(_PATIENCE)
     while found and time.monotonic() < end and _may_pass(before):
         gc.collect()
         time.sleep(0.05)

@@ -39,6 +39,7 @@ FORBIDDEN = {
     "check_classifiers_regression_target": "a refusal would tell that some record has an undeclared label",
     "check_classifier_not_supporting_multiclass": "a refusal would tell that some record has an undeclared label",
 }
+LISTS = {"check_classifiers_train": 2, "check_regressors_train": 10}  # features that must be declared, as X is a list
 SLOW = (  # 20 or 30 features, many fits, or decided by the last bit
     "check_classifiers_one_label",
     "check_classifier_not_supporting_multiclass",
@@ -63,6 +64,8 @@ def checks():
             marks = ()
             if name in FORBIDDEN:
                 marks = pytest.mark.xfail(reason=FORBIDDEN[name], strict=True, run=name not in SLOW)
+            if name in LISTS:
+                instance = clone(instance).set_params(feature_range=[BOUNDS["feature_range"]] * LISTS[name])
             yield pytest.param(instance, check, marks=marks, id=f"{type(estimator).__name__}-{name}")
         seen.update(name for name, _, _ in found)
 

@@ -120,9 +120,9 @@ KINDS = {
     ),
     "flag of integers": Kind(Flag(), (0, 1), INTEGERS, ("Int8",), ("int8",)),
     "flag of truth values": Kind(Flag(), (True, False), (pa.bool_(),), ("boolean",)),
-    "levels of text": Kind(Levels("north", "south"), ("north", "south"), TEXT, ("string", "str"), ("str",)),
+    "levels of text": Kind(Levels("north", "south"), ("north", "south"), TEXT, ("string", "str"), ("str", "strL")),
     "levels of integers": Kind(Levels(1, 2, 3), (1, 2, 3), INTEGERS, ("Int64",), ("int8", "int32")),
-    "levels of digits": Kind(Levels("1", "2"), ("1", "2"), TEXT, ("string",), ("str",)),
+    "levels of digits": Kind(Levels("1", "2"), ("1", "2"), TEXT, ("string",), ("str", "strL")),
     "levels 1.0, of integers": Kind(Levels("1.0", "2.0"), (1, 2), INTEGERS, ("Int64",), ("int8", "int16", "int32")),
     "levels 1.0, of floats": Kind(Levels("1.0", "2.0"), (1.0, 2.0), FLOATS, ("Float64",), ("float64", "float32")),
     "levels of fractions": Kind(Levels("0.1", "0.5"), (0.1, 0.5), FLOATS, ("Float64",), ("float64",)),
@@ -233,7 +233,8 @@ MARK = "QQqq"
 def _stata(cells: list[Any], stored: str, hostile: Any, folder: Path, labelled: bool = False) -> Path:
     path, column = folder / "d.dta", [None if c is hostile and isinstance(c, bytes) else c for c in cells]
     options: dict[str, Any] = {"write_index": False, "version": 118}
-    if stored == "str":
+    if stored.startswith("str"):
+        options["convert_strl"] = ["c"] if stored == "strL" else []
         if any(c is not None and not isinstance(c, str) for c in column):
             raise Unfit
         column = [MARK if c is None else c for c in column]
@@ -254,7 +255,7 @@ def _stata(cells: list[Any], stored: str, hostile: Any, folder: Path, labelled: 
         options["value_labels"] = {"c": {1: "north", 2: "south", 3: "south"}}
     frame.to_stata(path, **options)
     whole = path.read_bytes()
-    if stored == "str":
+    if stored.startswith("str"):
         if isinstance(hostile, bytes):
             whole = whole.replace(MARK.encode(), hostile.ljust(4, b"\0")[:4])
     elif stored.startswith("int") and None in column:  # the code for a missing value, where the file stores integers
@@ -410,7 +411,7 @@ def estimator_cases() -> dict[str, tuple[Callable[[list[Any], Any, Path], Any], 
     """Name -> how to build, the good cells, how to read."""
     from pgbb.sklearn import PrivateLogisticClassifier, PrivateQuantileRegressor
 
-    given = {"epsilon": 1.0, "delta": 1e-6, "feature_range": (0, 4), "weight_range": (0, 4)}
+    given = {"epsilon": 1.0, "delta": 1e-6, "feature_range": [(0, 4)] * 2, "weight_range": (0, 4)}
     features = [[i / 9, 1.0] for i in range(N)]
     plain = np.array(features)
     found: dict[str, Any] = {}

@@ -27,7 +27,7 @@ from typer.testing import CliRunner
 
 from pgbb.cli import app
 from pgbb.custody.ledger import Ledger
-from pgbb.errors import InvalidValue
+from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.formula import Design
 from pgbb.model.schema import Flag, Levels, Range, Schema
 from pgbb.private import text
@@ -83,14 +83,14 @@ def columns(source, **schema):
 @pytest.mark.parametrize("classes", [(0, 1), (False, True)])
 @pytest.mark.parametrize("cell", ["?", "1", b"x", None, 10**400])
 def test_a_label_in_a_list_does_not_turn_the_others_into_text(classes, cell):
-    model = PrivateLogisticClassifier(epsilon=1.0, delta=1e-6, classes=classes, feature_range=(0, 4))
+    model = PrivateLogisticClassifier(epsilon=1.0, delta=1e-6, classes=classes, feature_range=[(0, 4)])
     x, y = [[1.0], [2.0], [3.0]], [classes[1], cell, classes[0]]
     rows = front_door.estimated(model, x, y)
     assert rows[[0, 2], -1].all() and rows[[0, 2], -3].tolist() == [1, 0]
 
 
 def test_lists_of_features_are_read_cell_by_cell_and_quoted_nowhere():
-    model = PrivateQuantileRegressor(epsilon=1.0, delta=1e-6, feature_range=(0, 4), response_range=(0, 4))
+    model = PrivateQuantileRegressor(epsilon=1.0, delta=1e-6, feature_range=[(0, 4)] * 2, response_range=(0, 4))
     for cell in ("secret", [1, 2], {"secret": 1}, 1j, b"secret", None):
         rows = front_door.estimated(model, [[1.0, 2.0], [1.0, cell], [3.0, 1]], [1.0, 2.0, "secret"])
         assert rows[:, -1].tolist() == [1, 0, 0]
@@ -101,8 +101,21 @@ def test_lists_of_features_are_read_cell_by_cell_and_quoted_nowhere():
     assert rows[:, -1].tolist() == [1, 0, 1], "a row that is too short is void"
 
 
+def test_no_row_of_a_list_decides_how_many_features_there_are():
+    """Of rows of one and of two cells, one more of either would."""
+    for rows in ([[1.0], [1.0, 2.0]], [[1.0, 3.0], [1.0, 2.0]], [[1.0], [2.0]], [1.0, 2.0], []):
+        for x in (rows, tuple(rows)):
+            model = PrivateQuantileRegressor(epsilon=1.0, delta=1e-6, feature_range=(0, 4), response_range=(0, 4))
+            with pytest.raises(InvalidValue, match=r"Declare a range for each of the p features"):
+                model.fit(x, [1.0] * len(x))
+    model.set_params(feature_range=[(0, 4)] * 2)
+    for row in ([1.0], [1.0, 2.0], 1.0):
+        rows = front_door.estimated(model, [[1.0], [1.0, 2.0], row], [1.0] * 3)
+        assert rows[:2, -1].tolist() == [0, 1] and rows.shape[1] == 6
+
+
 def test_labels_are_matched_by_text_or_value_whatever_holds_them():
-    model = PrivateLogisticClassifier(epsilon=1.0, delta=1e-6, classes=(0, 1), feature_range=(0, 4))
+    model = PrivateLogisticClassifier(epsilon=1.0, delta=1e-6, classes=(0, 1), feature_range=[(0, 4)])
     for one in (1, 1.0, True, "1", b"1", np.int64(1), np.float32(1), np.bool_(True)):
         for held in ([one, 0], (one, 0), np.array([one, 0]), np.array([one, 0], object), pd.Series([one, 0])):
             rows = front_door.estimated(model, [[1.0], [2.0]], held)
@@ -135,6 +148,29 @@ def test_a_bare_carriage_return_belongs_to_its_cell(tmp_path):
         for cell, usable in (("2", True), ("2\r3", False), ("\r", False), ("2\r", True)):
             path.write_bytes(f"c,x{ends}1,a{ends}{cell},b{ends}3,a{ends}".encode())
             assert columns(path, c=Range(0, 4), x=Levels("a", "b"))[-1] == [True, usable, True]
+
+
+@pytest.mark.parametrize("version, order", [(117, "<"), (118, "<"), (118, ">"), (119, "<")])
+def test_a_long_text_of_a_stata_file_voids_its_own_record(tmp_path, version, order):
+    """A cell of long text is a key of a text that lies elsewhere in the file: (9, 9) is the key of none."""
+    path, texts = tmp_path / "d.dta", ["north", "south" * 60, "north", "south"]
+    pd.DataFrame({"c": texts}).to_stata(path, write_index=False, version=version, convert_strl=["c"], byteorder=order)
+    whole, levels = path.read_bytes(), Levels(*texts[1:])
+    first, text = whole.index(b"<data>") + 6, whole.index(b"south" * 60)
+    assert columns(path, c=levels) == [[1, 0, 1, 2], [True] * 4]
+    path.write_bytes(whole[: first + 8] + b"\x09" * 8 + whole[first + 16 :])
+    assert columns(path, c=levels) == [[1, 0, 1, 2], [True, False, True, True]]
+    path.write_bytes(whole[:text] + b"\xff" + whole[text + 1 :])
+    assert columns(path, c=levels) == [[1, 0, 1, 2], [True, False, True, True]]
+    for damaged in (whole[: text - 2] + b"\x09" + whole[text - 1 :], whole.replace(b"GSO", b"GSX", 1)):
+        path.write_bytes(damaged)  # the length of a text, and the mark of its beginning
+        with pytest.raises(PgbbError, match="cannot be read as dta"):
+            columns(path, c=levels)
+    v, o = (4, 4) if version == 117 else (4, 8)
+    keys = [i + 3 for i in range(len(whole)) if whole[i : i + 3] == b"GSO"]
+    path.write_bytes(whole[: keys[1]] + whole[keys[0] : keys[0] + v + o] + whole[keys[1] + v + o :])
+    with pytest.raises(PgbbError, match="cannot be read as dta"):  # one key, two texts
+        columns(path, c=levels)
 
 
 # What a second attack found, row by row -------------------------------------------------------------------------------
@@ -240,7 +276,7 @@ def test_moments_in_the_zones_of_libraries_are_read():
 
 def test_a_row_without_end_is_not_copied():
     endless = np.broadcast_to(np.float64(1), 2**45)
-    model = PrivateQuantileRegressor(epsilon=1.0, delta=1e-6, feature_range=(0, 4), response_range=(0, 4))
+    model = PrivateQuantileRegressor(epsilon=1.0, delta=1e-6, feature_range=[(0, 4)], response_range=(0, 4))
     for x, y in (([[1.0], endless, [2.0]], [1.0, 2.0, 3.0]), ([[1.0], [1.0], [2.0]], [1.0, endless, 3.0])):
         assert front_door.estimated(model, x, y)[:, -1].tolist() == [1, 0, 1]
 
@@ -340,6 +376,27 @@ def test_looking_ahead_decides_as_reading_does(tmp_path, monkeypatch):
             monkeypatch.setattr("pgbb.private.text.LONGEST", longest)
             found.append(b"".join(text._clean(text._Lines(io.BytesIO(path.read_bytes())), 2)))
         assert len(set(found)) == 1
+
+
+def test_line_feeds_in_a_cell_do_not_count_as_records(tmp_path, monkeypatch):
+    """The number of records decides whether they fit into memory, and nothing else does."""
+    path, schema = tmp_path / "d.csv", Schema(c=Range(0, 4))
+    monkeypatch.setattr("pgbb.private.records.free_memory", lambda: 2**28 + 5 * 10**4)
+    for cell in ("a", '"' + "\n" * 10**5 + '"'):
+        path.write_text(f"c,x\n1,{cell}\n" + "1,a\n" * 999)
+        assert load(path, Design.parse("c ~ 1", schema), schema).n == 1000
+    path.write_text("c,x\n" + "1,a\n" * 10**4)
+    with pytest.raises(PgbbError, match="10,000 records of 1 terms need"):
+        load(path, Design.parse("c ~ 1", schema), schema)
+
+
+def test_records_are_counted_as_they_are_read(tmp_path):
+    r, path = random.Random(2), tmp_path / "d.csv"
+    pieces = ["1", "a", ",", '"', '""', ',"', '",', '"\n', '\n"', "\n", "\r\n", "\r", "\0", "\\", "\u2028", "\ufeff"]
+    for _ in range(500):
+        head = r.choice(["c\n", "c,x\n", '"c",x\r\n', 'c,"x\ny"\n', "\ufeffc,x\n"])
+        path.write_bytes((head + "1" + "".join(r.choices(pieces, k=r.randrange(50)))).encode())
+        assert text._count(path) == len(columns(path, c=Range(0, 4))[-1])
 
 
 # Sources that are neither frames nor files ----------------------------------------------------------------------------

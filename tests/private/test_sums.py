@@ -1,3 +1,6 @@
+import gc
+import threading
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +19,7 @@ from pgbb.private.loading import records_for
 from pgbb.private.randomness import Randomness
 from pgbb.private.records import Records
 from pgbb.private.sums import Sums
+from tests.helpers import patience
 from tests.methods.calibrated import slow
 
 N = 237
@@ -265,3 +269,16 @@ def test_what_was_compiled_is_not_compiled_ahead_again():
     for program in ((own, ((2,),), 1), (own, ((1,),), 2)):
         third.prepare([program])
         assert list(third._ahead) == [(own, program[2])]
+
+
+def test_what_nobody_will_ask_for_is_not_compiled(monkeypatch):
+    """A fit that ends early, such as one that is refused, leaves at most what is being compiled."""
+    go, sums = threading.Event(), asker(encoded())
+    monkeypatch.setattr(module, "_compile", lambda *_: go.wait(patience(60)))
+    sums.prepare([(ask_for.logistic_score, (), power) for power in range(9)])
+    ahead = list(sums._ahead.values())
+    del sums
+    gc.collect()
+    cancelled = sum(future.cancelled() for future in ahead)
+    go.set()
+    assert cancelled >= len(ahead) - module._THREADS

@@ -4,7 +4,6 @@ Shapes and stored types are public, and are all that is looked at. Lists have no
 stored type: each cell stays the object it is. What becomes of a cell is decided in `cells`.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,7 +42,7 @@ def table(x: Any, features: int | None = None) -> Table:
 
     Args:
       x: (n, p). A row of a list that has not p cells has none that can be read.
-      features: p, where it is declared; otherwise most rows of a list have p cells.
+      features: p, where it is declared; a list needs it, since its rows may have any length.
     """
     if isinstance(x, pd.DataFrame):
         return Table(len(x), list(x.columns), [x.iloc[:, i] for i in range(x.shape[1])])
@@ -63,16 +62,13 @@ def table(x: Any, features: int | None = None) -> Table:
 
 
 def _of_rows(rows: "list[Any] | tuple[Any, ...]", features: int | None) -> Table:
-    known = [_row(row) for row in rows]
     if features is None:
-        counts = Counter(len(row) for row in known if row is not None)
-        if not counts:
-            raise InvalidValue(
-                f"Expected 2D array, got 1D array instead: X is a {type(rows).__name__} without rows. Pass an array "
-                "(n, p), a frame, or a list with a list for each record. Reshape your data with array.reshape(-1, 1) "
-                "if it has a single feature."
-            )
-        features = counts.most_common(1)[0][0]
+        raise InvalidValue(
+            f"X is a {type(rows).__name__}, whose rows may have any length: one record could decide how many features "
+            "there are. Declare a range for each of the p features, feature_range=[(low, high)] * p, or pass an array "
+            "(n, p) or a frame."
+        )
+    known = [_row(row) for row in rows]
     void = [None] * features
     whole = [row if row is not None and len(row) == features else void for row in known]
     return Table(len(rows), None, [[row[i] for row in whole] for i in range(features)])
@@ -149,7 +145,7 @@ def columns_of(
         it is a number: 1, 1.0, True, "1" and b"1" are one label.
       weight, weight_name: (n,) survey weights, and their name.
 
-    >>> found = columns_of(table([[1], ["?"]]), ["a"], y=["no", "si"], response="b", classes=["no", "yes"])
+    >>> found = columns_of(table([[1], ["?"]], 1), ["a"], y=["no", "si"], response="b", classes=["no", "yes"])
     >>> found["a"], found["b"].tolist()
     ([1, '?'], [0.0, nan])
     """

@@ -33,14 +33,14 @@ class Opened:
 
     Attributes:
       names: of all columns.
-      most: there are no more records than this; exactly so many in anything but text.
+      count: how many records there are; no cell changes it.
       kinds: the stored types of some columns; they do not depend on a cell.
       pieces: reads some columns, one piece after another.
       copies: how many times a fit holds its records at once.
     """
 
     names: Sequence[str | None]
-    most: Callable[[list[str], Schema], int]
+    count: Callable[[list[str], Schema], int]
     kinds: Callable[[list[str], Schema], dict[str, Kind]]
     pieces: Callable[[list[str], Schema], Iterator[Piece]]
     copies: int = 1

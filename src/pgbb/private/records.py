@@ -181,7 +181,7 @@ def encoded(
     `encode` makes x, y and weight of the clamped columns of a piece. The weight of an invalid record becomes 0.
     """
     opened = _typed(source, schema, names)
-    rows, valid = _room(opened.most(list(names), schema), width, opened.copies)
+    rows, valid = _room(opened.count(list(names), schema), width, opened.copies)
     n = 0
     for data in map(partial(_clamped, schema=schema, names=names), opened.pieces(list(names), schema)):
         part = slice(n, n + data.n)
@@ -195,17 +195,17 @@ def encoded(
     return Records.from_rows(rows[:n], valid[:n])
 
 
-def _room(most: int, width: int, copies: int) -> tuple[Singles, Bools]:
+def _room(n: int, width: int, copies: int) -> tuple[Singles, Bools]:
     """Arrays for so many records, or a refusal that says what to change; nothing has been asked or spent by then."""
-    needed, there = most * ((width + EXTRA) * 4 * copies + 1) + _SPARE, free_memory()
+    needed, there = n * ((width + EXTRA) * 4 * copies + 1) + _SPARE, free_memory()
     try:
         if there is not None and needed > there:
             raise MemoryError
-        return empty_rows(most, width), np.empty(most, dtype=np.bool_)
+        return empty_rows(n, width), np.empty(n, dtype=np.bool_)
     except MemoryError:
         have = "" if there is None else f", and {there / 2**30:,.1f} GiB are available"
         raise PgbbError(
-            f"{most:,} records of {width} terms need {needed / 2**30:,.1f} GiB of memory{have}. Take a machine with "
+            f"{n:,} records of {width} terms need {needed / 2**30:,.1f} GiB of memory{have}. Take a machine with "
             "more memory, a formula with fewer terms, or more hosts, each with its part of the records. Nothing was "
             "read or spent."
         ) from None
@@ -344,6 +344,6 @@ def _checked(source: Source, columns: Iterable[str], schema: Schema) -> Opened:
     twice = [name for name in names if opened.names.count(name) > 1]
     if twice:
         raise InvalidValue(f"the data has column {twice[0]!r} more than once; names must differ. Rename or remove one.")
-    if opened.most(names, schema) == 0:
+    if opened.count(names, schema) == 0:
         raise InvalidValue(_NOTHING)
     return opened

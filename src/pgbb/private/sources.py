@@ -255,4 +255,4 @@ def _folder(path: Path) -> Opened:
         for part in each:
             yield from part.pieces(names, schema)
 
-    return Opened(each[0].names, lambda *given: sum(part.most(*given) for part in each), each[0].kinds, pieces)
+    return Opened(each[0].names, lambda *given: sum(part.count(*given) for part in each), each[0].kinds, pieces)

@@ -4,12 +4,13 @@ pandas decodes the bytes with everything switched off that looks at a whole colu
 text are made cell by cell here.
 """
 
+import struct
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -88,6 +89,31 @@ def _date(value: float, form: str) -> Any:
         return None
 
 
+class _LongTexts(dict[str, Any]):
+    """Long texts (strL) by the key that cells have; a key of no text is a missing cell."""
+
+    def __missing__(self, key: str) -> None:
+        return None
+
+    @classmethod
+    def of(cls, reader: Any) -> Self:
+        """Where texts begin and end, and that their keys differ, is structure; what is in one is its own affair."""
+        file, order, version = reader._path_or_buf, reader._byteorder, reader._format_version
+        head, bits = struct.Struct(order + ("IIBI" if version == 117 else "IQBI")), {117: 32, 118: 16}.get(version, 24)
+        found = cls({"0": ""})
+        file.seek(reader._seek_strls)
+        while (mark := file.read(3)) == b"GSO":
+            v, o, kind, size = head.unpack(file.read(head.size))
+            key = str(v | o << bits if order == "<" else v << 64 - bits | o)
+            text = file.read(size)
+            if key in found or len(text) < size:
+                raise ValueError
+            found[key] = (text[:-1] if kind == 130 else text).decode("latin-1")
+        if mark + file.read(5) != b"</strls>":
+            raise ValueError
+        return found
+
+
 @contextmanager
 def _reading(path: Path) -> Iterator[Any]:
     """The reader of pandas, which is given the encoding in which no byte is wrong, and warns of nothing."""
@@ -115,6 +141,8 @@ def open_stata(path: Path) -> Opened:
     def read(names: list[str], schema: Schema) -> Iterator[Piece]:
         with _reading(path) as reader:
             reader._encoding = "latin-1"
+            long = any(variables[name].kind == "Q" for name in names)
+            reader.GSO, reader._read_strls = _LongTexts.of(reader) if long else {}, lambda: None
             done = 0
             while done < n:
                 with warnings.catch_warnings():

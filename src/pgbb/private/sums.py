@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 import jax
 import jax.numpy as jnp
@@ -253,6 +253,7 @@ class Sums:
             threads = ThreadPoolExecutor(_THREADS)
             self._ahead = {(p[0], p[2]): threads.submit(_compile, p, self._rows) for p in new}
             threads.shutdown(wait=False)
+            finalize(self, threads.shutdown, wait=False, cancel_futures=True)  # who leaves early has no more compiled
 
     def left(self, stage: str) -> int:
         """How many answers a stage has left."""

@@ -182,18 +182,21 @@ def open_csv(path: Path) -> Opened:
     found = quietly(path, header)
     counted: list[int] = []
 
-    def most(*_: Any) -> int:
+    def count(*_: Any) -> int:
         if not counted:
-            counted.append(quietly(path, lambda: _lines(path)))
+            counted.append(quietly(path, lambda: _count(path)))
         return counted[0]
 
-    return Opened(found, most, kinds, lambda *given: quiet(path, lambda: read(*given)))
+    return Opened(found, count, kinds, lambda *given: quiet(path, lambda: read(*given)))
 
 
-def _lines(path: Path) -> int:
-    """How many lines end in the file, and one for a last without end: a record has one or, in quotes, more."""
-    count = 1
+def _count(path: Path) -> int:
+    """How many records follow the header: as many as lines, but for those inside quotation marks."""
     with path.open("rb") as file:
-        while block := file.read(2**20):
-            count += block.count(b"\n")
-    return count
+        marked, count, lines = False, 0, _Lines(file)
+        while not marked and (block := lines.read(_BLOCK)):
+            marked, count = b'"' in block, count + block.count(b"\n")
+    if marked:
+        with path.open("rb") as file:
+            count = sum(len(_RECORD.findall(block)) for block in _clean(_Lines(file), None))
+    return count - 1
