@@ -16,7 +16,7 @@ from pgbb.methods.calibrated.questions import BINS
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Distribution", "Located", "histogram", "locate"]
+__all__ = ["Distribution", "Located", "distribution", "histogram", "locate"]
 
 LEAST_TAIL = 0.02  # the next histogram holds all but this share at each end, or what noise lets be seen of it
 SPREADS = 3.0  # that count as the size of the response
@@ -90,12 +90,16 @@ def histogram(asker: Asker, stage: str, theta: Floats, edges: Floats) -> tuple[D
     """The distribution of y − xᵀθ over the bins; its total as answered; and the noise of that."""
     a, b = prefixes(BINS)
     answer, sd = asker.ask(stage, "histogram", theta, edges, a)
-    below, loud = b @ answer, np.sqrt(np.sum(b**2, axis=1))
-    noise = sd * float(np.sqrt(np.mean(loud**2)))
+    return distribution(edges, b @ answer, sd * np.sqrt(np.sum(b**2, axis=1)))
+
+
+def distribution(edges: Floats, below: Floats, sd: Floats) -> tuple[Distribution, float, float]:
+    """The same from noisy prefix sums of the bins, with the noise of each."""
+    noise = float(np.sqrt(np.mean(sd**2)))
     total = max(float(below[-1]), noise, 1e-9)
     share = np.diff(monotone(np.clip(below / total, 0.0, 1.0)), prepend=0.0)
     share[-1] += 1 - share.sum()
-    return Distribution(edges, share, noise / total), float(below[-1]), sd * float(loud[-1])
+    return Distribution(edges, share, noise / total), float(below[-1]), float(sd[-1])
 
 
 def locate(asker: Asker, bottom: float, top: float, terms: int) -> Located:

@@ -22,6 +22,8 @@ from pgbb.model.models import Problem
 __all__ = [
     "cell_curvature",
     "cells",
+    "column_histograms",
+    "column_means",
     "densities",
     "differences",
     "gradient",
@@ -34,12 +36,11 @@ __all__ = [
     "logistic_spread",
     "mean_score",
     "mean_spread",
-    "median",
     "moment",
     "moment_and_cut",
     "outer_gradient",
     "square_moment",
-    "window",
+    "weighted_response",
 ]
 
 WRITTEN_OUT = 128  # outer products of so few numbers are written out: processors are slow at columns taken one by one
@@ -68,6 +69,17 @@ def _weighted(x: Any, frame: Any) -> Any:
     return bounded * root
 
 
+def column_histograms(x: Any, y: Any, pick: Any, edges: Any, a: Any) -> Any:
+    """The columns of A of the bins of K terms, over √K: K vectors of norm at most 1, side by side."""
+    places = jax.vmap(jnp.searchsorted)(edges[:, 1:-1], times(x, pick))
+    return a.T[places].reshape(-1) / jnp.sqrt(1.0 * len(edges))
+
+
+def column_means(x: Any, y: Any, pick: Any) -> Any:
+    """K terms, each in [−1, 1], over √K."""
+    return times(x, pick) / jnp.sqrt(1.0 * pick.shape[1])
+
+
 def moment(x: Any, y: Any, frame: Any) -> Any:
     """ωuuᵀ."""
     return _packed(_bounded(x, frame)[0])
@@ -84,14 +96,9 @@ def square_moment(x: Any, y: Any, frame: Any) -> Any:
     return _packed(_weighted(x, frame))
 
 
-def median(x: Any, y: Any, theta: Any, h: Any, frame: Any) -> Any:
-    """Twice the gradient of the smoothed absolute loss over 2: 2(½ − Φ(r/h)) ωu."""
-    return (1 - 2 * ndtr((y - times(x, theta)) / h)) * _weighted(x, frame)
-
-
-def window(x: Any, y: Any, theta: Any, h: Any) -> Any:
-    """2 exp(−r²/2h²) − 1: how many residuals are within reach."""
-    return 2 * jnp.exp(-0.5 * ((y - times(x, theta)) / h) ** 2) - 1
+def weighted_response(x: Any, y: Any, theta: Any, reach: Any, frame: Any) -> Any:
+    """ωu·r/reach for the residual r = y − xᵀθ clipped to ± reach: what a least-squares fit needs beside ωuuᵀ."""
+    return jnp.clip((y - times(x, theta)) / reach, -1.0, 1.0) * _weighted(x, frame)
 
 
 def histogram(x: Any, y: Any, theta: Any, edges: Any, a: Any) -> Any:
