@@ -50,6 +50,7 @@ class Design:
     terms: tuple[Term, ...]
     columns: tuple[str, ...]
     norm_bound: float
+    response_step: float = 0.0
 
     @classmethod
     def parse(cls, formula: str, schema: Schema) -> "Design":
@@ -77,7 +78,9 @@ class Design:
         column = schema[response]
         assert isinstance(column, Range | Flag)
         shift, scale = shift_and_scale(terms)
-        return cls(formula, response, column.bounds, terms, tuple(needed), norm_bound(terms, shift, scale, schema))
+        bound = norm_bound(terms, shift, scale, schema)
+        step = column.step if isinstance(column, Range) else None
+        return cls(formula, response, column.bounds, terms, tuple(needed), bound, step or 0.0)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -50,11 +50,6 @@ def moment_and_cut(x, y, frame, part):
     return np.append(omega * packed(u), part * (omega < 1)) / math.sqrt(1 + part**2)
 
 
-def square_moment(x, y, frame):
-    u, omega = weighted(x, frame)
-    return omega**2 * packed(u)
-
-
 def weighted_response(x, y, theta, reach, frame):
     u, omega = weighted(x, frame)
     return max(-1.0, min(1.0, (y - x @ theta) / reach)) * omega * u
@@ -175,7 +170,6 @@ def parameters(rng, scale=1.0, spread=1.0):
     return {
         "moment": (ask_for.moment, moment, (frame,), False),
         "moment_and_cut": (ask_for.moment_and_cut, moment_and_cut, (frame, 1 / 3), False),
-        "square_moment": (ask_for.square_moment, square_moment, (frame,), False),
         "weighted_response": (ask_for.weighted_response, weighted_response, (theta, h, frame), False),
         "column_histograms": (ask_for.column_histograms, column_histograms, (pick, columns, first), False),
         "column_means": (ask_for.column_means, column_means, (pick,), False),

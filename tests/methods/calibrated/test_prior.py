@@ -9,7 +9,7 @@ pytestmark = pytest.mark.quick
 
 FRAME = np.array([[1.0, 0.3, 0.0], [0.0, 0.5, 0.1], [0.0, 0.0, 2.0]])
 POINT, BEST, CENTER = np.array([1.0, 2.0, -1.0]), np.array([1.1, 1.8, -1.4]), np.zeros(3)
-PRIOR = Prior(CENTER, np.full(3, 20.0))
+PRIOR = Prior(CENTER, np.full(3, 20.0), np.eye(3))
 SAMPLING = np.array([[0.02, 0.005, 0.0], [0.005, 0.03, 0.0], [0.0, 0.0, 0.01]])
 
 

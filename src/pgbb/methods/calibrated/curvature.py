@@ -25,6 +25,7 @@ __all__ = [
     "raised",
 ]
 
+BENDS = 0.5  # of itself, by which a curvature differs over a step
 STEP = 0.5  # of what stands clear of noise: curvature along which a step is taken is at least that
 
 
@@ -61,6 +62,21 @@ class Curvature:
         )
         return float(np.sqrt(max(total, 0.0) / len(step)))
 
+    def corrected(self, step: Floats, change: Floats, noise: float) -> "Curvature":
+        """The curvature after gradients have been seen to change by `change` over `step`, up to their `noise`.
+
+        Powell's symmetric update, as far as the change stands out of its noise and of that of H: over a step the
+        curvature of a loss may differ by a part of itself.
+        """
+        square = float(step @ step)
+        miss = change - self.value @ step
+        size = (BENDS * float(np.trace(self.value)) / len(step)) ** 2 * square
+        trust = size / (size + len(step) * noise**2 + 1e-300)
+        cross = np.outer(miss, step) / max(square, 1e-300)
+        update = cross + cross.T - float(miss @ step) * np.outer(step, step) / max(square, 1e-300) ** 2
+        least = FLOOR * max(float(np.linalg.eigvalsh(self.value)[0]), 1e-300)
+        return replace(self, value=floored(self.value + trust * update, least))
+
     def step(self, gradient: Floats) -> Floats:
         """H⁻¹ gradient, in the frame; eigenvalues below their noise count as that."""
         step: Floats = np.linalg.solve(self.solid, gradient).astype(np.float64)
@@ -70,6 +86,8 @@ class Curvature:
 def filtered(metric: Floats, gradient: Floats, sd: float, error: Floats) -> tuple[Floats, Floats]:
     """The step expected from a gradient H·step + noise, and the covariance of what it leaves (Kalman's filter).
 
+    A step with a curvature that is not quite right leaves a part of itself too.
+
     Args:
       metric: H.
       gradient: as answered.
@@ -77,8 +95,8 @@ def filtered(metric: Floats, gradient: Floats, sd: float, error: Floats) -> tupl
       error: covariance of the step before.
     """
     gain = error @ metric @ np.linalg.inv(metric @ error @ metric + max(sd, 1e-12) ** 2 * np.eye(len(metric)))
-    left = error - gain @ metric @ error
-    return gain @ gradient, (left + left.T) / 2
+    step, left = gain @ gradient, error - gain @ metric @ error
+    return step, (left + left.T) / 2 + BENDS**2 * np.outer(step, step)
 
 
 def raised(value: Floats, sd: Floats, share: float = 1.0) -> Floats:

@@ -62,5 +62,5 @@ def fit_custom(asker: Asker, problem: Problem) -> LocalGaussian:
         target = np.diag(np.maximum(np.diag(raw), 1e-3 * problem.clip**2))
         return covariance_of(raw, target, sd * problem.clip**2, shrink=asker.shrink)
 
-    prior = Prior(problem.center, radius)
+    prior = Prior(problem.center, radius, np.eye(d))
     return refine(box, asker.n, theta, np.diag((0.1 * radius) ** 2), np.eye(d), curvature, gradient, spread, box.clip, prior)

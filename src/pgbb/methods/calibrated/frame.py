@@ -24,7 +24,7 @@ Chosen = NDArray[np.bool_]
 __all__ = ["MOST_REACH", "Cut", "Frame", "design_frame", "squared_reach"]
 
 MOST_REACH = (25.0, 10.0)  # R² is at most the first, or the second a term
-LOUD = 0.5  # noise of the last gradient beside its sampling error, where the reach is chosen by it
+LOUD = 1.0  # noise of the last gradient beside its sampling error, where the reach is chosen by it
 SEEN = 3.0  # standard deviations of noise above which the second moment of an axis counts as seen
 CUT = 1 / 3  # part of the last answer on moments that asks how many records ω weights down; its noise grows by 5 %
 

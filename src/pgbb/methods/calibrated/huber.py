@@ -84,7 +84,7 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
     step, error = filtered(near.solid * max(inside, 0.3) / theta[-1], g[:p], sd, error)
     theta[:p] = np.clip(theta[:p] - near.matrix @ step, low[:p], high[:p])
     center = np.append(at.start(p, constant), theta[-1])
-    prior = Prior(center, np.append(np.full(p, SPREADS * at.spread * near.reach), theta[-1] / SCALE_WEIGHT))
+    prior = Prior(center, np.append(np.full(p, SPREADS * at.spread * near.reach), theta[-1] / SCALE_WEIGHT), problem.transform)
     doubt = np.zeros((p + 1, p + 1))
     doubt[:p, :p], doubt[p, p] = error, (0.3 * theta[-1] / SCALE_WEIGHT) ** 2
     return refine(box, asker.n, theta, doubt, frame, curvature, gradient, spread, settle, prior), near.cut

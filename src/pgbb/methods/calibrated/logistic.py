@@ -140,5 +140,5 @@ def fit_logistic(asker: Asker, problem: Problem, design: Design) -> tuple[LocalG
         raw = unpack(answer, p)
         return covariance_of(raw, bend.value, sd, shrink=asker.shrink)
 
-    prior = Prior(np.zeros(p), np.full(p, LOGITS * near.reach))
+    prior = Prior(np.zeros(p), np.full(p, LOGITS * near.reach), problem.transform)
     return refine(box, asker.n, theta, error, frame, curvature, gradient, spread, box.clip, prior, model), near.cut

@@ -19,6 +19,8 @@ __all__ = ["LOGITS", "SPREADS", "Prior", "Settled", "tempered"]
 
 SPREADS = 5.0  # of the response, for one standard deviation of a covariate: the prior's standard deviation
 LOGITS = 8.0  # the same of a logistic regression
+SLIGHT = 0.01  # weight of a lost direction on a coefficient that counts as none
+LOST = 0.8  # share of that noise from which a direction counts as lost
 HIDDEN = 0.7  # a curvature of this relative noise counts as none, and of less as less of itself
 REDRAWN = 0.3  # relative noise with which a covariance is drawn again, at most
 
@@ -38,10 +40,12 @@ class Prior:
     Args:
       center: the coefficients that are expected, (d,).
       sd: standard deviations along the axes of the frame, (d,).
+      units: leads from internal coefficients to those of the user, (d, d).
     """
 
     center: Floats
     sd: Floats
+    units: Floats
 
     def settle(
         self, bend: Curvature, noise: Floats, frame: Floats, point: Floats, best: Floats, *, known: bool = True
@@ -66,10 +70,11 @@ class Prior:
         relative = direction_sd(axes, bend.sd) / np.maximum(values, 1e-12 * float(values[-1]))
         relative = np.minimum(np.hypot(relative, bend.factor_sd) / HIDDEN, 1.0)
         kept = np.maximum(values, 0.0) * (1 - relative**4) * known
+        apart = self._apart(axes[:, relative > LOST], frame)
         low, turn = np.linalg.eigh(noise)
         low = np.maximum(low, 1e-12 * float(low[-1]) + 1e-300)
         root, unroot = (turn * np.sqrt(low)) @ turn.T, (turn / np.sqrt(low)) @ turn.T
-        half = unroot @ (axes * kept) @ axes.T
+        half = unroot @ (axes * kept) @ axes.T @ apart
         precision, prior = half.T @ half, np.diag(self.sd**-2.0)
         total = precision + prior
         step = np.linalg.solve(total, precision @ (inverse @ (best - point)) + prior @ (inverse @ (self.center - point)))
@@ -77,6 +82,20 @@ class Prior:
         middle = root @ (vectors * np.sqrt(np.maximum(squares, 0.0))) @ vectors.T @ root
         middle = (middle + middle.T) / 2
         return Settled(middle, -middle @ step)
+
+    def _apart(self, lost: Floats, frame: Floats) -> Floats:
+        """A projector along the directions that are lost, less what noise alone adds to them.
+
+        A level that never occurs has no share in the coefficient of another column; the direction that was found for it
+        has a small one, by noise, and the prior is wide. So coefficients of which a lost direction has less than a
+        hundredth are left out of it.
+        """
+        line = self.units @ frame
+        moved = line @ lost
+        small = np.sum(moved**2, axis=1) < SLIGHT * np.sum(line**2, axis=1)
+        pure = np.linalg.solve(line, np.where(small[:, None], 0.0, moved))
+        away: Floats = np.eye(len(frame)) - pure @ np.linalg.solve(lost.T @ pure, lost.T)
+        return away
 
 
 def tempered(value: Floats, sd: Floats) -> Floats:

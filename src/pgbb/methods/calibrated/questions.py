@@ -15,10 +15,11 @@ from pgbb.errors import InvalidValue
 from pgbb.model.formula import Design, Dummy
 from pgbb.model.models import Problem
 
-__all__ = ["BINS", "LEAST_REACH", "Question", "Stage", "composition", "own_terms", "questions_for", "whole_noise"]
+__all__ = ["BINS", "JITTERS", "LEAST_REACH", "Question", "Stage", "composition", "own_terms", "questions_for", "whole_noise"]
 
 BINS = 64  # of a histogram
 LEAST_REACH = (16.0, 2.5)  # R² of a frame is at least the first, and the second a term
+JITTERS = 8  # places around a response with a step
 CURVATURE = 0.09  # share of a curvature matrix at each level
 WORTH = 0.07  # noise of its entries, beside those of E uuᵀ, above which it would show nothing
 COLUMNS, FRAME, MOMENTS = 0.05, 0.07, 0.08  # shares of what every design asks
@@ -164,19 +165,22 @@ def _quantile(design: Design, levels: int, noise: float) -> tuple[Stage, ...]:
     p = len(design.terms)
     shown = noise / math.sqrt(CURVATURE) * max(LEAST_REACH[0], LEAST_REACH[1] * p) < WORTH  # or too dear a matrix
     frame, each, curves = (p, p), (levels,), (levels, p)
-    cells = (curves, each, (levels + 1, levels + 1), frame)
+    around = (JITTERS if design.response_step else 1,)
+    cells = (curves, each, (levels + 1, levels + 1), frame, around)
     stages = (
         *_design(design),
         *_start(p),
-        Stage("levels", 0.08, "all levels, roughly", (Question("cells", cells, times=2),)),
+        Stage("levels", 0.08, "all levels, roughly", (
+            Question("cells", cells, times=4 if shown else 2),
+        )),
         *([Stage("curvature", CURVATURE, "curvature at each level", (
-            Question("cell_curvature", (curves, each, (), frame)),
+            Question("cell_curvature", (curves, each, (), frame, around)),
         ))] if shown else ()),
-        Stage("density", 0.03 if shown else 0.06, "densities over two distances: what smoothing does to the curvature", (
-            Question("densities", (curves, (2, levels), ())),
+        Stage("density", 0.03 if shown else 0.06, "densities over three distances: what smoothing does to the curvature", (
+            Question("densities", (curves, (3, levels), (), around)),
         )),
         Stage("refine", 0.14, "gradients of all levels", (Question("cells", cells),)),
-        Stage("spread", 0.03, "second moments of the weighted design", (Question("square_moment", (frame,), power=2),)),
+        Stage("spread", 0.03, "second moments of the weighted design", (Question("moment", (frame,), power=2),)),
     )  # fmt: skip
     return _rest(stages, "gradients of all levels, once more", Question("cells", cells))
 

@@ -27,6 +27,7 @@ __all__ = ["combine", "refine", "widened", "widening_for_contradiction", "wideni
 
 NEGLIGIBLE = 0.02  # privacy variance beside sampling variance
 SELDOM = 1e-3  # how often a local model that holds may widen its posterior for nothing
+WIDEST = 4.0  # a posterior that would have to be wider than this is given up, where noise does not explain it
 RARE = 1e-6  # how often it may be taken for one that does not hold
 
 
@@ -79,6 +80,8 @@ def refine(
     bend = curvature(point, bend)
     sampling, left = spread(point, bend)
     g, sd_second = gradient("final", point)
+    walk = np.linalg.inv(frame) @ (point - theta)
+    bend = bend.corrected(walk, g - before, float(np.hypot(sd_first, sd_second))) if model is None else bend
     second = settle(point - frame @ newton(bend, point, g))
     best, sd = combine(first, second, sd_first, sd_second, float(np.trace(sampling)) / len(sampling) / n)
     inverse = np.linalg.inv(frame)
@@ -147,7 +150,8 @@ def widening_for_last_step(
     if error <= own:
         return 1.0
     most = noise * (spread + 2 * np.sqrt(x * np.sum(weights**2)) + 2 * x * np.max(weights))
-    return np.inf if late > most else float(np.sqrt(error / own))
+    wider = float(np.sqrt(error / own))
+    return np.inf if late > most and wider > WIDEST else wider
 
 
 def widening_for_contradiction(
@@ -174,7 +178,8 @@ def widening_for_contradiction(
     matters = min(ratio, 1.0) * float(e @ np.linalg.pinv(sampling + sd_second**2 * np.eye(d)) @ e) / d
     if surprise <= chdtri(d, SELDOM) or matters <= 1:
         return 1.0
-    return np.inf if surprise > chdtri(d, RARE) else float(np.sqrt(matters))
+    wider = float(np.sqrt(matters))
+    return np.inf if surprise > chdtri(d, RARE) and wider > WIDEST else wider
 
 
 def widened(sd: float, sampling: Floats, factor: float) -> float:

@@ -20,6 +20,7 @@ __all__ = ["Distribution", "Located", "distribution", "histogram", "locate"]
 
 LEAST_TAIL = 0.02  # the next histogram holds all but this share at each end, or what noise lets be seen of it
 SPREADS = 3.0  # that count as the size of the response
+HEAPED = 0.5  # squared distance of shares of bins from their neighbours', beside theirs: more are heaps
 MARGIN = 0.5  # and goes beyond that by this share of its width
 
 
@@ -66,12 +67,14 @@ class Located:
       spread: of the response.
       sd: noise of the distribution function that they were read from.
       present: share of the records (or of their weight) that has a value.
+      heaped: whether most of it has few distinct values, as far as noise lets that be seen.
     """
 
     median: float
     spread: float
     sd: float
     present: float
+    heaped: bool = False
 
     def start(self, terms: int, constant: bool) -> Floats:
         """Coefficients of the fit that predicts the median; zero without an intercept."""
@@ -108,6 +111,7 @@ def locate(asker: Asker, bottom: float, top: float, terms: int) -> Located:
     for _ in range(asker.question("response", "histogram").times):
         found, total, total_sd = histogram(asker, "response", np.zeros(terms), np.linspace(low, high, BINS + 1))
         totals.append(total)
+        rough = _roughness(found)
         bin_width, tail = (high - low) / BINS, float(np.clip(2 * found.sd, LEAST_TAIL, 0.25))
         left, right = found.quantile(np.array([tail, 1 - tail]))
         beyond = MARGIN * max(right - left, bin_width)
@@ -117,4 +121,16 @@ def locate(asker: Asker, bottom: float, top: float, terms: int) -> Located:
     if found.sd < LEAST_TAIL:  # many equal values have no spread in the middle
         spread = max(spread, (outer[2] - outer[0]) / 3.29 / 2)
     present, doubt = float(np.mean(totals)), 3 * total_sd / np.sqrt(len(totals))
-    return Located(float(inner[1]), spread, found.sd, 1.0 if present > 1 - doubt else max(present, 0.05))
+    return Located(float(inner[1]), spread, found.sd, 1.0 if present > 1 - doubt else max(present, 0.05), rough > HEAPED)
+
+
+def _roughness(found: Distribution) -> float:
+    """Σ(s − s̄)²/Σs̄² for the shares s of bins and the means s̄ of five neighbours, less what noise makes of it.
+
+    About 0 for a smooth density, 2 where one bin in three is filled. Three standard deviations are taken off.
+    """
+    share, bins = found.share, len(found.share)
+    smooth = np.convolve(share, np.full(5, 0.2), mode="same")
+    own = found.sd**2  # a bin has about the noise of a partial sum
+    square = float(np.sum((share - smooth) ** 2)) - bins * own * (1 + 3 * np.sqrt(2 / bins))
+    return square / float(np.sum(smooth**2))
