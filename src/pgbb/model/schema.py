@@ -284,6 +284,6 @@ def _column(name: str, value: Any) -> Column:
         shape = "[low, high]" if key == "range" else "a list of strings or integers"
         raise _validate.fail(f"{key} of {what}", items, shape, _HOW)
     try:
-        return Range(*items, step=value.get("step")) if key == "range" else Levels(*items)
+        return Range(items[0], items[1], value.get("step")) if key == "range" else Levels(*items)
     except InvalidValue as error:
         raise InvalidValue(f"{what}: {error}") from None

@@ -72,7 +72,8 @@ def test_a_known_mixture_is_estimated_better_than_by_the_raw_matrix_and_its_erro
         claimed.append(np.sum(left**2))
     assert np.mean(error) < 0.9 * np.mean(raw_error)
     assert np.mean(error) < 0.5 * np.mean(raw_error) or deviation == 0.3
-    assert np.mean(claimed) / np.mean(error) > 0.8  # the noise said to remain is the error made, or more
+    least = 0.8 if deviation < 0.3 else 0.65  # three times the deviation that is expected
+    assert np.mean(claimed) / np.mean(error) > least  # the noise said to remain is the error made, or more
     assert np.mean(claimed) < 1.1 * np.mean(raw_error)
 
 
@@ -164,7 +165,7 @@ def test_a_filtered_step_is_the_expected_one_and_knows_what_it_leaves():
     steps = rng.standard_normal((20_000, 3)) @ np.sqrt(prior)
     gradients = steps @ metric + sd * rng.standard_normal(steps.shape)
     gain = np.stack([filtered(metric, e, sd, prior)[0] for e in np.eye(3)])
-    left = filtered(metric, gradients[0], sd, prior)[1]
+    left = filtered(metric, np.zeros(3), sd, prior)[1]
     error = steps - gradients @ gain
     assert error.T @ error / len(error) == pytest.approx(left, abs=0.03)
     plain = steps - gradients @ np.linalg.inv(metric)
@@ -211,7 +212,7 @@ def test_a_local_model_that_holds_is_widened_seldom_and_not_given_up():
     for _ in range(4000):
         true = positive(rng, d, 1.0)
         left = np.full(d * (d + 1) // 2, 0.05)
-        bend = Curvature(true + noise(rng, d, 0.05), left, np.zeros((d, d)))
+        bend = Curvature(true + noise(rng, d, 0.05), left)
         doubts.append(widening_for_contradiction(*gradients(rng, true, bend, 1.0, sd), bend, 1e-4 * np.eye(d), sd, sd))
         late, first = (np.linalg.solve(true, s * rng.standard_normal(d)) for s in (np.sqrt(2) * sd, 1.0))
         steps.append(widening_for_last_step(first, late, true, 1e-4 * np.eye(d), sd, sd))
@@ -224,13 +225,13 @@ def test_a_local_model_that_holds_is_widened_seldom_and_not_given_up():
 def test_gradients_contradict_a_curvature_that_is_not_there_unless_the_sample_would_not_tell():
     rng, d, sd = np.random.default_rng(6), 5, 0.1
     weak = np.diag([0.1, 1.0, 1.0, 1.0, 1.0])
-    bend = Curvature(np.eye(d), np.full(d * (d + 1) // 2, 0.02), np.zeros((d, d)))
+    bend = Curvature(np.eye(d), np.full(d * (d + 1) // 2, 0.02))
     moves = [gradients(rng, weak, bend, 30.0, sd) for _ in range(200)]
     assert (
         np.mean(np.isinf([widening_for_contradiction(*move, bend, 1e-4 * np.eye(d), sd, sd) for move in moves])) > 0.5
     )
     assert all(widening_for_contradiction(*move, bend, 1e4 * np.eye(d), sd, sd) == 1 for move in moves)
-    vague = Curvature(np.eye(d), bend.sd + 5.0, bend.free)
+    vague = Curvature(np.eye(d), bend.sd + 5.0)
     assert all(widening_for_contradiction(*move, vague, 1e-4 * np.eye(d), sd, sd) == 1 for move in moves)
 
 

@@ -18,7 +18,7 @@ from pgbb.private.sums import Sums
 
 SCHEMA = Schema(a=Range(-1, 1), b=Range(-1, 1), c=Range(-1, 1), y=Range(-10, 10))
 PROBLEM = QuantileRegression("y ~ a + b + c").prepare(SCHEMA)
-STAGES = questions_for(PROBLEM, 5)
+STAGES = questions_for(PROBLEM, 5, 1e-4)
 BETA = np.array([0.5, 1.5, -1.0, 0.8])
 
 
@@ -77,7 +77,7 @@ def test_no_variance_is_made_up_where_two_covariates_are_almost_one():
         x = np.column_stack([np.ones(n), data[["a", "b", "c"]]])
         values, axes = np.linalg.eigh(moment)
         noise = direction_sd(axes, left)
-        assert (noise / values).max() > 0.5  # so that the difference has the prior, and no curvature
+        assert (noise > 0.5 * values).any()  # so that the difference has the prior, and no curvature
         assert ((values - np.diag(axes.T @ (frame.T @ x.T @ x @ frame / n) @ axes)) < 4 * noise).all()
 
 
@@ -87,7 +87,7 @@ def test_a_start_is_found_from_one_answer(epsilon, reach):
     one = asker(data, epsilon, 3)
     at, near = locate_response(one, PROBLEM, PROBLEM.design), design_frame(one, PROBLEM.design)
     box = box_for(PROBLEM, near, at.size(constant=True), at.start(4, constant=True))
-    theta, error, residuals = least_squares(one, near, at, box, constant=True)
+    theta, _, residuals = least_squares(one, near, at, box, constant=True)
     moved = x @ (theta - BETA)
     assert np.sqrt(np.mean(moved**2)) < reach * 0.7  # fitted values, in units of the residuals' spread
     assert residuals.quantile(np.array([0.1, 0.5, 0.9])) == pytest.approx(0.7 * np.array([-1.28, 0, 1.28]), abs=0.12)

@@ -16,7 +16,18 @@ Floats = NDArray[np.float64]
 Shrink = Callable[..., tuple[Floats, Floats]]
 """`shrink`, or `as_answered` in its place: (raw, target, sd, …) → the matrix, and the noise left in its coordinates."""
 
-__all__ = ["USUAL", "Shrink", "as_answered", "clear_of", "floored", "limited", "monotone", "prefixes", "shrink", "strategy"]
+__all__ = [
+    "USUAL",
+    "Shrink",
+    "as_answered",
+    "clear_of",
+    "floored",
+    "limited",
+    "monotone",
+    "prefixes",
+    "shrink",
+    "strategy",
+]
 
 
 def floored(a: Floats, floor: float) -> Floats:

@@ -13,7 +13,7 @@ from scipy.special import ndtri
 
 from pgbb.methods.calibrated.algebra import prefixes
 from pgbb.methods.calibrated.questions import BINS
-from pgbb.methods.calibrated.response import distribution
+from pgbb.methods.calibrated.response import UNSEEN, distribution
 from pgbb.model.formula import Design, Dummy
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ def locate_columns(
                 law, _, _ = distribution(edges[k], b @ part, sd * root * np.sqrt(np.sum(b**2, axis=1)))
                 tail, width = float(np.clip(2 * law.sd, 0.1, 0.3)), edges[k, 1] - edges[k, 0]
                 left, middle, right = law.quantile(np.array([tail, 0.5, 1 - tail]))
+                if law.sd > UNSEEN:
+                    found[numeric[k]] = float(np.mean(edges[k])), (edges[k, -1] - edges[k, 0]) / 4
+                    continue
                 spread = max((right - left) / (-2 * float(ndtri(tail))), width / 2)
                 found[numeric[k]] = float(middle), spread
                 low[k], high[k] = max(-1.0, middle - 4 * spread - width), min(1.0, middle + 4 * spread + width)

@@ -3,6 +3,7 @@
 Public arithmetic on answers.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -62,18 +63,28 @@ class Curvature:
         )
         return float(np.sqrt(max(total, 0.0) / len(step)))
 
-    def corrected(self, step: Floats, change: Floats, noise: float) -> "Curvature":
+    def corrected(self, step: Floats, change: Floats, noise: float, bound: float, n: int) -> "Curvature":
         """The curvature after gradients have been seen to change by `change` over `step`, up to their `noise`.
 
         Powell's symmetric update, as far as the change stands out of its noise and of that of H: over a step the
         curvature of a loss may differ by a part of itself.
+
+        Args:
+          step, change: in the frame.
+          noise: standard deviation of the noise of the change, on each coordinate.
+          bound: the largest score. A score that jumps changes in few of the `n` records, so the change has a
+            sampling error of its own.
+          n: number of records.
         """
         square = float(step @ step)
+        if square < 1e-24:
+            return self
         miss = change - self.value @ step
         size = (BENDS * float(np.trace(self.value)) / len(step)) ** 2 * square
-        trust = size / (size + len(step) * noise**2 + 1e-300)
-        cross = np.outer(miss, step) / max(square, 1e-300)
-        update = cross + cross.T - float(miss @ step) * np.outer(step, step) / max(square, 1e-300) ** 2
+        jumps = bound * float(np.linalg.norm(change)) * math.sqrt(len(step)) / n
+        trust = size / (size + len(step) * noise**2 + jumps)
+        cross = np.outer(miss, step) / square
+        update = cross + cross.T - float(miss @ step) * np.outer(step, step) / square**2
         least = FLOOR * max(float(np.linalg.eigvalsh(self.value)[0]), 1e-300)
         return replace(self, value=floored(self.value + trust * update, least))
 
@@ -113,7 +124,8 @@ def curvature_of(
     """Shrink a noisy curvature to its target, and keep it positive."""
     value, left = shrink(raw, target, sd, target_sd, usual=usual)
     smallest = max(float(np.linalg.eigvalsh(target)[0]), 1e-12 * float(np.trace(target)), 1e-300)
-    return Curvature(floored(value, FLOOR * smallest), left)
+    factor = sd / max(float(np.linalg.norm(target)), 1e-300)  # a target is a multiple that was read from the answer
+    return Curvature(floored(value, FLOOR * smallest), left, factor)
 
 
 def noise_of_multiple(target: Floats, shape: Floats, sd: Floats) -> Floats:

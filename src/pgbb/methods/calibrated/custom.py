@@ -63,4 +63,5 @@ def fit_custom(asker: Asker, problem: Problem) -> LocalGaussian:
         return covariance_of(raw, target, sd * problem.clip**2, shrink=asker.shrink)
 
     prior = Prior(problem.center, radius, np.eye(d))
-    return refine(box, asker.n, theta, np.diag((0.1 * radius) ** 2), np.eye(d), curvature, gradient, spread, box.clip, prior)
+    error = np.diag((0.1 * radius) ** 2)
+    return refine(box, asker.n, theta, error, np.eye(d), curvature, gradient, spread, box.clip, prior, problem.clip)

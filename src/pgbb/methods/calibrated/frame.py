@@ -19,7 +19,6 @@ from pgbb.methods.calibrated.questions import LEAST_REACH, own_terms
 from pgbb.model.formula import Design, Dummy
 
 Floats = NDArray[np.float64]
-Chosen = NDArray[np.bool_]
 
 __all__ = ["MOST_REACH", "Cut", "Frame", "design_frame", "squared_reach"]
 
@@ -83,17 +82,17 @@ def design_frame(asker: Asker, design: Design) -> Frame:
         frame = reference_frame(design, *locate_columns(asker, *own, p))
     least = squared_reach(asker.n, p, math.inf)
     for _ in range(asker.question("frame", "moment").times if asker.whitens else 0):
-        frame, _ = _scaled(frame, design, least)
+        frame, reach = _scaled(frame, design, least)
         answer, sd = asker.ask("frame", "moment", frame)
-        found, left, _ = _moment(unpack(answer, p), sd, asker.shrink)
+        found, left = _moment(unpack(answer, p), sd, reach, asker.shrink)
         values, axes = np.linalg.eigh(found)
-        floor = np.maximum(clear_of(axes, left) / 2, 1e-12)
+        floor = np.clip(clear_of(axes, left) / 2, 1e-12, 1 / reach**2)  # what noise hides may be there, and stays
         frame = frame @ (axes / np.sqrt(np.maximum(values, floor))) @ axes.T  # axes stay near the terms
     most = squared_reach(asker.n, p, asker.noise("final"))
     frame, reach = _scaled(frame, design, most if asker.whitens else design.norm_bound**2)
     answer, sd = asker.ask("moments", "moment_and_cut", frame, CUT)
     unit = np.sqrt(1 + CUT**2)
-    found, left, _ = _moment(unpack(answer[:-1] * unit, p), sd * unit, asker.shrink)
+    found, left = _moment(unpack(answer[:-1] * unit, p), sd * unit, reach, asker.shrink)
     return Frame(frame, found, left, Cut(float(answer[-1]) * unit / CUT, sd * unit / CUT), reach)
 
 
@@ -126,16 +125,17 @@ def _lone_flags(design: Design) -> list[int]:
     ]
 
 
-def _moment(raw: Floats, sd: float, shrink: Shrink) -> tuple[Floats, Floats, Chosen]:
-    """E ωuuᵀ, the noise left in it, and which axes are seen: those are pulled to be white, as far as noise hides them.
+def _moment(raw: Floats, sd: float, reach: float, shrink: Shrink) -> tuple[Floats, Floats]:
+    """E ωuuᵀ, and the noise left in it: axes that are seen are pulled to be white, as far as noise hides them.
 
-    An axis that is not seen is taken as apart from all others.
+    An axis that is not seen is taken as apart from all others, and as white where noise is larger than that.
     """
     p = len(raw)
     seen = np.diag(raw) > SEEN * sd
     raw = np.where(np.outer(seen, seen) | np.eye(p, dtype=bool), raw, 0.0)
-    raw[np.diag_indices(p)] = np.maximum(np.diag(raw), max(sd, 1e-9))
+    hidden = np.minimum(np.maximum(np.diag(raw), sd), reach**-2)
+    raw[np.diag_indices(p)] = np.maximum(np.where(seen, np.diag(raw), hidden), 1e-9)
     i, j, _ = triangle(p)
     level = float(np.median(np.diag(raw)[seen])) if seen.any() else sd
     value, left = shrink(raw, np.where(seen, level, np.diag(raw)) * np.eye(p), sd, pulled=seen[i] & seen[j])
-    return value, np.where((i == j) | (seen[i] & seen[j]), left, 0.0), seen
+    return value, np.where((i == j) | (seen[i] & seen[j]), left, 0.0)

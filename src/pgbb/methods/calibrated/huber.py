@@ -12,8 +12,8 @@ from pgbb.methods.calibrated.curvature import (
     bordered,
     covariance_of,
     curvature_of,
-    noise_of_multiple,
     filtered,
+    noise_of_multiple,
 )
 from pgbb.methods.calibrated.frame import Cut, design_frame
 from pgbb.methods.calibrated.prior import SPREADS, Prior
@@ -84,10 +84,12 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
     step, error = filtered(near.solid * max(inside, 0.3) / theta[-1], g[:p], sd, error)
     theta[:p] = np.clip(theta[:p] - near.matrix @ step, low[:p], high[:p])
     center = np.append(at.start(p, constant), theta[-1])
-    prior = Prior(center, np.append(np.full(p, SPREADS * at.spread * near.reach), theta[-1] / SCALE_WEIGHT), problem.transform)
+    prior = Prior(
+        center, np.append(np.full(p, SPREADS * at.spread * near.reach), theta[-1] / SCALE_WEIGHT), problem.transform
+    )
     doubt = np.zeros((p + 1, p + 1))
     doubt[:p, :p], doubt[p, p] = error, (0.3 * theta[-1] / SCALE_WEIGHT) ** 2
-    return refine(box, asker.n, theta, doubt, frame, curvature, gradient, spread, settle, prior), near.cut
+    return refine(box, asker.n, theta, doubt, frame, curvature, gradient, spread, settle, prior, top), near.cut
 
 
 def _scale(residuals: Distribution, c: float, kappa: float) -> float:

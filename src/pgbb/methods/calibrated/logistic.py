@@ -22,9 +22,9 @@ from pgbb.methods.calibrated.curvature import (
     bordered,
     covariance_of,
     curvature_of,
+    filtered,
     noise_of_multiple,
     raised,
-    filtered,
 )
 from pgbb.methods.calibrated.frame import Cut, design_frame
 from pgbb.methods.calibrated.prior import LOGITS, Prior
@@ -141,4 +141,5 @@ def fit_logistic(asker: Asker, problem: Problem, design: Design) -> tuple[LocalG
         return covariance_of(raw, bend.value, sd, shrink=asker.shrink)
 
     prior = Prior(np.zeros(p), np.full(p, LOGITS * near.reach), problem.transform)
-    return refine(box, asker.n, theta, error, frame, curvature, gradient, spread, box.clip, prior, model), near.cut
+    asked = curvature, gradient, spread
+    return refine(box, asker.n, theta, error, frame, *asked, box.clip, prior, model=model), near.cut

@@ -21,7 +21,7 @@ SPREADS = 5.0  # of the response, for one standard deviation of a covariate: the
 LOGITS = 8.0  # the same of a logistic regression
 SLIGHT = 0.01  # weight of a lost direction on a coefficient that counts as none
 LOST = 0.8  # share of that noise from which a direction counts as lost
-HIDDEN = 0.7  # a curvature of this relative noise counts as none, and of less as less of itself
+HIDDEN = 0.6  # a curvature of this relative noise counts as none, and of less as less of itself
 REDRAWN = 0.3  # relative noise with which a covariance is drawn again, at most
 
 
@@ -69,15 +69,17 @@ class Prior:
         values, axes = np.linalg.eigh(bend.value)
         relative = direction_sd(axes, bend.sd) / np.maximum(values, 1e-12 * float(values[-1]))
         relative = np.minimum(np.hypot(relative, bend.factor_sd) / HIDDEN, 1.0)
-        kept = np.maximum(values, 0.0) * (1 - relative**4) * known
-        apart = self._apart(axes[:, relative > LOST], frame)
+        kept, lost = np.maximum(values, 0.0) * (1 - relative**4) * known, relative > LOST
+        apart = self._apart(axes[:, lost], frame)
         low, turn = np.linalg.eigh(noise)
         low = np.maximum(low, 1e-12 * float(low[-1]) + 1e-300)
         root, unroot = (turn * np.sqrt(low)) @ turn.T, (turn / np.sqrt(low)) @ turn.T
-        half = unroot @ (axes * kept) @ axes.T @ apart
-        precision, prior = half.T @ half, np.diag(self.sd**-2.0)
+        seen, faint = unroot @ (axes * kept * ~lost) @ axes.T @ apart, unroot @ (axes * kept * lost) @ axes.T
+        precision, prior = seen.T @ seen + faint.T @ faint, np.diag(self.sd**-2.0)
         total = precision + prior
-        step = np.linalg.solve(total, precision @ (inverse @ (best - point)) + prior @ (inverse @ (self.center - point)))
+        step = np.linalg.solve(
+            total, precision @ (inverse @ (best - point)) + prior @ (inverse @ (self.center - point))
+        )
         squares, vectors = np.linalg.eigh(unroot @ total @ unroot)
         middle = root @ (vectors * np.sqrt(np.maximum(squares, 0.0))) @ vectors.T @ root
         middle = (middle + middle.T) / 2

@@ -3,7 +3,7 @@
 The gradients of every level come from the same answers: a record lies in one
 cell between the fitted curves, and `algebra.strategy` asks for cells, not for
 levels. Sampling covariance needs one matrix: the scores of levels τ, τ' have
-covariance (min(τ, τ') − ττ') E ω²uuᵀ.
+covariance (min(τ, τ') − ττ') E ωuuᵀ.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from pgbb._numerics.symmetric import pack, unpack
+from pgbb._numerics.symmetric import unpack
 from pgbb.methods.calibrated.algebra import USUAL, Shrink, floored, limited, strategy
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import box_for
@@ -60,7 +60,9 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     theta = np.repeat(start[None], m, axis=0)
     if constant:
         theta[:, 0] += residuals.quantile(levels)
-    around = design.response_step * ((np.arange(JITTERS) + 0.5) / JITTERS - 0.5) if design.response_step else np.zeros(1)
+    around = (
+        design.response_step * ((np.arange(JITTERS) + 0.5) / JITTERS - 0.5) if design.response_step else np.zeros(1)
+    )
     farthest = 2 * reach / density  # no step moves fitted values by more
 
     def gradient(stage: str, at: Floats, width: Floats) -> tuple[Floats, float]:
@@ -118,7 +120,7 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     g, sd_second = gradient("final", point, narrow("final", h * LAST))
     walks, both = (point - theta) @ np.linalg.inv(frame).T, np.sqrt(loudness) * np.hypot(sd_first, sd_second)
     given = list(curvatures)
-    curvatures = [c.corrected(*seen) for c, *seen in zip(given, walks, g - before, both.tolist(), strict=True)]
+    curvatures = [c.corrected(*s, 1.0, n) for c, *s in zip(given, walks, g - before, both.tolist(), strict=True)]
     second = moved(point, newton(g))
     quiet = float(np.mean(levels * (1 - levels)) * np.trace(near.moment)) / p / n / float(np.mean(loudness))
     best, noise = combine(first, second, sd_first, sd_second, quiet)
@@ -206,7 +208,6 @@ def _curvatures(
 
     In a location-scale model the shape is common: H(τ) = f(τ) E[xxᵀ/s(x)].
     """
-    unit = pack(moment)
     f = np.maximum(density, 1e-300)
     trust = f / sd**2 if sd.all() else f  # f_j times the precision of raw_j/f_j
     total = float(trust @ f)

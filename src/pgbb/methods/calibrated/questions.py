@@ -15,7 +15,17 @@ from pgbb.errors import InvalidValue
 from pgbb.model.formula import Design, Dummy
 from pgbb.model.models import Problem
 
-__all__ = ["BINS", "JITTERS", "LEAST_REACH", "Question", "Stage", "composition", "own_terms", "questions_for", "whole_noise"]
+__all__ = [
+    "BINS",
+    "JITTERS",
+    "LEAST_REACH",
+    "Question",
+    "Stage",
+    "composition",
+    "own_terms",
+    "questions_for",
+    "whole_noise",
+]
 
 BINS = 64  # of a histogram
 LEAST_REACH = (16.0, 2.5)  # R² of a frame is at least the first, and the second a term
@@ -111,7 +121,7 @@ def questions_for(problem: Problem, levels: int, noise: float = 0.0) -> tuple[St
         return _custom(problem.dim)
     if problem.kind == "quantile":
         return _quantile(problem.design, levels, noise)
-    return _huber(problem.design) if problem.kind == "huber" else _logistic(problem.design)
+    return (_huber if problem.kind == "huber" else _logistic)(problem.design, noise)
 
 
 def own_terms(design: Design) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
@@ -126,8 +136,9 @@ def own_terms(design: Design) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     return tuple(j for j in linear if j not in shares), shares
 
 
-def _design(design: Design) -> tuple[Stage, ...]:
+def _design(design: Design, noise: float) -> tuple[Stage, ...]:
     """The frame of a design, from where its columns lie, if each has a term of its own."""
+    dear = noise / math.sqrt(FRAME) * max(LEAST_REACH[0], LEAST_REACH[1] * len(design.terms))  # noise of a round
     p, own = len(design.terms), own_terms(design)
     located = own is not None and any(own)
     stages = []
@@ -140,7 +151,9 @@ def _design(design: Design) -> tuple[Stage, ...]:
         if shares:
             asked.append(Question("column_means", ((p, shares),), power=0))
         stages.append(Stage("columns", COLUMNS, "where the columns lie", tuple(asked)))
-    rounds = Question("moment", ((p, p),), times=2 if located else 5, power=0)
+    rounds = Question(
+        "moment", ((p, p),), times=(4 if dear < 0.03 else 3 if dear < 0.06 else 2) if located else 5, power=0
+    )
     whitened = Stage("frame", FRAME if located else COLUMNS + FRAME, "a design made white by rounds", (rounds,))
     moments = Stage("moments", MOMENTS, "its second moments", (Question("moment_and_cut", ((p, p), ())),))
     return (*stages, whitened, moments)
@@ -168,7 +181,7 @@ def _quantile(design: Design, levels: int, noise: float) -> tuple[Stage, ...]:
     around = (JITTERS if design.response_step else 1,)
     cells = (curves, each, (levels + 1, levels + 1), frame, around)
     stages = (
-        *_design(design),
+        *_design(design, noise),
         *_start(p),
         Stage("levels", 0.08, "all levels, roughly", (
             Question("cells", cells, times=4 if shown else 2),
@@ -176,7 +189,7 @@ def _quantile(design: Design, levels: int, noise: float) -> tuple[Stage, ...]:
         *([Stage("curvature", CURVATURE, "curvature at each level", (
             Question("cell_curvature", (curves, each, (), frame, around)),
         ))] if shown else ()),
-        Stage("density", 0.03 if shown else 0.06, "densities over three distances: what smoothing does to the curvature", (
+        Stage("density", 0.03 if shown else 0.06, "densities over three distances: what smoothing does", (
             Question("densities", (curves, (3, levels), (), around)),
         )),
         Stage("refine", 0.14, "gradients of all levels", (Question("cells", cells),)),
@@ -185,12 +198,12 @@ def _quantile(design: Design, levels: int, noise: float) -> tuple[Stage, ...]:
     return _rest(stages, "gradients of all levels, once more", Question("cells", cells))
 
 
-def _huber(design: Design) -> tuple[Stage, ...]:
+def _huber(design: Design, noise: float) -> tuple[Stage, ...]:
     p = len(design.terms)
     theta, frame = (p + 1,), (p, p)  # with the scale
     score = (theta, frame, (), (), (), ())
     stages = (
-        *_design(design),
+        *_design(design, noise),
         *_start(p),
         Stage("locate", 0.05, "gradient, roughly", (Question("huber_score", score),)),
         Stage("curvature", 0.08, "curvature, before and after the first of the gradients below", (
@@ -202,11 +215,11 @@ def _huber(design: Design) -> tuple[Stage, ...]:
     return _rest(stages, "gradient, once more", Question("huber_score", score))
 
 
-def _logistic(design: Design) -> tuple[Stage, ...]:
+def _logistic(design: Design, noise: float) -> tuple[Stage, ...]:
     p = len(design.terms)
     given = ((p,), (p, p))
     stages = (
-        *_design(design),
+        *_design(design, noise),
         Stage("locate", 0.15, "Newton steps, roughly", (Question("logistic_score", given, times=4),)),
         Stage("curvature", 0.10, "curvature, before and after the first of the gradients below", (
             Question("logistic_curvature", given, times=2),

@@ -42,6 +42,7 @@ def refine(
     spread: Callable[[Floats, Curvature], tuple[Floats, Floats]],
     settle: Callable[[Floats], Floats],
     prior: Prior,
+    bound: float = 1.0,
     model: "LogisticCurvature | None" = None,
 ) -> LocalGaussian:
     """Two rounds of curvature and gradient, and the second moments of the score between them.
@@ -57,6 +58,7 @@ def refine(
       spread: asks for the second moments of the score at a point, with the noise that is left in them.
       settle: moves a point to where estimates may lie.
       prior: of all parameters.
+      bound: the largest score.
       model: how curvature changes with θ, where that is known: steps then follow it, and the curvature at their end
         is what is released.
     """
@@ -81,7 +83,8 @@ def refine(
     sampling, left = spread(point, bend)
     g, sd_second = gradient("final", point)
     walk = np.linalg.inv(frame) @ (point - theta)
-    bend = bend.corrected(walk, g - before, float(np.hypot(sd_first, sd_second))) if model is None else bend
+    if model is None:
+        bend = bend.corrected(walk, g - before, float(np.hypot(sd_first, sd_second)), bound, n)
     second = settle(point - frame @ newton(bend, point, g))
     best, sd = combine(first, second, sd_first, sd_second, float(np.trace(sampling)) / len(sampling) / n)
     inverse = np.linalg.inv(frame)

@@ -16,10 +16,12 @@ from pgbb.methods.calibrated.questions import BINS
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Distribution", "Located", "distribution", "histogram", "locate"]
+__all__ = ["UNSEEN", "Distribution", "Located", "distribution", "histogram", "locate"]
 
 LEAST_TAIL = 0.02  # the next histogram holds all but this share at each end, or what noise lets be seen of it
 SPREADS = 3.0  # that count as the size of the response
+UNSEEN = 0.15  # noise of partial sums above which a histogram shows nothing
+FINE = 12.0  # bins between the outer quantiles, or heaps cannot be told from few bins
 HEAPED = 0.5  # squared distance of shares of bins from their neighbours', beside theirs: more are heaps
 MARGIN = 0.5  # and goes beyond that by this share of its width
 
@@ -111,17 +113,23 @@ def locate(asker: Asker, bottom: float, top: float, terms: int) -> Located:
     for _ in range(asker.question("response", "histogram").times):
         found, total, total_sd = histogram(asker, "response", np.zeros(terms), np.linspace(low, high, BINS + 1))
         totals.append(total)
-        rough = _roughness(found)
         bin_width, tail = (high - low) / BINS, float(np.clip(2 * found.sd, LEAST_TAIL, 0.25))
         left, right = found.quantile(np.array([tail, 1 - tail]))
+        rough = _roughness(found) if right - left > FINE * bin_width else 0.0
+        if found.sd > UNSEEN:
+            continue
         beyond = MARGIN * max(right - left, bin_width)
         low, high = max(bottom, left - beyond), min(top, right + beyond)
     inner, outer = found.quantile(np.array([[0.2, 0.5, 0.8], [0.05, 0.5, 0.95]]))
     spread = max((inner[2] - inner[0]) / 1.683, bin_width / 2)
     if found.sd < LEAST_TAIL:  # many equal values have no spread in the middle
         spread = max(spread, (outer[2] - outer[0]) / 3.29 / 2)
+    if found.sd > UNSEEN:
+        inner[1], spread = (low + high) / 2, (high - low) / 4
     present, doubt = float(np.mean(totals)), 3 * total_sd / np.sqrt(len(totals))
-    return Located(float(inner[1]), spread, found.sd, 1.0 if present > 1 - doubt else max(present, 0.05), rough > HEAPED)
+    return Located(
+        float(inner[1]), spread, found.sd, 1.0 if present > 1 - doubt else max(present, 0.05), rough > HEAPED
+    )
 
 
 def _roughness(found: Distribution) -> float:
