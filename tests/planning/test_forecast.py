@@ -72,7 +72,7 @@ def test_the_prediction_for_a_logistic_regression_is_what_a_fit_reports():
 def test_the_prediction_for_quantiles_is_what_a_fit_reports():
     rng = np.random.default_rng(3)
     n, taus = 10_000, (0.1, 0.5, 0.9)
-    result = forecast(n, 1.0, 1e-4, Reference("quantile", terms=4, levels=taus, spread=0.5, reach=10.0))
+    result = forecast(n, 1.0, 1e-4, Reference("quantile", terms=4, levels=taus, spread=0.5))
     found = {tau: [] for tau in taus}
     for seed in range(8):
         x = rng.uniform(-1, 1, (n, 3))

@@ -120,7 +120,10 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     g, sd_second = gradient("final", point, narrow("final", h * LAST))
     walks, both = (point - theta) @ np.linalg.inv(frame).T, np.sqrt(loudness) * np.hypot(sd_first, sd_second)
     given = list(curvatures)
-    curvatures = [c.corrected(*s, 1.0, n) for c, *s in zip(given, walks, g - before, both.tolist(), strict=True)]
+    curvatures = [
+        c.corrected(walk, change, sd, 1.0, n)
+        for c, walk, change, sd in zip(given, walks, g - before, both.tolist(), strict=True)
+    ]
     second = moved(point, newton(g))
     quiet = float(np.mean(levels * (1 - levels)) * np.trace(near.moment)) / p / n / float(np.mean(loudness))
     best, noise = combine(first, second, sd_first, sd_second, quiet)

@@ -151,9 +151,8 @@ def _design(design: Design, noise: float) -> tuple[Stage, ...]:
         if shares:
             asked.append(Question("column_means", ((p, shares),), power=0))
         stages.append(Stage("columns", COLUMNS, "where the columns lie", tuple(asked)))
-    rounds = Question(
-        "moment", ((p, p),), times=(4 if dear < 0.03 else 3 if dear < 0.06 else 2) if located else 5, power=0
-    )
+    times = (4 if dear < 0.03 else 3 if dear < 0.06 else 2) if located else 5
+    rounds = Question("moment", ((p, p),), times=times, power=0)
     whitened = Stage("frame", FRAME if located else COLUMNS + FRAME, "a design made white by rounds", (rounds,))
     moments = Stage("moments", MOMENTS, "its second moments", (Question("moment_and_cut", ((p, p), ())),))
     return (*stages, whitened, moments)
