@@ -16,7 +16,7 @@ from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.columns import locate_columns, reference_frame
 from pgbb.methods.calibrated.curvature import raised
 from pgbb.methods.calibrated.questions import LEAST_REACH, own_terms
-from pgbb.model.formula import Design, Dummy
+from pgbb.model.formula import Design
 
 Floats = NDArray[np.float64]
 
@@ -115,14 +115,7 @@ def _scaled(frame: Floats, design: Design, most: float) -> tuple[Floats, float]:
 def _lone_flags(design: Design) -> list[int]:
     """The terms of 0 and 1 whose column is in no product."""
     products = {f.column for t in design.terms for f in t.factors if len(t.factors) > 1}
-    return [
-        j
-        for j, t in enumerate(design.terms)
-        if len(t.factors) == 1
-        and (t.low, t.high) == (0, 1)
-        and t.factors[0].column not in products
-        and (isinstance(t.factors[0], Dummy) or t.factors[0].power == 1)
-    ]
+    return [j for j, t in enumerate(design.terms) if design.is_flag(j) and t.factors[0].column not in products]
 
 
 def _moment(raw: Floats, sd: float, reach: float, shrink: Shrink) -> tuple[Floats, Floats]:

@@ -130,9 +130,7 @@ def own_terms(design: Design) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     linear = {j: f for j, f in alone.items() if isinstance(f, Dummy) or f.power == 1}
     if {f.column for f in linear.values()} != set(design.columns):
         return None
-    shares = tuple(
-        j for j, f in linear.items() if isinstance(f, Dummy) or (design.terms[j].low, design.terms[j].high) == (0, 1)
-    )
+    shares = tuple(j for j in linear if design.is_flag(j))
     return tuple(j for j in linear if j not in shares), shares
 
 
