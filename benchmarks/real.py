@@ -181,6 +181,8 @@ def exact(case: Case, x: Floats, y: Floats) -> Floats:
         return out
 
     if case.kind == "quantile":
+        around = spread_out(case)
+        u, y = np.tile(u, (len(around), 1)), np.concatenate([y + shift for shift in around])
         return np.stack([back(quantile_fit(u, y, tau)) for tau in case.taus])
     if case.kind == "huber":
         beta = huber_fit(u, y)
@@ -188,6 +190,12 @@ def exact(case: Case, x: Floats, y: Floats) -> Floats:
     if case.kind == "logistic":
         return back(logistic_fit(u, y))[None]
     return np.array([[y.mean()]])
+
+
+def spread_out(case: Case) -> Floats:
+    """Where a response with a declared step lies, around its value."""
+    step = getattr(dict(case.schema).get(case.formula.split("~")[0].strip()), "step", None)
+    return np.zeros(1) if step is None else step * ((np.arange(16) + 0.5) / 16 - 0.5)
 
 
 def floors(case: Case, x: Floats, y: Floats, truth: Floats) -> Floats:
@@ -203,6 +211,7 @@ def floors(case: Case, x: Floats, y: Floats, truth: Floats) -> Floats:
         r = y - line
         if case.kind == "quantile":
             tau = case.taus[j]
+            r = r + np.random.default_rng(0).choice(spread_out(case), len(r))
             low, high = np.quantile(r, [max(tau - 0.02, 0.0), min(tau + 0.02, 1.0)])
             width = max((high - low) / 2, 1e-3 * float(np.std(r)))
             curvature = (u * (np.abs(r) < width)[:, None]).T @ u / len(u) / (2 * width)

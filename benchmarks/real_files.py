@@ -68,7 +68,9 @@ class Case:
 
 def lazy(column: Any) -> Any:
     """A range ten times as wide that starts where it starts."""
-    return Range(column.low, column.low + 10 * (column.high - column.low)) if isinstance(column, Range) else column
+    if not isinstance(column, Range):
+        return column
+    return Range(column.low, column.low + 10 * (column.high - column.low), step=column.step)
 
 
 @lru_cache(maxsize=4)
@@ -344,8 +346,12 @@ MODELS: dict[str, Case] = {
     "births.logistic": Case("births", "logistic", "MomSmoke ~ Black + Married + MomAge + MomEdLevel"),
     "flights.q": Case("flights", "quantile", "dep_delay ~ hour + miles + origin + summer", (0.5, 0.75, 0.9)),
     "flights.h": Case("flights", "huber", "dep_delay ~ hour * summer + miles + origin"),
+    "drinks.step": Case("drinks", "quantile", "drinks ~ age + woman + educ", (0.5, 0.75),
+                        (("drinks", Range(0, 100, step=1)),)),
     "drinks.q": Case("drinks", "quantile", "drinks ~ age + woman + educ", (0.5, 0.75), heaped=True),
     "weeks.q": Case("weeks", "quantile", "weeks ~ mage + smoker + married", (0.1, 0.5), heaped=True),
+    "weeks.step": Case("weeks", "quantile", "weeks ~ mage + smoker + married", (0.1, 0.5),
+                       (("weeks", Range(20, 46, step=1)),)),
     "visits.h": Case("visits", "huber", f"visits ~ {_VISITS}"),
     "visits.line": Case("visits", "huber", "visits ~ income + school + chronic"),
     "smoke.l": Case("smoke", "logistic", "smokes ~ banned + age + I(age**2) + education + black + latin + woman"),

@@ -156,10 +156,10 @@ HIDDEN = """\
 tau  coefficient       mean        sd  0.95 lower      upper  sampling   privacy
 0.1  Intercept *      5.897        12         -12         24         –         –
      exper *      -1.48e-05     0.182        -0.2        0.2         –         –
-* not identified at this ε: the interval is as wide as the parameter box
+* not identified at this ε: the interval says little more than was known before
 
 note: not identified at this ε: Intercept at tau = 0.1; exper at tau = 0.1. The
-noise hides them, and their intervals are as wide as the parameter box. More
+noise hides them, and their intervals say little more than was known before. More
 records, a larger ε, narrower declared ranges or a smaller model would help.
 
 note: the smallest curvature is only 2.9 times its noise: the width of the

@@ -23,7 +23,7 @@ GAPS = re.compile(r"[ \u2500-\u257f]+")
 CHANCE = {
     r"(?<=\S) \*(?= #)": "",
     r"(?<= )–(?= |$)": "#",
-    r"(?:^| )\* not identified at this ε: the interval is as wide as the parameter box": "",
+    r"(?:^| )\* not identified at this ε: the interval says little more than was known before": "",
     r"(?:^| )(?:note|warning): not identified at this ε: .*? The noise hides them, .*? would help\.": "",
     r"(?:^| )note: #% of the draws of [^:]* lie at the edge of the parameter box: the box binds, .*? settle\.": "",
     r"(?:^| )note: adjacent quantiles cross at the centre in up to #% of the draws\.": "",

@@ -155,7 +155,7 @@ def _show(found: Comparison, console: Console) -> None:
     console.print()
     console.print(fitting(console, (_table(found, width, digits) for width, digits in VERSIONS)))
     if not all(row["identified"] for row in found.rows()):
-        console.print("* not identified at this ε: the interval is as wide as the parameter box", markup=False)
+        console.print("* not identified at this ε: the interval says little more than was known before", markup=False)
     console.print()
     for outcome in found.outcomes:
         certificate = outcome.release.certificate

@@ -69,7 +69,7 @@ def show_release(
     console.print()
     console.print(fitting(console, _tables(rows, release.model.index_name, level)))
     if not all(row.get("identified", True) for row in rows):
-        console.print("* not identified at this ε: the interval is as wide as the parameter box", markup=False)
+        console.print("* not identified at this ε: the interval says little more than was known before", markup=False)
     for remark in diagnostics.remarks:
         console.print(f"\nnote: {remark}", markup=False)
 

@@ -49,6 +49,8 @@ class Design:
     terms: tuple[Term, ...]
     columns: tuple[str, ...]
     norm_bound: float
+    response_step: float = 0.0
+    flags: frozenset[str] = frozenset()
 
     @classmethod
     def parse(cls, formula: str, schema: Schema) -> "Design":
@@ -76,7 +78,17 @@ class Design:
         column = schema[response]
         assert isinstance(column, Range | Flag)
         shift, scale = shift_and_scale(terms)
-        return cls(formula, response, column.bounds, terms, tuple(needed), norm_bound(terms, shift, scale, schema))
+        bound = norm_bound(terms, shift, scale, schema)
+        step = column.step if isinstance(column, Range) else None
+        flags = frozenset(name for name in needed if isinstance(schema[name], Flag))
+        return cls(formula, response, column.bounds, terms, tuple(needed), bound, step or 0.0, flags)
+
+    def is_flag(self, j: int) -> bool:
+        """Whether the j-th term is one column of 0 and 1: a flag, or a dummy of a level."""
+        factors = self.terms[j].factors
+        if len(factors) != 1:
+            return False
+        return isinstance(factors[0], Dummy) or (factors[0].column in self.flags and factors[0].power == 1)
 
     @property
     def names(self) -> tuple[str, ...]:

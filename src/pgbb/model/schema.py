@@ -25,12 +25,19 @@ class Range:
 
     The bounds must be known without the records: from a codebook, the law or common sense.
 
-    >>> Range(5, 20)
-    Range(5, 20)
+    Args:
+      low, high: the bounds.
+      step: distance of neighbouring values, where the column is counted or rounded: 1 for whole numbers. A quantile of
+        a response with a step is that of the response spread evenly over half a step to either side, as in
+        Machado and Santos Silva (2005): a smooth target, where a quantile of few values jumps.
+
+    >>> Range(5, 20), Range(0, 52, step=1)
+    (Range(5, 20), Range(0, 52, step=1))
     """
 
     low: float
     high: float
+    step: float | None = None
 
     def __post_init__(self) -> None:
         low = _validate.number("low", self.low, remedy="Declare a public lower bound.")
@@ -47,6 +54,11 @@ class Range:
             )
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
+        if self.step is not None:
+            step = _validate.number("step", self.step, above=0, remedy="Declare the distance of neighbouring values.")
+            if step > high - low:
+                raise _validate.fail("step", step, f"no more than the width of the range, {_plain(high - low)}")
+            object.__setattr__(self, "step", step)
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -54,7 +66,8 @@ class Range:
         return self.low, self.high
 
     def __repr__(self) -> str:
-        return f"Range({_plain(self.low)}, {_plain(self.high)})"
+        step = "" if self.step is None else f", step={_plain(self.step)}"
+        return f"Range({_plain(self.low)}, {_plain(self.high)}{step})"
 
 
 @dataclass(frozen=True)
@@ -187,7 +200,7 @@ class Schema(Mapping[str, Column]):
         """Plain lists, numbers and strings, ready for JSON."""
         return {"columns": self._declarations()}
 
-    def _declarations(self) -> dict[str, str | dict[str, list[float] | list[str | int]]]:
+    def _declarations(self) -> dict[str, str | dict[str, float | list[float] | list[str | int]]]:
         return {name: _declaration(column) for name, column in self.items()}
 
     @classmethod
@@ -196,6 +209,7 @@ class Schema(Mapping[str, Column]):
 
         [columns]
         educ = { range = [5, 20] }
+        weeks = { range = [0, 52], step = 1 }
         black = "flag"
         region = { levels = ["north", "south"] }
         """
@@ -232,8 +246,12 @@ class Schema(Mapping[str, Column]):
             if isinstance(value, str):
                 text = _quote(value)
             else:
-                ((key, items),) = value.items()
-                text = f"{{ {key} = [{', '.join(_quote(i) if isinstance(i, str) else repr(i) for i in items)}] }}"
+                parts = []
+                for key, items in value.items():
+                    many = items if isinstance(items, list) else [items]
+                    plain = ", ".join(_quote(i) if isinstance(i, str) else repr(i) for i in many)
+                    parts.append(f"{key} = [{plain}]" if isinstance(items, list) else f"{key} = {plain}")
+                text = f"{{ {', '.join(parts)} }}"
             lines.append(f"{toml_key(name)} = {text}")
         return "\n".join(lines) + "\n"
 
@@ -254,9 +272,10 @@ def toml_key(name: str) -> str:
     return name if bare else _quote(name)
 
 
-def _declaration(column: Column) -> str | dict[str, list[float] | list[str | int]]:
+def _declaration(column: Column) -> str | dict[str, float | list[float] | list[str | int]]:
     if isinstance(column, Range):
-        return {"range": [_plain(column.low), _plain(column.high)]}
+        step = {} if column.step is None else {"step": _plain(column.step)}
+        return {"range": [_plain(column.low), _plain(column.high)], **step}
     return "flag" if isinstance(column, Flag) else {"levels": list(column.levels)}
 
 
@@ -264,13 +283,14 @@ def _column(name: str, value: object) -> Column:
     what = f"column {name!r}"
     if value == "flag":
         return Flag()
-    if not isinstance(value, Mapping) or len(value) != 1 or next(iter(value)) not in ("range", "levels"):
+    if not isinstance(value, Mapping) or set(value) not in ({"range"}, {"levels"}, {"range", "step"}):
         raise _validate.fail(what, value, "a range, a flag or levels", _HOW)
-    ((key, items),) = value.items()
+    key = "range" if "range" in value else "levels"
+    items = value[key]
     if not isinstance(items, list | tuple) or (key == "range" and len(items) != 2):
         shape = "[low, high]" if key == "range" else "a list of strings or integers"
         raise _validate.fail(f"{key} of {what}", items, shape, _HOW)
     try:
-        return Range(*items) if key == "range" else Levels(*items)
+        return Range(items[0], items[1], value.get("step")) if key == "range" else Levels(*items)
     except InvalidValue as error:
         raise InvalidValue(f"{what}: {error}") from None

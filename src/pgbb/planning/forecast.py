@@ -18,11 +18,11 @@ from pgbb import _validate
 from pgbb.accountant import ACCOUNTANTS, noise_scale
 from pgbb.accountant.calibrate import Accountant
 from pgbb.methods.calibrated.algebra import strategy
-from pgbb.methods.calibrated.frame import LEAST_REACH, REACH_PER_TERM, squared_reach
+from pgbb.methods.calibrated.frame import squared_reach
 from pgbb.methods.calibrated.huber import score_bound
 from pgbb.methods.calibrated.mean import CLOSEST, half_window
 from pgbb.methods.calibrated.quantile import REACH, WIDEST
-from pgbb.methods.calibrated.questions import Stage, composition, questions_for
+from pgbb.methods.calibrated.questions import Stage, composition, questions_for, whole_noise
 from pgbb.model.models import Custom, HuberRegression, LogisticRegression, Mean, Model, Problem, QuantileRegression
 from pgbb.model.schema import Flag, Range, Schema
 from pgbb.planning import costs
@@ -78,7 +78,7 @@ class Reference:
     @property
     def radius(self) -> float:
         """R: whitened covariates are divided by it, and records beyond it are weighted down."""
-        return math.sqrt(self.reach or max(REACH_PER_TERM[0] * self.terms, LEAST_REACH))
+        return math.sqrt(self.reach or squared_reach(1, self.terms, math.inf))
 
     def problem(self) -> Problem:
         """A problem of this kind and size, over a schema made up for it: what `questions_for` reads."""
@@ -257,7 +257,7 @@ def forecast(
     _validate.one_of("accountant", accountant, ACCOUNTANTS)
     goal, failure = _validate.epsilon(epsilon), _validate.delta(delta)
     n = _validate.integer("n", n, low=1)
-    stages = questions_for(reference.problem(), len(reference.levels))
+    stages = questions_for(reference.problem(), len(reference.levels), whole_noise(n, goal, failure))
     sigma = noise_scale(composition(stages, n), goal, failure, accountant)
     unit = sigma / math.sqrt(gradient_share(stages))
     farthest = squared_reach(n, reference.terms, sigma * stages[-1].scale)

@@ -18,8 +18,8 @@ INTERCEPT = "Intercept"
 EDGE = 0.99  # a draw beyond this share of the box's radius is "at the edge"
 FAINT = 3.0  # a curvature below this many standard deviations of its noise is remarked upon
 ADVICE = (
-    "The noise hides them, and their intervals are as wide as the parameter box. More records, a larger ε, narrower "
-    "declared ranges or a smaller model would help."
+    "The noise hides them, and their intervals say little more than was known before. More records, a larger ε, "
+    "narrower declared ranges or a smaller model would help."
 )
 
 Floats = NDArray[np.float64]

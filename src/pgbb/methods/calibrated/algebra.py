@@ -16,7 +16,18 @@ Floats = NDArray[np.float64]
 Shrink = Callable[..., tuple[Floats, Floats]]
 """`shrink`, or `as_answered` in its place: (raw, target, sd, …) → the matrix, and the noise left in its coordinates."""
 
-__all__ = ["Shrink", "as_answered", "clear_of", "floored", "limited", "monotone", "prefixes", "shrink", "strategy"]
+__all__ = [
+    "USUAL",
+    "Shrink",
+    "as_answered",
+    "clear_of",
+    "floored",
+    "limited",
+    "monotone",
+    "prefixes",
+    "shrink",
+    "strategy",
+]
 
 
 def floored(a: Floats, floor: float) -> Floats:
@@ -25,27 +36,38 @@ def floored(a: Floats, floor: float) -> Floats:
     return (vectors * np.maximum(values, floor)) @ vectors.T
 
 
+_SPREADS = np.concatenate([[0.0], np.geomspace(0.01, 3.0, 40)])  # of relative deviations from a target
+USUAL = 0.1  # the size t of deviations that is expected, unless they say otherwise
+SELDOM, FAR = 0.003, 0.7  # share of entries that deviate more than the others, and by how much
+
+
 def as_answered(
-    raw: Floats, target: Floats, sd: float, target_sd: Floats | float = 0.0, pulled: Any = True
+    raw: Floats,
+    target: Floats,
+    sd: float,
+    target_sd: Floats | float = 0.0,
+    pulled: Any = True,
+    usual: float = USUAL,
 ) -> tuple[Floats, Floats]:
     """The matrix as it was answered, with all of its noise: what a fit without shrinkage uses."""
     return raw.copy(), np.full(len(pack(raw)), sd)
 
 
-_SPREADS = np.concatenate([[0.0], np.geomspace(0.01, 3.0, 40)])  # of relative deviations from a target
-
-
 def shrink(
-    raw: Floats, target: Floats, sd: float, target_sd: Floats | float = 0.0, pulled: Any = True
+    raw: Floats,
+    target: Floats,
+    sd: float,
+    target_sd: Floats | float = 0.0,
+    pulled: Any = True,
+    usual: float = USUAL,
 ) -> tuple[Floats, Floats]:
     """A noisy symmetric matrix pulled toward a target, and the noise that remains on each packed coordinate.
 
-    Empirical Bayes with known noise: entry (a, b) deviates from the target by
-    √(T_aa T_bb)·N(0, t²) with one t for all, which the deviations themselves tell
-    (flat prior on a grid of t). So weak directions, where noise is large beside
-    the target, are pulled more than strong ones. At least one coordinate's worth
-    of noise remains: the target has a scalar that was estimated. Packed coordinates
-    that are not to be `pulled` stay as answered, with all of their noise.
+    Empirical Bayes with known noise: entry (a, b) deviates from the target by √(T_aa T_bb)·N(0, t²) with one t for
+    all, which the deviations themselves tell (exponential prior with mean `usual`, on a grid); a few entries deviate by
+    far more, and those that clearly do are left as they are. So weak directions, where noise is large beside the
+    target, are pulled more than strong ones. Packed coordinates that are not to be `pulled` stay as answered, with
+    all of their noise.
     """
     if sd == 0:
         return as_answered(raw, target, sd)
@@ -53,15 +75,23 @@ def shrink(
     i, j, _ = triangle(len(raw))
     unit = root[i] * root[j]
     away, noise = pack(raw - target) / unit, sd / unit
-    total = _SPREADS[:, None] ** 2 + noise**2
-    fit = -0.5 * np.sum(np.log(total) + away**2 / total, axis=1, where=pulled)
+    near, far = _SPREADS[:, None] ** 2, FAR**2
+    near_fit, far_fit = (
+        np.log(share) - 0.5 * (np.log(v + noise**2) + away**2 / (v + noise**2))
+        for share, v in ((1 - SELDOM, near), (SELDOM, np.full_like(near, far)))
+    )
+    both = np.logaddexp(near_fit, far_fit)
+    fit = np.sum(both, axis=1, where=np.broadcast_to(pulled, both.shape))
+    fit += np.log(np.maximum(_SPREADS, _SPREADS[1])) - _SPREADS / usual
     chance = np.exp(fit - fit.max())
     chance /= chance.sum()
-    keeps = _SPREADS[:, None] ** 2 / total
+    differs = np.exp(far_fit - both)
+    near_keep, far_keep = near / (near + noise**2), far / (far + noise**2)
+    keeps = (1 - differs) * near_keep + differs * far_keep
     keep = chance @ keeps
-    left = keep * noise**2 + chance @ ((keeps - keep) * away) ** 2
-    floor = (sd / np.sqrt(len(away))) ** 2
-    remaining = np.sqrt(np.maximum(left * unit**2, floor) + ((1 - keep) * target_sd) ** 2)
+    spread = (1 - differs) * (near_keep - keep) ** 2 + differs * (far_keep - keep) ** 2
+    left = keep * noise**2 + chance @ spread * away**2
+    remaining = np.sqrt(left * unit**2 + ((1 - keep) * target_sd) ** 2)
     value = target + unpack(np.where(pulled, keep, 1.0) * away * unit, len(raw))
     return value, np.where(pulled, remaining, sd)
 

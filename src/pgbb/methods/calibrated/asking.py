@@ -42,6 +42,10 @@ class Asker:
         programs = [(q.function(self._problem), q.shapes, q.power) for q in self._questions.values()]
         self._sums.prepare(list(dict.fromkeys(programs)))
 
+    def asks(self, stage: str) -> bool:
+        """Whether the stage is among those planned."""
+        return any(name == stage for name, _ in self._questions)
+
     def question(self, stage: str, statistic: str) -> Question:
         """The description of what is asked."""
         return self._questions[stage, statistic]

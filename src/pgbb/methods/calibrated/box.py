@@ -52,7 +52,7 @@ class Box:
         """
         if not self.marks:
             return False
-        slope = frame @ (bend.inverse - bend.free @ bend.inverse)
+        slope = frame @ np.linalg.inv(bend.solid)
         reach = NEAR * np.sqrt(np.maximum(np.sum((slope @ noise) * slope, axis=1), 0.0))
         return bool(np.any((best - reach < self.low) | (best + reach > self.high)))
 

@@ -1,15 +1,16 @@
-"""Noisy curvatures and covariances made usable: shrunk, positive, with the noise that is left and what it hides.
+"""Noisy curvatures and covariances made usable: shrunk, positive, with the noise that is left.
 
 Public arithmetic on answers.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pgbb._numerics.symmetric import pack, triangle
-from pgbb.methods.calibrated.algebra import Shrink, clear_of, floored
+from pgbb.methods.calibrated.algebra import USUAL, Shrink, clear_of, floored
 from pgbb.release.local_gaussian import FLOOR
 
 Floats = NDArray[np.float64]
@@ -20,52 +21,93 @@ __all__ = [
     "bordered",
     "covariance_of",
     "curvature_of",
+    "filtered",
     "noise_of_multiple",
     "raised",
-    "unidentified",
 ]
 
-SHOWN = 3.0  # standard deviations of its noise that an answer must show of a curvature that is not its own alone
+BENDS = 0.5  # of itself, by which a curvature differs over a step
+STEP = 0.5  # of what stands clear of noise: curvature along which a step is taken is at least that
 
 
 @dataclass(frozen=True)
 class Curvature:
-    """A curvature matrix in the frame, the noise left in its packed coordinates, and what it does not identify."""
+    """A curvature matrix in the frame, the noise left in its packed coordinates, and that of a factor of all of it."""
 
     value: Floats
     sd: Floats
-    free: Floats
+    factor_sd: float = 0.0
 
     @property
-    def inverse(self) -> Floats:
-        """H⁻¹."""
-        inverse: Floats = np.linalg.inv(self.value).astype(np.float64)
-        return inverse
+    def solid(self) -> Floats:
+        """H with eigenvalues raised to where they show: for steps, not for intervals."""
+        return raised(self.value, self.sd, STEP)
 
     def plus(self, change: Floats) -> "Curvature":
         """The curvature elsewhere, where it is expected to differ by `change`; kept positive."""
         least = FLOOR * max(float(np.linalg.eigvalsh(self.value)[0]), 1e-12)
-        return Curvature(floored(self.value + change, least), self.sd, self.free)
+        return replace(self, value=floored(self.value + change, least))
+
+    def blur(self, error: Floats, step: Floats) -> float:
+        """Standard deviation of what noise in H makes of the gradient over a step: of each coordinate, on average.
+
+        A Newton step divides by H as it was found, so its own noise is known; only the distance that the step has
+        to go, of covariance `error` around `step`, is seen through the noise of H.
+        """
+        i, j, _ = triangle(len(step))
+        entry = np.zeros_like(self.value)  # variances of the entries of H
+        entry[i, j] = entry[j, i] = np.where(i == j, 1.0, 0.5) * self.sd**2
+        square = error + np.outer(step, step)
+        total = float(np.sum(entry @ np.diag(square))) + self.factor_sd**2 * float(
+            np.sum((self.value @ square) * self.value)
+        )
+        return float(np.sqrt(max(total, 0.0) / len(step)))
+
+    def corrected(self, step: Floats, change: Floats, noise: float, bound: float, n: int) -> "Curvature":
+        """The curvature after gradients have been seen to change by `change` over `step`, up to their `noise`.
+
+        Powell's symmetric update, as far as the change stands out of its noise and of that of H: over a step the
+        curvature of a loss may differ by a part of itself.
+
+        Args:
+          step, change: in the frame.
+          noise: standard deviation of the noise of the change, on each coordinate.
+          bound: the largest score. A score that jumps changes in few of the `n` records, so the change has a
+            sampling error of its own.
+          n: number of records.
+        """
+        square = float(step @ step)
+        if square < 1e-24:
+            return self
+        miss = change - self.value @ step
+        size = (BENDS * float(np.trace(self.value)) / len(step)) ** 2 * square
+        jumps = bound * float(np.linalg.norm(change)) * math.sqrt(len(step)) / n
+        trust = size / (size + len(step) * noise**2 + jumps)
+        cross = np.outer(miss, step) / square
+        update = cross + cross.T - float(miss @ step) * np.outer(step, step) / square**2
+        least = FLOOR * max(float(np.linalg.eigvalsh(self.value)[0]), 1e-300)
+        return replace(self, value=floored(self.value + trust * update, least))
 
     def step(self, gradient: Floats) -> Floats:
-        """H⁻¹ gradient, in the frame, with nothing along unidentified directions."""
-        moved: Floats = np.linalg.solve(self.value, gradient).astype(np.float64)
-        return moved - self.free @ moved
+        """H⁻¹ gradient, in the frame; eigenvalues below their noise count as that."""
+        step: Floats = np.linalg.solve(self.solid, gradient).astype(np.float64)
+        return step
 
 
-def unidentified(value: Floats, sd: Floats, answer: tuple[Floats, float] | None = None) -> Floats:
-    """Projector onto the directions whose curvature does not stand clear of its noise.
+def filtered(metric: Floats, gradient: Floats, sd: float, error: Floats) -> tuple[Floats, Floats]:
+    """The step expected from a gradient H·step + noise, and the covariance of what it leaves (Kalman's filter).
 
-    Nor may it be borrowed alone: where an `answer` (a matrix and the noise of its packed coordinates) was pulled
-    to a target, it must show the curvature itself. Records out of reach have none, whatever their covariates are.
+    A step with a curvature that is not quite right leaves a part of itself too.
+
+    Args:
+      metric: H.
+      gradient: as answered.
+      sd: of the noise on each of its coordinates.
+      error: covariance of the step before.
     """
-    values, vectors = np.linalg.eigh(value)
-    hidden = values < clear_of(vectors, sd)
-    if answer is not None:
-        hidden |= np.sum(vectors * (answer[0] @ vectors), axis=0) < SHOWN * answer[1]
-    lost = vectors[:, hidden]
-    projector: Floats = lost @ lost.T
-    return projector
+    gain = error @ metric @ np.linalg.inv(metric @ error @ metric + max(sd, 1e-12) ** 2 * np.eye(len(metric)))
+    step, left = gain @ gradient, error - gain @ metric @ error
+    return step, (left + left.T) / 2 + BENDS**2 * np.outer(step, step)
 
 
 def raised(value: Floats, sd: Floats, share: float = 1.0) -> Floats:
@@ -77,18 +119,13 @@ def raised(value: Floats, sd: Floats, share: float = 1.0) -> Floats:
 
 
 def curvature_of(
-    raw: Floats,
-    target: Floats,
-    sd: float,
-    target_sd: Floats | float = 0.0,
-    answer: tuple[Floats, float] | None = None,
-    *,
-    shrink: Shrink,
+    raw: Floats, target: Floats, sd: float, target_sd: Floats | float = 0.0, *, shrink: Shrink, usual: float = USUAL
 ) -> Curvature:
-    """Shrink a noisy curvature to its target, keep it positive, and mark what it, or `answer`, does not show."""
-    value, left = shrink(raw, target, sd, target_sd)
+    """Shrink a noisy curvature to its target, and keep it positive."""
+    value, left = shrink(raw, target, sd, target_sd, usual=usual)
     smallest = max(float(np.linalg.eigvalsh(target)[0]), 1e-12 * float(np.trace(target)), 1e-300)
-    return Curvature(floored(value, FLOOR * smallest), left, unidentified(value, left, answer or (raw, sd)))
+    factor = sd / max(float(np.linalg.norm(target)), 1e-300)  # a target is a multiple that was read from the answer
+    return Curvature(floored(value, FLOOR * smallest), left, factor)
 
 
 def noise_of_multiple(target: Floats, shape: Floats, sd: Floats) -> Floats:

@@ -8,6 +8,7 @@ from pgbb.methods.calibrated.algebra import floored
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import Box
 from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of
+from pgbb.methods.calibrated.prior import Prior
 from pgbb.methods.calibrated.refine import refine
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
@@ -61,4 +62,6 @@ def fit_custom(asker: Asker, problem: Problem) -> LocalGaussian:
         target = np.diag(np.maximum(np.diag(raw), 1e-3 * problem.clip**2))
         return covariance_of(raw, target, sd * problem.clip**2, shrink=asker.shrink)
 
-    return refine(box, asker.n, theta, np.eye(d), curvature, gradient, spread, box.clip)
+    prior = Prior(problem.center, radius, np.eye(d))
+    error = np.diag((0.1 * radius) ** 2)
+    return refine(box, asker.n, theta, error, np.eye(d), curvature, gradient, spread, box.clip, prior, problem.clip)

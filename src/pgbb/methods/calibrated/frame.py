@@ -13,27 +13,30 @@ from numpy.typing import NDArray
 from pgbb._numerics.symmetric import triangle, unpack
 from pgbb.methods.calibrated.algebra import Shrink, clear_of
 from pgbb.methods.calibrated.asking import Asker
+from pgbb.methods.calibrated.columns import locate_columns, reference_frame
 from pgbb.methods.calibrated.curvature import raised
+from pgbb.methods.calibrated.questions import LEAST_REACH, own_terms
 from pgbb.model.formula import Design
 
 Floats = NDArray[np.float64]
-Chosen = NDArray[np.bool_]
 
-__all__ = ["LEAST_REACH", "REACH_PER_TERM", "Cut", "Frame", "design_frame", "squared_reach"]
+__all__ = ["MOST_REACH", "Cut", "Frame", "design_frame", "squared_reach"]
 
-LEAST_REACH = 25.0  # R² is at least this: a category of one record in 25 is never weighted down
-REACH_PER_TERM = (4.0, 25.0)  # and, beyond that, between these many times the number of terms
+MOST_REACH = (25.0, 10.0)  # R² is at most the first, or the second a term
+LOUD = 1.0  # noise of the last gradient beside its sampling error, where the reach is chosen by it
+SEEN = 3.0  # standard deviations of noise above which the second moment of an axis counts as seen
 CUT = 1 / 3  # part of the last answer on moments that asks how many records ω weights down; its noise grows by 5 %
 
 
 def squared_reach(n: int, p: int, noise: float) -> float:
     """R²: records whose p covariates are farther out, in Mahalanobis distance, are weighted down.
 
-    As far out as the noise of the last gradient, R·noise, stays at a quarter of
-    its sampling error, about .45/√n, within bounds; all of it public.
+    As far out as the noise of the last gradient, R·noise, stays at half of its sampling error, about .45/√n, within
+    bounds; all of it public.
     """
-    affordable = (0.25 * 0.45 / (math.sqrt(n) * max(noise, 1e-12))) ** 2
-    return max(min(max(affordable, REACH_PER_TERM[0] * p), REACH_PER_TERM[1] * p), LEAST_REACH)
+    affordable = (LOUD * 0.45 / (math.sqrt(n) * max(noise, 1e-12))) ** 2
+    least, most = (max(fixed, each * p) for fixed, each in (LEAST_REACH, MOST_REACH))
+    return min(max(affordable, least), most)
 
 
 @dataclass(frozen=True)
@@ -61,62 +64,71 @@ class Frame:
 
     @property
     def solid(self) -> Floats:
-        """The moment with eigenvalues raised to where they stand clear of its noise."""
+        """The moment with eigenvalues raised to where they stand clear of its noise: for steps, not for intervals."""
         return raised(self.moment, self.moment_sd)
 
 
 def design_frame(asker: Asker, design: Design) -> Frame:
-    """Coordinates u = xF in which E xxᵀ is about I/R² and most ‖u‖ ≤ 1: the stage "moments".
+    """Coordinates u = xF in which E xxᵀ is about I/R² and most ‖u‖ ≤ 1: the stages "columns", "frame" and "moments".
 
-    Whitening by rounds, as in CoinPress (Biswas, Dong, Kamath, Ullman 2020): the first
-    answer is bounded by the declared box, the later ones by R², some multiple of the
-    typical square, so that directions in which the covariates hardly vary are
-    seen at their own scale. An eigenvalue below its noise is raised to it, and such a
-    direction is magnified again in the next round. A direction that stands clear of
-    noise and yet stays below half of 1/R² is one that the weights ω cut: a rare
-    category. Magnifying it would only cut more, so it is scaled back until ω
-    leaves it alone, and then left as it is.
+    The first frame is that of a design of independent columns, each where it lies and as wide as it is. Then
+    whitening by rounds, as in CoinPress (Biswas, Dong, Kamath, Ullman 2020): an eigenvalue below its noise is raised
+    to it, and such a direction is magnified again in the next round. An axis that is not seen turns toward no
+    other: a level that never occurs must not cost what it has nothing to do with.
     """
     p = len(design.names)
-    frame, farthest = np.eye(p) / design.norm_bound, squared_reach(asker.n, p, asker.noise("final"))
-    seen, done = np.ones(p, bool), np.zeros(p, bool)  # of the frame's axes
-    for turn in range(asker.question("moments", "moment").times if asker.whitens else 0):
-        answer, sd = asker.ask("moments", "moment", frame)
-        found, left = _moment(answer, sd, seen, asker.shrink)
+    frame, own = np.eye(p), own_terms(design)
+    if asker.whitens and own is not None and any(own):
+        frame = reference_frame(design, *locate_columns(asker, *own, p))
+    least = squared_reach(asker.n, p, math.inf)
+    for _ in range(asker.question("frame", "moment").times if asker.whitens else 0):
+        frame, reach = _scaled(frame, design, least)
+        answer, sd = asker.ask("frame", "moment", frame)
+        found, left = _moment(unpack(answer, p), sd, reach, asker.shrink)
         values, axes = np.linalg.eigh(found)
-        floor = np.maximum(clear_of(axes, left), 1e-12)
-        scale = 1 / np.sqrt(np.maximum(values, floor))
-        level = np.sqrt(farthest)  # leaves a direction as it is
-        rare = (turn > 0) & (_share(seen, axes) > 0.5) & (values > floor) & (values * level**2 < 0.5)
-        scale = np.where(rare, level * np.sqrt(np.maximum(values, 0.0)) * level, scale)
-        scale = np.where(_share(done, axes) > 0.5, level, scale)
-        done = rare | (_share(done, axes) > 0.5)
-        seen = values > floor
-        frame = frame @ (axes * scale)
-        box = float(np.sum(np.abs(frame @ frame.T)))  # ‖xF‖² is no larger: entries of x lie in [−1, 1]
-        farthest = min(farthest, box)
-        frame = frame / np.sqrt(farthest)
+        floor = np.clip(clear_of(axes, left) / 2, 1e-12, 1 / reach**2)  # what noise hides may be there, and stays
+        frame = frame @ (axes / np.sqrt(np.maximum(values, floor))) @ axes.T  # axes stay near the terms
+    most = squared_reach(asker.n, p, asker.noise("final"))
+    frame, reach = _scaled(frame, design, most if asker.whitens else design.norm_bound**2)
     answer, sd = asker.ask("moments", "moment_and_cut", frame, CUT)
     unit = np.sqrt(1 + CUT**2)
-    found, left = _moment(answer[:-1] * unit, sd * unit, seen, asker.shrink)
-    return Frame(
-        frame, raised(found, left, 0.3), left, Cut(float(answer[-1]) * unit / CUT, sd * unit / CUT), farthest**0.5
-    )
+    found, left = _moment(unpack(answer[:-1] * unit, p), sd * unit, reach, asker.shrink)
+    return Frame(frame, found, left, Cut(float(answer[-1]) * unit / CUT, sd * unit / CUT), reach)
 
 
-def _share(chosen: Chosen, axes: Floats) -> Floats:
-    """How much of each axis lies in the span of the chosen coordinates."""
-    return np.asarray(np.sum(axes[chosen] ** 2, axis=0))
+def _scaled(frame: Floats, design: Design, most: float) -> tuple[Floats, float]:
+    """The frame over R, for R² at most `most` and no larger than the declared box allows; and R.
 
-
-def _moment(answer: Floats, sd: float, seen: Chosen, shrink: Shrink) -> tuple[Floats, Floats]:
-    """E ωuuᵀ, and the noise left in it: axes that were seen are pulled apart, toward no correlation.
-
-    The diagonal is what the answer says. So is all that belongs to an axis that was not seen: of its correlations
-    nothing is known, and to pull them to zero would make up variance where there may be none.
+    A flag, or a level, that is rarer than one record in R² would be cut by ω, and its records would count the less
+    the more it is magnified: it moves u by at most one.
     """
-    p = len(seen)
-    raw = unpack(answer, p)
-    raw[np.diag_indices(p)] = np.maximum(np.diag(raw), max(sd, 1e-9))
+    reach = math.sqrt(min(most, float(np.sum(np.abs(frame @ frame.T)))))  # entries of x lie in [−1, 1]
+    frame = frame / reach
+    for j in _lone_flags(design) if design.has_intercept else ():
+        size = 2 * float(np.linalg.norm(frame[j]))  # x_j = 2d − 1
+        if size > 1:
+            frame[0] += frame[j] * (1 / size - 1)  # the row of the records without it stays
+            frame[j] /= size
+    return frame, reach
+
+
+def _lone_flags(design: Design) -> list[int]:
+    """The terms of 0 and 1 whose column is in no product."""
+    products = {f.column for t in design.terms for f in t.factors if len(t.factors) > 1}
+    return [j for j, t in enumerate(design.terms) if design.is_flag(j) and t.factors[0].column not in products]
+
+
+def _moment(raw: Floats, sd: float, reach: float, shrink: Shrink) -> tuple[Floats, Floats]:
+    """E ωuuᵀ, and the noise left in it: axes that are seen are pulled to be white, as far as noise hides them.
+
+    An axis that is not seen is taken as apart from all others, and as white where noise is larger than that.
+    """
+    p = len(raw)
+    seen = np.diag(raw) > SEEN * sd
+    raw = np.where(np.outer(seen, seen) | np.eye(p, dtype=bool), raw, 0.0)
+    hidden = np.minimum(np.maximum(np.diag(raw), sd), reach**-2)
+    raw[np.diag_indices(p)] = np.maximum(np.where(seen, np.diag(raw), hidden), 1e-9)
     i, j, _ = triangle(p)
-    return shrink(raw, np.diag(np.diag(raw)), sd, pulled=(i != j) & seen[i] & seen[j])
+    level = float(np.median(np.diag(raw)[seen])) if seen.any() else sd
+    value, left = shrink(raw, np.where(seen, level, np.diag(raw)) * np.eye(p), sd, pulled=seen[i] & seen[j])
+    return value, np.where((i == j) | (seen[i] & seen[j]), left, 0.0)

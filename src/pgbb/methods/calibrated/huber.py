@@ -12,12 +12,14 @@ from pgbb.methods.calibrated.curvature import (
     bordered,
     covariance_of,
     curvature_of,
+    filtered,
     noise_of_multiple,
 )
 from pgbb.methods.calibrated.frame import Cut, design_frame
-from pgbb.methods.calibrated.median import locate_response, rough_median
+from pgbb.methods.calibrated.prior import SPREADS, Prior
 from pgbb.methods.calibrated.refine import refine
 from pgbb.methods.calibrated.response import Distribution
+from pgbb.methods.calibrated.start import least_squares, locate_response
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
@@ -44,7 +46,7 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
     low, high = box.low, box.high
     if low[-1] < 1e-4 * high[-1]:  # the default box of the scale, which rests on the declared range
         low[-1] = min(low[-1], 1e-3 * at.spread)
-    beta, residuals = rough_median(asker, near, at, box, constant)
+    beta, error, residuals = least_squares(asker, near, at, box, constant)
     frame = np.zeros((p + 1, p + 1))
     frame[:p, :p], frame[p, p] = near.matrix, SCALE_WEIGHT
     theta = np.append(beta, np.clip(_scale(residuals, c, kappa), low[-1], high[-1]))
@@ -77,7 +79,17 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
         at[-1] = np.clip(at[-1], theta[-1] / 2, theta[-1] * 2)
         return at
 
-    return refine(box, asker.n, theta, frame, curvature, gradient, spread, settle), near.cut
+    g, sd = gradient("locate", theta)
+    inside = residuals.mean(np.abs(residuals.middles) < c * theta[-1])
+    step, error = filtered(near.solid * max(inside, 0.3) / theta[-1], g[:p], sd, error)
+    theta[:p] = np.clip(theta[:p] - near.matrix @ step, low[:p], high[:p])
+    center = np.append(at.start(p, constant), theta[-1])
+    prior = Prior(
+        center, np.append(np.full(p, SPREADS * at.spread * near.reach), theta[-1] / SCALE_WEIGHT), problem.transform
+    )
+    doubt = np.zeros((p + 1, p + 1))
+    doubt[:p, :p], doubt[p, p] = error, (0.3 * theta[-1] / SCALE_WEIGHT) ** 2
+    return refine(box, asker.n, theta, doubt, frame, curvature, gradient, spread, settle, prior, top), near.cut
 
 
 def _scale(residuals: Distribution, c: float, kappa: float) -> float:

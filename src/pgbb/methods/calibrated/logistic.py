@@ -22,10 +22,12 @@ from pgbb.methods.calibrated.curvature import (
     bordered,
     covariance_of,
     curvature_of,
+    filtered,
     noise_of_multiple,
     raised,
 )
 from pgbb.methods.calibrated.frame import Cut, design_frame
+from pgbb.methods.calibrated.prior import LOGITS, Prior
 from pgbb.methods.calibrated.refine import refine
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
@@ -36,6 +38,9 @@ Floats = NDArray[np.float64]
 __all__ = ["LogisticCurvature", "fit_logistic", "logistic_curvature"]
 
 POINTS = 2**11
+EFFECT = 2.0  # logits that a standard deviation of a covariate moves, typically
+OTHER = 0.2  # of them, that a step misses because curvature changes
+FARTHEST = 2.0  # logits that a step moves, at most
 _PATH = (np.array([0.1127016654, 0.5, 0.8872983346]), np.array([5.0, 8.0, 5.0]) / 18)  # Gauss's three points
 
 
@@ -65,7 +70,8 @@ class LogisticCurvature:
 
     def varies(self, best: Floats, frame: Floats, bend: Curvature, sampling: Floats, sd: float) -> bool:
         """Whether curvature doubles or halves within two standard deviations of the posterior: it is not local then."""
-        noise = bend.inverse @ (sampling + sd**2 * np.eye(len(best))) @ bend.inverse
+        inverse = np.linalg.inv(bend.solid)
+        noise = inverse @ (sampling + sd**2 * np.eye(len(best))) @ inverse
         values, vectors = np.linalg.eigh((noise + noise.T) / 2)
         here = self.at(best)
         for value, vector in zip(values, vectors.T, strict=True):
@@ -109,15 +115,13 @@ def fit_logistic(asker: Asker, problem: Problem, design: Design) -> tuple[LocalG
     frame, moment, moment_sd, solid = near.matrix, near.moment, near.moment_sd, near.solid
     model = logistic_curvature(moment, moment_sd, frame, design.has_intercept)
     box = box_for(problem, near)
-    theta = np.zeros(p)
+    theta, error = np.zeros(p), (EFFECT * near.reach) ** 2 * np.eye(p)
     for _ in range(asker.question("locate", "logistic_score").times):
         g, sd = asker.ask("locate", "logistic_score", theta, frame)
-        answer, bend_sd = asker.ask("locate", "logistic_curvature", theta, frame)
-        raw = unpack(answer, p) / 4
-        bend, left = asker.shrink(raw, bordered(raw, model.at(theta), 0.0, 0.1), bend_sd / 4)
-        inverse = np.linalg.inv(raised(bend, left, 0.5))
-        step = limited(inverse @ g, solid, 2.0, sd**2 * float(np.sum((solid @ inverse) * inverse)))
-        theta = box.clip(theta - frame @ step)
+        bend = raised(model.at(theta), moment_sd / 4, 0.5)
+        step, error = filtered(bend, g, sd, error)
+        error = error + (OTHER * near.reach) ** 2 * np.eye(p)
+        theta = box.clip(theta - frame @ limited(step, solid, FARTHEST, 0.0))
 
     def curvature(at: Floats, before: Curvature | None) -> Curvature:
         answer, sd = asker.ask("curvature", "logistic_curvature", at, frame)
@@ -136,4 +140,6 @@ def fit_logistic(asker: Asker, problem: Problem, design: Design) -> tuple[LocalG
         raw = unpack(answer, p)
         return covariance_of(raw, bend.value, sd, shrink=asker.shrink)
 
-    return refine(box, asker.n, theta, frame, curvature, gradient, spread, box.clip, model), near.cut
+    prior = Prior(np.zeros(p), np.full(p, LOGITS * near.reach), problem.transform)
+    asked = curvature, gradient, spread
+    return refine(box, asker.n, theta, error, frame, *asked, box.clip, prior, model=model), near.cut

@@ -10,7 +10,7 @@ from pgbb import _validate
 from pgbb.accountant import Composition, noise_scale
 from pgbb.methods.calibrated.asking import INGREDIENTS, Asker, Ingredient
 from pgbb.methods.calibrated.families import fit
-from pgbb.methods.calibrated.questions import Stage, composition, questions_for
+from pgbb.methods.calibrated.questions import Stage, composition, questions_for, whole_noise
 from pgbb.methods.request import Planned, Request, prepared
 from pgbb.model.models import Problem
 from pgbb.private.door import Randomness, open_dataset
@@ -50,15 +50,17 @@ def levels_of(problem: Problem, knots: int) -> Floats | None:
 
 def plan(request: Request, settings: Settings, n: int) -> Planned:
     """What will be asked of n records, and at which noise."""
-    target = composition(_stages(prepared(request.model, request.schema), settings), n)
+    target = composition(_stages(request, settings, n), n)
     if request.non_private:
         return Planned(target, 0.0)
     return Planned(target, noise_scale(target, request.epsilon, request.delta, request.accountant))
 
 
-def _stages(problem: Problem, settings: Settings) -> tuple[Stage, ...]:
+def _stages(request: Request, settings: Settings, n: int) -> tuple[Stage, ...]:
+    problem = prepared(request.model, request.schema)
     levels = levels_of(problem, settings.knots)
-    return questions_for(problem, 0 if levels is None else len(levels))
+    noise = 0.0 if request.non_private else whole_noise(n, request.epsilon, request.delta)
+    return questions_for(problem, 0 if levels is None else len(levels), noise)
 
 
 def run(request: Request, settings: Settings, without: frozenset[Ingredient] = frozenset()) -> Release:
@@ -67,9 +69,9 @@ def run(request: Request, settings: Settings, without: frozenset[Ingredient] = f
     `without` names ingredients that are left out: for a study of what each is worth, and for nothing else.
     """
     problem = prepared(request.model, request.schema)
-    stages = _stages(problem, settings)
     data = open_dataset(request.data, problem, request.schema, request.weights, request.together)
     request.advise(data.n)
+    stages = _stages(request, settings, data.n)
     planned = plan(request, settings, data.n)
     target, sigma = planned.mechanism, planned.sigma
     assert isinstance(target, Composition)

@@ -3,20 +3,26 @@
 The gradients of every level come from the same answers: a record lies in one
 cell between the fitted curves, and `algebra.strategy` asks for cells, not for
 levels. Sampling covariance needs one matrix: the scores of levels τ, τ' have
-covariance (min(τ, τ') − ττ') E ω²uuᵀ.
+covariance (min(τ, τ') − ττ') E ωuuᵀ.
 """
+
+from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
-from pgbb._numerics.symmetric import pack, unpack
-from pgbb.methods.calibrated.algebra import Shrink, floored, limited, strategy
+from pgbb._numerics.symmetric import unpack
+from pgbb.methods.calibrated.algebra import USUAL, Shrink, floored, limited, strategy
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import box_for
-from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of
+from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of, filtered
 from pgbb.methods.calibrated.frame import Cut, design_frame
-from pgbb.methods.calibrated.median import PEAK, locate_response, rough_median
+from pgbb.methods.calibrated.prior import SPREADS, Prior, tempered
+from pgbb.methods.calibrated.questions import JITTERS
 from pgbb.methods.calibrated.refine import combine, widened, widening_for_contradiction, widening_for_last_step
+from pgbb.methods.calibrated.start import PEAK, least_squares, locate_response
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import FLOOR, LocalGaussian
@@ -27,9 +33,13 @@ __all__ = ["REACH", "WIDEST", "fit_quantile"]
 
 WIDEST = 0.15  # neighbouring quantiles are τ ± min(τ, 1 − τ)/2, and no farther than this
 REACH = 0.8  # bandwidth of the curvature, in units of the distance to the neighbouring quantiles
+NEAREST = 0.02  # the same distance, for the curvature, where noise is small
 LAST = 0.25  # bandwidth of the last gradient, in units of that
 NEARER = 3.0  # densities are compared over the bandwidth of the curvature and one shorter by this factor
+HEAPED = 0.5  # how far densities over different distances are from each other, at most, where there is a density
 SMOOTHNESS = 0.1  # how far densities over the two are from each other, relative, unless they say so clearly
+UNLIKE = 0.15  # how far coefficients of a level are from those of the mean, in spreads a standard normal quantile
+LEAST_DENSITY = 0.2  # of what the residuals say, at least
 BLUR = 2.0  # the last two bandwidths are at most this many standard deviations of what they help to find
 
 
@@ -41,122 +51,151 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     near, size = design_frame(asker, design), at.size(constant)
     frame, solid = near.matrix, near.solid
     box = box_for(problem, near, size, at.start(p, constant))
-    start, residuals = rough_median(asker, near, at, box, constant)
+    start, error, residuals = least_squares(asker, near, at, box, constant)
     a, b = strategy(tuple(levels.tolist()))
     reach = np.minimum(np.minimum(levels, 1 - levels) / 2, WIDEST)
     density = residuals.density(levels, reach)
-    h = np.clip(REACH * reach / density, 1e-4 * size, 2 * size)
+    finest = max(1e-4 * size, design.response_step / JITTERS)
+    h = np.clip(REACH * reach / density, finest, 2 * size)
     theta = np.repeat(start[None], m, axis=0)
     if constant:
         theta[:, 0] += residuals.quantile(levels)
+    around = (
+        design.response_step * ((np.arange(JITTERS) + 0.5) / JITTERS - 0.5) if design.response_step else np.zeros(1)
+    )
     farthest = 2 * reach / density  # no step moves fitted values by more
 
     def gradient(stage: str, at: Floats, width: Floats) -> tuple[Floats, float]:
         """Gradients in the frame, (m, p); their noise is sd·B ⊗ I."""
-        answer, sd = asker.ask(stage, "cells", at, width, a, frame)
+        answer, sd = asker.ask(stage, "cells", at, width, a, frame, around)
         return b @ answer.reshape(-1, p), sd
 
     loudness = np.sum(b**2, axis=1)
 
-    def moved(at: Floats, steps: Floats, noise: Floats | float = 0.0) -> Floats:
-        return box.clip(at - limited(steps, solid, farthest, noise) @ frame.T)
+    def moved(at: Floats, steps: Floats) -> Floats:
+        return box.clip(at - limited(steps, solid, farthest, 0.0) @ frame.T)
+
+    unlike = (UNLIKE * ndtri(levels) * at.spread * near.reach) ** 2
+    errors = [error + v * np.eye(p) for v in unlike]
+
+    def expected(metrics: Iterable[Floats], g: Floats, sd: float) -> Floats:
+        """Steps in the frame, as far as they stand out of noise; takes note of the errors that they leave."""
+        pairs = [filtered(*given) for given in zip(metrics, g, sd * np.sqrt(loudness), errors, strict=True)]
+        errors[:] = [left for _, left in pairs]
+        return np.stack([step for step, _ in pairs])
 
     spread = float(np.trace(np.linalg.inv(solid)))
 
     def narrow(stage: str, most: Floats) -> Floats:
         """A bandwidth whose bias, of second order in it, vanishes beside noise and sampling error."""
         error = np.sqrt(levels * (1 - levels) / n + loudness * spread / p * asker.noise(stage) ** 2)
-        return np.clip(BLUR * error / density, 1e-4 * size, most)
+        return np.clip(BLUR * error / density, finest, np.maximum(most, finest))
 
-    for width in (h, narrow("levels", h)):
+    for turn in range(asker.question("levels", "cells").times):
+        width = narrow("levels", h) if turn else h
         g, sd = gradient("levels", theta, width)
-        steps = np.linalg.solve(solid, g.T).T / density[:, None]
-        theta = moved(theta, steps, loudness * (sd / density) ** 2 * spread)
+        theta = moved(theta, expected((f * solid for f in density), g, sd))
 
-    ratio, ratio_sd = _sharpness(asker, theta, levels, h, REACH * reach)
-    overlap = _overlap(levels, REACH * reach)
-    answer, sd = asker.ask("curvature", "cell_curvature", theta, h, overlap, frame)
-    unit = PEAK / h * overlap * ratio
-    raw = unpack(answer.reshape(m, -1), p) * unit[:, None, None]
-    curvatures = [
-        _vague(c, float(s))
-        for c, s in zip(
-            _curvatures(raw, sd * unit, near.moment, near.moment_sd, ratio * density, asker.shrink),
-            ratio_sd / ratio,
-            strict=True,
-        )
-    ]
+    if asker.asks("curvature"):
+        reach = np.clip(asker.noise("curvature") * near.reach**2 * np.sqrt(2 * p), np.minimum(NEAREST, reach), reach)
+    h = np.clip(REACH * reach / density, finest, h)
+    widths = np.stack([h, h / NEARER, np.minimum(narrow("final", h) / 2, h / NEARER)])
+    smooth, ratio, ratio_sd = _sharpness(asker, theta, levels, widths, density, around)
+    f = smooth * ratio
+    if asker.asks("curvature"):
+        overlap = _overlap(levels, REACH * reach)
+        answer, sd = asker.ask("curvature", "cell_curvature", theta, h, overlap, frame, around)
+        unit = PEAK / h * overlap * ratio
+        raw = unpack(answer.reshape(m, -1), p) * unit[:, None, None]
+        found = _curvatures(raw, sd * unit, near.moment, near.moment_sd, f, asker.shrink)
+    else:
+        found = [Curvature(f_j * near.moment, f_j * near.moment_sd) for f_j in f.tolist()]
+    curvatures = [replace(c, factor_sd=float(s)) for c, s in zip(found, ratio_sd / ratio, strict=True)]
 
     def newton(g: Floats) -> Floats:
-        return np.stack([c.step(g[j]) for j, c in enumerate(curvatures)])
+        return np.stack([c.step(v) for c, v in zip(curvatures, g, strict=True)])
 
     before, sd_first = gradient("refine", theta, narrow("refine", h / 2))
-    expected = loudness * sd_first**2 * [np.sum((solid @ c.inverse) * c.inverse) for c in curvatures]
-    point, first = moved(theta, newton(before), expected), moved(theta, newton(before))
+    point, first = moved(theta, expected((c.solid for c in curvatures), before, sd_first)), moved(theta, newton(before))
     g, sd_second = gradient("final", point, narrow("final", h * LAST))
+    walks, both = (point - theta) @ np.linalg.inv(frame).T, np.sqrt(loudness) * np.hypot(sd_first, sd_second)
+    given = list(curvatures)
+    curvatures = [
+        c.corrected(walk, change, sd, 1.0, n)
+        for c, walk, change, sd in zip(given, walks, g - before, both.tolist(), strict=True)
+    ]
     second = moved(point, newton(g))
     quiet = float(np.mean(levels * (1 - levels)) * np.trace(near.moment)) / p / n / float(np.mean(loudness))
     best, noise = combine(first, second, sd_first, sd_second, quiet)
     inverse = np.linalg.inv(frame)
-    effective = np.stack([c.value @ (inverse @ (point[j] - best[j])) for j, c in enumerate(curvatures)])
-    answer, sd = asker.ask("spread", "square_moment", frame)
+    answer, sd = asker.ask("spread", "moment", frame)
     sampling, left = covariance_of(unpack(answer, p), near.moment, sd, shrink=asker.shrink)
     early, late, walked = ((b - a) @ inverse.T for a, b in ((theta, first), (point, second), (theta, point)))
 
-    factors, privacy = [], []
+    prior = Prior(at.start(p, constant), np.full(p, SPREADS * at.spread * near.reach), problem.transform)
+    smooth_enough = bool(design.response_step) or not at.heaped
+    privacy, settled = [], []
     for j, c in enumerate(curvatures):
         own, loud = levels[j] * (1 - levels[j]) * sampling / n, np.sqrt(loudness[j])
         noises = sd_first * loud, sd_second * loud
-        factors.append(max(
-            widening_for_last_step(early[j], late[j], c.value, own, *noises),
-            widening_for_contradiction(g[j] - before[j], walked[j], late[j], c, own, *noises),
-        ))  # fmt: skip
-        if box.touched(best[j], frame, c, own + (noise * loud) ** 2 * np.eye(p)):
-            factors[j] = np.inf
-        privacy.append(widened(noise * loud, own, factors[j]) / loud * b[j])
+        factor = max(
+            widening_for_last_step(early[j], late[j], c.solid, own, *noises),
+            widening_for_contradiction(g[j] - before[j], walked[j], late[j], given[j], own, *noises),
+        )
+        wide = widened(float(np.hypot(noise * loud, c.blur(errors[j], late[j]))), own, factor)
+        total = own + wide**2 * np.eye(p)
+        known = smooth_enough and factor < np.inf and not box.touched(best[j], frame, c, total)
+        settled.append(prior.settle(c, total, frame, point[j], best[j], known=known))
+        privacy.append(wide / loud * b[j])
     posterior = LocalGaussian(
         center=point,
-        gradient=effective,
+        gradient=np.stack([s.gradient for s in settled]),
         frame=frame,
-        curvature=np.stack([c.value for c in curvatures]),
-        curvature_sd=np.stack([c.sd for c in curvatures]),
+        curvature=np.stack([s.curvature for s in settled]),
+        curvature_sd=np.zeros((m, p * (p + 1) // 2)),
         privacy=np.stack(privacy),
         sampling=sampling / n,
-        sampling_sd=left / n,
-        free=np.stack([np.eye(p) if f == np.inf else c.free for c, f in zip(curvatures, factors, strict=True)]),
+        sampling_sd=tempered(sampling, left) / n,
+        free=np.zeros((m, p, p)),
         low=box.low,
         high=box.high,
+        prior=prior.sd,
         knots=levels,
     )
     return posterior, near.cut
 
 
-def _sharpness(asker: Asker, theta: Floats, levels: Floats, h: Floats, width: Floats) -> tuple[Floats, Floats]:
-    """Each level's density over its density smoothed by h, and the standard deviation of that ratio.
+def _sharpness(
+    asker: Asker, theta: Floats, levels: Floats, h: Floats, density: Floats, around: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Each level's density smoothed by the first of three bandwidths; its density over that; and the ratio's doubt.
 
     A kernel of bandwidth h sees f + h²f''/2, so densities over h and h/3 tell the second term apart. Over a
     peak the ratio is above one, in a gap between two humps below. Shrunk to one unless it stands clear of its noise.
+    Where it is far from one, or the density over the finest distance is far from what these two make of it, the
+    response is heaped: there is no density, and the doubt is as large as what was seen.
     """
-    both = np.concatenate([h, h / NEARER])
-    overlap = _overlap(np.tile(levels, 2), np.concatenate([width, width / NEARER]))
-    answer, sd = asker.ask("density", "densities", theta, both.reshape(2, -1), overlap)
-    wide, near = np.maximum((answer * PEAK / both * overlap).reshape(2, -1), 1e-12)
-    noise = sd * PEAK / h * overlap
+    least = 4 * asker.noise("density") * np.sqrt(len(levels)) * PEAK / density  # or noise is all that is seen
+    h = np.stack([h[0], h[1], np.clip(least, h[2], h[1])])
+    overlap = _overlap(np.tile(levels, 3), (h * density).ravel())
+    answer, sd = asker.ask("density", "densities", theta, h, overlap, around)
+    found, noise = answer.reshape(h.shape) * PEAK / h * overlap, sd * PEAK / h * overlap
+    found = np.maximum(found, 1e-12)
+    variance = noise**2 + found / (2 * np.sqrt(np.pi) * asker.n * h)
+    wide, near, finest = found
     weight = 1 / (NEARER**2 - 1)
     sharp = (1 + weight) * near - weight * wide
-    wide = np.maximum(wide, 3 * noise)
-    sampling = NEARER * near / (2 * np.sqrt(np.pi) * asker.n * h)
-    variance = (1 + weight) ** 2 * ((NEARER * noise) ** 2 + sampling) / wide**2
+    wide = np.maximum(wide, np.maximum(noise[0], LEAST_DENSITY * density))
+    relative = (1 + weight) ** 2 * variance[1] / wide**2
     away = sharp / wide - 1
-    prior = np.where(away**2 > 9 * variance, away**2, SMOOTHNESS**2)
-    keep = prior / (prior + variance)
-    return np.maximum(1 + keep * away, 0.02), np.sqrt(keep * variance)
-
-
-def _vague(found: Curvature, relative: float) -> Curvature:
-    """The curvature with an unknown factor of this relative standard deviation; lost where that hides its sign."""
-    free = np.eye(len(found.value)) if relative > 1 / 3 else found.free
-    return Curvature(found.value, np.hypot(found.sd, relative * pack(found.value)), free)
+    prior = np.where(away**2 > 9 * relative, away**2, SMOOTHNESS**2)
+    keep = prior / (prior + relative)
+    ratio = np.maximum(1 + keep * away, 0.02)
+    doubt = np.hypot(np.sqrt(keep * relative), noise[0] / wide)
+    heaped = np.maximum(np.abs(away) - 3 * np.sqrt(relative) - HEAPED, 0.0)
+    miss = np.abs(finest / wide / ratio - 1) - 3 * np.sqrt(variance[2] + variance[1]) / wide / ratio - HEAPED
+    heaped = np.maximum(heaped, miss)
+    return wide, ratio, np.where(heaped > 0, np.maximum(doubt, ratio), doubt)
 
 
 def _overlap(levels: Floats, width: Floats) -> float:
@@ -172,8 +211,7 @@ def _curvatures(
 
     In a location-scale model the shape is common: H(τ) = f(τ) E[xxᵀ/s(x)].
     """
-    unit = pack(moment)
-    f = np.maximum(np.array([pack(r) @ unit for r in raw]) / (unit @ unit), 0.3 * density)
+    f = np.maximum(density, 1e-300)
     trust = f / sd**2 if sd.all() else f  # f_j times the precision of raw_j/f_j
     total = float(trust @ f)
     noise = total**-0.5 if sd.all() else 0.0
@@ -181,6 +219,6 @@ def _curvatures(
     shape, left = shrink(pooled, moment, noise, moment_sd)
     shape = floored(shape, FLOOR * float(np.linalg.eigvalsh(moment)[0]))
     return [
-        curvature_of(r, f_j * shape, float(s), f_j * left, (pooled, noise), shrink=shrink)
+        curvature_of(r, f_j * shape, float(s), f_j * left, shrink=shrink, usual=USUAL / 2)
         for r, f_j, s in zip(raw, f, sd, strict=True)
     ]

@@ -10,13 +10,29 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pgbb.accountant import Composition, Mechanism, compose
+from pgbb.accountant import Composition, Mechanism, compose, noise_scale
 from pgbb.errors import InvalidValue
+from pgbb.model.formula import Design, Dummy
 from pgbb.model.models import Problem
 
-__all__ = ["BINS", "Question", "Stage", "composition", "questions_for"]
+__all__ = [
+    "BINS",
+    "JITTERS",
+    "LEAST_REACH",
+    "Question",
+    "Stage",
+    "composition",
+    "own_terms",
+    "questions_for",
+    "whole_noise",
+]
 
 BINS = 64  # of a histogram
+LEAST_REACH = (16.0, 2.5)  # R² of a frame is at least the first, and the second a term
+JITTERS = 8  # places around a response with a step
+CURVATURE = 0.09  # share of a curvature matrix at each level
+WORTH = 0.07  # noise of its entries, beside those of E uuᵀ, above which it would show nothing
+COLUMNS, FRAME, MOMENTS = 0.05, 0.07, 0.08  # shares of what every design asks
 Shape = tuple[int, ...]
 
 
@@ -80,95 +96,135 @@ def composition(stages: Sequence[Stage], n: int) -> Composition:
     )
 
 
-def questions_for(problem: Problem, levels: int) -> tuple[Stage, ...]:
+def whole_noise(n: int, epsilon: float, delta: float) -> float:
+    """Noise of one answer about n records that has the whole budget: what the rules below go by.
+
+    >>> round(whole_noise(10_000, 1.0, 1e-6), 6)
+    0.000844
+    """
+    return noise_scale(Mechanism(n=n, blocks=1, sampling_rate=1.0, steps=1, clip=1.0), epsilon, delta, "exact")
+
+
+def questions_for(problem: Problem, levels: int, noise: float = 0.0) -> tuple[Stage, ...]:
     """The stages of a model that has so many quantile levels (other kinds of model ignore the number).
 
-    Shares are rules on the kind of model and its number of terms, the same for all data and budgets.
+    Shares are rules on the kind of model, its terms and the noise; the same for all data.
+
+    Args:
+      problem: the model.
+      levels: how many quantile levels there are.
+      noise: standard deviation of one answer that has the whole budget: with n, ε and δ it is public.
     """
     if problem.kind == "mean":
         return _mean()
     if problem.design is None:
         return _custom(problem.dim)
-    p = len(problem.design.names)
     if problem.kind == "quantile":
-        return _quantile(p, levels)
-    return _huber(p) if problem.kind == "huber" else _logistic(p)
+        return _quantile(problem.design, levels, noise)
+    return (_huber if problem.kind == "huber" else _logistic)(problem.design, noise)
 
 
-def _design(p: int) -> Stage:
-    """The frame of a design of p terms."""
-    frame = (p, p)
-    return Stage("moments", min(max(0.01 * p, 0.08), 0.16), "second moments of the design, whitened by rounds", (
-        Question("moment", (frame,), times=3 if p <= 8 else 4, power=0),
-        Question("moment_and_cut", (frame, ())),
-    ))  # fmt: skip
+def own_terms(design: Design) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The terms that are one column each: numeric ones, and those of 0 and 1; None if a column has no such term."""
+    alone = {j: t.factors[0] for j, t in enumerate(design.terms) if len(t.factors) == 1}
+    linear = {j: f for j, f in alone.items() if isinstance(f, Dummy) or f.power == 1}
+    if {f.column for f in linear.values()} != set(design.columns):
+        return None
+    shares = tuple(j for j in linear if design.is_flag(j))
+    return tuple(j for j in linear if j not in shares), shares
 
 
-def _median(p: int) -> tuple[Stage, ...]:
-    """Where the response and a median regression lie, roughly, and the law of its residuals."""
-    theta, frame, bins = (p,), (p, p), ((BINS + 1,), (BINS, BINS))
+def _design(design: Design, noise: float) -> tuple[Stage, ...]:
+    """The frame of a design, from where its columns lie, if each has a term of its own."""
+    dear = noise / math.sqrt(FRAME) * max(LEAST_REACH[0], LEAST_REACH[1] * len(design.terms))  # noise of a round
+    p, own = len(design.terms), own_terms(design)
+    located = own is not None and any(own)
+    stages = []
+    if own is not None and located:
+        numeric, shares = (len(kind) for kind in own)
+        asked = []
+        if numeric:
+            shapes = ((p, numeric), (numeric, BINS + 1), (BINS, BINS))
+            asked.append(Question("column_histograms", shapes, times=2, power=0))
+        if shares:
+            asked.append(Question("column_means", ((p, shares),), power=0))
+        stages.append(Stage("columns", COLUMNS, "where the columns lie", tuple(asked)))
+    times = (4 if dear < 0.03 else 3 if dear < 0.06 else 2) if located else 5
+    rounds = Question("moment", ((p, p),), times=times, power=0)
+    whitened = Stage("frame", FRAME if located else COLUMNS + FRAME, "a design made white by rounds", (rounds,))
+    moments = Stage("moments", MOMENTS, "its second moments", (Question("moment_and_cut", ((p, p), ())),))
+    return (*stages, whitened, moments)
+
+
+def _start(p: int) -> tuple[Stage, ...]:
+    """Where the response and a least-squares fit lie, and the law of its residuals."""
+    theta, bins = (p,), ((BINS + 1,), (BINS, BINS))
     return (
         Stage("response", 0.03, "where the response lies", (Question("histogram", (theta, *bins), times=3, power=0),)),
-        Stage("median", 0.05, "a median regression, roughly", (
-            Question("median", (theta, (), frame), times=5),
-            Question("window", (theta, ()), times=5, power=0),
-        )),
-        Stage("residuals", 0.02, "histogram of its residuals", (
-            Question("histogram", (theta, *bins)),
-        )),
-    )  # fmt: skip
+        Stage("start", 0.04, "a least-squares fit", (Question("weighted_response", (theta, (), (p, p))),)),
+        Stage("residuals", 0.03, "histogram of its residuals", (Question("histogram", (theta, *bins)),)),
+    )
 
 
-def _quantile(p: int, levels: int) -> tuple[Stage, ...]:
-    design = _design(p)
+def _rest(stages: Sequence[Stage], why: str, question: Question) -> tuple[Stage, ...]:
+    """The stages, and a last one with what is left of the budget."""
+    return (*stages, Stage("final", 1 - sum(s.share for s in stages), why, (question,)))
+
+
+def _quantile(design: Design, levels: int, noise: float) -> tuple[Stage, ...]:
+    p = len(design.terms)
+    shown = noise / math.sqrt(CURVATURE) * max(LEAST_REACH[0], LEAST_REACH[1] * p) < WORTH  # or too dear a matrix
     frame, each, curves = (p, p), (levels,), (levels, p)
-    cells = (curves, each, (levels + 1, levels + 1), frame)
-    return (
-        design,
-        *_median(p),
-        Stage("levels", 0.06, "all levels, roughly", (Question("cells", cells, times=2),)),
-        Stage("curvature", 0.12, "curvature at each level", (Question("cell_curvature", (curves, each, (), frame)),)),
-        Stage("density", 0.02, "densities over two distances: what smoothing does to the curvature", (
-            Question("densities", (curves, (2, levels), ())),
+    around = (JITTERS if design.response_step else 1,)
+    cells = (curves, each, (levels + 1, levels + 1), frame, around)
+    stages = (
+        *_design(design, noise),
+        *_start(p),
+        Stage("levels", 0.08, "all levels, roughly", (
+            Question("cells", cells, times=4 if shown else 2),
         )),
-        Stage("refine", 0.13, "gradients of all levels", (Question("cells", cells),)),
-        Stage("spread", 0.03, "second moments of the weighted design", (Question("square_moment", (frame,), power=2),)),
-        Stage("final", 0.54 - design.share, "gradients of all levels, once more", (Question("cells", cells),)),
+        *([Stage("curvature", CURVATURE, "curvature at each level", (
+            Question("cell_curvature", (curves, each, (), frame, around)),
+        ))] if shown else ()),
+        Stage("density", 0.03 if shown else 0.06, "densities over three distances: what smoothing does", (
+            Question("densities", (curves, (3, levels), (), around)),
+        )),
+        Stage("refine", 0.14, "gradients of all levels", (Question("cells", cells),)),
+        Stage("spread", 0.03, "second moments of the weighted design", (Question("moment", (frame,), power=2),)),
     )  # fmt: skip
+    return _rest(stages, "gradients of all levels, once more", Question("cells", cells))
 
 
-def _huber(p: int) -> tuple[Stage, ...]:
-    design = _design(p)
+def _huber(design: Design, noise: float) -> tuple[Stage, ...]:
+    p = len(design.terms)
     theta, frame = (p + 1,), (p, p)  # with the scale
     score = (theta, frame, (), (), (), ())
-    return (
-        design,
-        *_median(p),
-        Stage("curvature", 0.10, "curvature, before and after the first of the gradients below", (
+    stages = (
+        *_design(design, noise),
+        *_start(p),
+        Stage("locate", 0.05, "gradient, roughly", (Question("huber_score", score),)),
+        Stage("curvature", 0.08, "curvature, before and after the first of the gradients below", (
             Question("huber_curvature", (theta, frame, (), ()), times=2),
         )),
-        Stage("spread", 0.06, "second moments of the score", (Question("huber_spread", score, power=2),)),
+        Stage("spread", 0.05, "second moments of the score", (Question("huber_spread", score, power=2),)),
         Stage("refine", 0.14, "gradient", (Question("huber_score", score),)),
-        Stage("final", 0.60 - design.share, "gradient, once more", (Question("huber_score", score),)),
     )  # fmt: skip
+    return _rest(stages, "gradient, once more", Question("huber_score", score))
 
 
-def _logistic(p: int) -> tuple[Stage, ...]:
-    design = _design(p)
+def _logistic(design: Design, noise: float) -> tuple[Stage, ...]:
+    p = len(design.terms)
     given = ((p,), (p, p))
-    return (
-        design,
-        Stage("locate", 0.10, "Newton steps, roughly", (
-            Question("logistic_score", given, times=8),
-            Question("logistic_curvature", given, times=8),
-        )),
-        Stage("curvature", 0.14, "curvature, before and after the first of the gradients below", (
+    stages = (
+        *_design(design, noise),
+        Stage("locate", 0.15, "Newton steps, roughly", (Question("logistic_score", given, times=4),)),
+        Stage("curvature", 0.10, "curvature, before and after the first of the gradients below", (
             Question("logistic_curvature", given, times=2),
         )),
-        Stage("spread", 0.06, "second moments of the score", (Question("logistic_spread", given, power=2),)),
-        Stage("refine", 0.13, "gradient", (Question("logistic_score", given),)),
-        Stage("final", 0.57 - design.share, "gradient, once more", (Question("logistic_score", given),)),
+        Stage("spread", 0.05, "second moments of the score", (Question("logistic_spread", given, power=2),)),
+        Stage("refine", 0.14, "gradient", (Question("logistic_score", given),)),
     )  # fmt: skip
+    return _rest(stages, "gradient, once more", Question("logistic_score", given))
 
 
 def _mean() -> tuple[Stage, ...]:

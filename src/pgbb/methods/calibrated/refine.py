@@ -13,7 +13,8 @@ from scipy.special import chdtri
 
 from pgbb._numerics.symmetric import triangle
 from pgbb.methods.calibrated.algebra import limited
-from pgbb.methods.calibrated.curvature import Curvature
+from pgbb.methods.calibrated.curvature import Curvature, filtered
+from pgbb.methods.calibrated.prior import Prior, tempered
 from pgbb.release.local_gaussian import LocalGaussian
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ __all__ = ["combine", "refine", "widened", "widening_for_contradiction", "wideni
 
 NEGLIGIBLE = 0.02  # privacy variance beside sampling variance
 SELDOM = 1e-3  # how often a local model that holds may widen its posterior for nothing
+WIDEST = 4.0  # a posterior that would have to be wider than this is given up, where noise does not explain it
 RARE = 1e-6  # how often it may be taken for one that does not hold
 
 
@@ -33,11 +35,14 @@ def refine(
     box: "Box",
     n: int,
     theta: Floats,
+    error: Floats,
     frame: Floats,
     curvature: Callable[[Floats, Curvature | None], Curvature],
     gradient: Callable[[str, Floats], tuple[Floats, float]],
     spread: Callable[[Floats, Curvature], tuple[Floats, Floats]],
     settle: Callable[[Floats], Floats],
+    prior: Prior,
+    bound: float = 1.0,
     model: "LogisticCurvature | None" = None,
 ) -> LocalGaussian:
     """Two rounds of curvature and gradient, and the second moments of the score between them.
@@ -46,11 +51,14 @@ def refine(
       box: bounds the posterior, which is marked where it touches.
       n: number of records.
       theta: a rough estimate.
+      error: covariance of its error, in the frame.
       frame: F, of all parameters.
       curvature: asks for the curvature at a point, the second time with the first answer.
       gradient: asks for the gradient of the stage "refine" or "final" at a point, with its noise.
       spread: asks for the second moments of the score at a point, with the noise that is left in them.
       settle: moves a point to where estimates may lie.
+      prior: of all parameters.
+      bound: the largest score.
       model: how curvature changes with θ, where that is known: steps then follow it, and the curvature at their end
         is what is released.
     """
@@ -58,47 +66,55 @@ def refine(
     def newton(bend: Curvature, at: Floats, g: Floats) -> Floats:
         straight = step = bend.step(g)
         if model is not None:
-            most = 2 * np.sqrt(straight @ bend.value @ straight)
+            metric = bend.solid
+            most = 2 * np.sqrt(straight @ metric @ straight)
             for _ in range(6):
-                step = limited(bend.plus(model.change(at, settle(at - frame @ step))).step(g), bend.value, most, 0.0)
+                met = bend.plus(model.change(at, settle(at - frame @ step)))
+                step = limited(met.step(g), metric, most, 0.0)
         return step
 
     bend = curvature(theta, None)
     before, sd_first = gradient("refine", theta)
     step = newton(bend, theta, before)
-    worth = limited(step, bend.value, np.inf, sd_first**2 * float(np.trace(bend.inverse)))
+    worth, error = filtered(bend.solid, bend.solid @ step, sd_first, error)
     point, first = settle(theta - frame @ worth), settle(theta - frame @ step)
     met = bend if model is None else bend.plus(model.change(theta, point))
     bend = curvature(point, bend)
     sampling, left = spread(point, bend)
     g, sd_second = gradient("final", point)
+    walk = np.linalg.inv(frame) @ (point - theta)
+    if model is None:
+        bend = bend.corrected(walk, g - before, float(np.hypot(sd_first, sd_second)), bound, n)
     second = settle(point - frame @ newton(bend, point, g))
     best, sd = combine(first, second, sd_first, sd_second, float(np.trace(sampling)) / len(sampling) / n)
     inverse = np.linalg.inv(frame)
     early, late, walked = (inverse @ (b - a) for a, b in ((theta, first), (point, second), (theta, point)))
     factor = max(
-        widening_for_last_step(early, late, bend.value, sampling / n, sd_first, sd_second),
+        widening_for_last_step(early, late, bend.solid, sampling / n, sd_first, sd_second),
         widening_for_contradiction(g - before, walked, late, met, sampling / n, sd_first, sd_second),
     )
     if model is not None:
         bend = bend.plus(model.at(best) - model.at(point))
         if model.varies(best, frame, bend, sampling / n, widened(sd, sampling / n, factor)):
             factor = np.inf
-    noise = sampling / n + sd**2 * np.eye(len(theta))
+    privacy = widened(float(np.hypot(sd, bend.blur(error, late))), sampling / n, factor)
+    noise = sampling / n + privacy**2 * np.eye(len(theta))
     if box.touched(best, frame, bend, noise):
         factor = np.inf
+    settled = prior.settle(bend, noise, frame, point, best, known=factor < np.inf)
     return LocalGaussian(
         center=point[None],
-        gradient=(bend.value @ (inverse @ (point - best)))[None],
+        gradient=settled.gradient[None],
         frame=frame,
-        curvature=bend.value[None],
-        curvature_sd=bend.sd[None],
-        privacy=np.array([[widened(sd, sampling / n, factor)]]),
+        curvature=settled.curvature[None],
+        curvature_sd=np.zeros((1, len(bend.sd))),
+        privacy=np.array([[privacy]]),
         sampling=sampling / n,
-        sampling_sd=left / n,
-        free=(np.eye(len(theta)) if factor == np.inf else bend.free)[None],
+        sampling_sd=tempered(sampling, left) / n,
+        free=np.zeros((1, len(theta), len(theta))),
         low=box.low,
         high=box.high,
+        prior=prior.sd,
     )
 
 
@@ -137,7 +153,8 @@ def widening_for_last_step(
     if error <= own:
         return 1.0
     most = noise * (spread + 2 * np.sqrt(x * np.sum(weights**2)) + 2 * x * np.max(weights))
-    return np.inf if late > most else float(np.sqrt(error / own))
+    wider = float(np.sqrt(error / own))
+    return np.inf if late > most and wider > WIDEST else wider
 
 
 def widening_for_contradiction(
@@ -164,7 +181,8 @@ def widening_for_contradiction(
     matters = min(ratio, 1.0) * float(e @ np.linalg.pinv(sampling + sd_second**2 * np.eye(d)) @ e) / d
     if surprise <= chdtri(d, SELDOM) or matters <= 1:
         return 1.0
-    return np.inf if surprise > chdtri(d, RARE) else float(np.sqrt(matters))
+    wider = float(np.sqrt(matters))
+    return np.inf if surprise > chdtri(d, RARE) and wider > WIDEST else wider
 
 
 def widened(sd: float, sampling: Floats, factor: float) -> float:

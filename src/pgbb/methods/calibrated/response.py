@@ -16,10 +16,13 @@ from pgbb.methods.calibrated.questions import BINS
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Distribution", "Located", "histogram", "locate"]
+__all__ = ["UNSEEN", "Distribution", "Located", "distribution", "histogram", "locate"]
 
 LEAST_TAIL = 0.02  # the next histogram holds all but this share at each end, or what noise lets be seen of it
 SPREADS = 3.0  # that count as the size of the response
+UNSEEN = 0.15  # noise of partial sums above which a histogram shows nothing
+FINE = 12.0  # bins between the outer quantiles, or heaps cannot be told from few bins
+HEAPED = 0.5  # squared distance of shares of bins from their neighbours', beside theirs: more are heaps
 MARGIN = 0.5  # and goes beyond that by this share of its width
 
 
@@ -66,12 +69,14 @@ class Located:
       spread: of the response.
       sd: noise of the distribution function that they were read from.
       present: share of the records (or of their weight) that has a value.
+      heaped: whether most of it has few distinct values, as far as noise lets that be seen.
     """
 
     median: float
     spread: float
     sd: float
     present: float
+    heaped: bool = False
 
     def start(self, terms: int, constant: bool) -> Floats:
         """Coefficients of the fit that predicts the median; zero without an intercept."""
@@ -90,12 +95,16 @@ def histogram(asker: Asker, stage: str, theta: Floats, edges: Floats) -> tuple[D
     """The distribution of y − xᵀθ over the bins; its total as answered; and the noise of that."""
     a, b = prefixes(BINS)
     answer, sd = asker.ask(stage, "histogram", theta, edges, a)
-    below, loud = b @ answer, np.sqrt(np.sum(b**2, axis=1))
-    noise = sd * float(np.sqrt(np.mean(loud**2)))
+    return distribution(edges, b @ answer, sd * np.sqrt(np.sum(b**2, axis=1)))
+
+
+def distribution(edges: Floats, below: Floats, sd: Floats) -> tuple[Distribution, float, float]:
+    """The same from noisy prefix sums of the bins, with the noise of each."""
+    noise = float(np.sqrt(np.mean(sd**2)))
     total = max(float(below[-1]), noise, 1e-9)
     share = np.diff(monotone(np.clip(below / total, 0.0, 1.0)), prepend=0.0)
     share[-1] += 1 - share.sum()
-    return Distribution(edges, share, noise / total), float(below[-1]), sd * float(loud[-1])
+    return Distribution(edges, share, noise / total), float(below[-1]), float(sd[-1])
 
 
 def locate(asker: Asker, bottom: float, top: float, terms: int) -> Located:
@@ -106,11 +115,30 @@ def locate(asker: Asker, bottom: float, top: float, terms: int) -> Located:
         totals.append(total)
         bin_width, tail = (high - low) / BINS, float(np.clip(2 * found.sd, LEAST_TAIL, 0.25))
         left, right = found.quantile(np.array([tail, 1 - tail]))
+        rough = _roughness(found) if right - left > FINE * bin_width else 0.0
+        if found.sd > UNSEEN:
+            continue
         beyond = MARGIN * max(right - left, bin_width)
         low, high = max(bottom, left - beyond), min(top, right + beyond)
     inner, outer = found.quantile(np.array([[0.2, 0.5, 0.8], [0.05, 0.5, 0.95]]))
     spread = max((inner[2] - inner[0]) / 1.683, bin_width / 2)
     if found.sd < LEAST_TAIL:  # many equal values have no spread in the middle
         spread = max(spread, (outer[2] - outer[0]) / 3.29 / 2)
+    if found.sd > UNSEEN:
+        inner[1], spread = (low + high) / 2, (high - low) / 4
     present, doubt = float(np.mean(totals)), 3 * total_sd / np.sqrt(len(totals))
-    return Located(float(inner[1]), spread, found.sd, 1.0 if present > 1 - doubt else max(present, 0.05))
+    return Located(
+        float(inner[1]), spread, found.sd, 1.0 if present > 1 - doubt else max(present, 0.05), rough > HEAPED
+    )
+
+
+def _roughness(found: Distribution) -> float:
+    """Σ(s − s̄)²/Σs̄² for the shares s of bins and the means s̄ of five neighbours, less what noise makes of it.
+
+    About 0 for a smooth density, 2 where one bin in three is filled. Three standard deviations are taken off.
+    """
+    share, bins = found.share, len(found.share)
+    smooth = np.convolve(share, np.full(5, 0.2), mode="same")
+    own = found.sd**2  # a bin has about the noise of a partial sum
+    square = float(np.sum((share - smooth) ** 2)) - bins * own * (1 + 3 * np.sqrt(2 / bins))
+    return square / float(np.sum(smooth**2))

@@ -2,8 +2,8 @@
 
 Pure functions (x, y, *parameters) of one record, which the door of `private/`
 vectorises and clips again. `frame` is a public matrix F, and
-u = xF. A record with ‖u‖ > 1 has its covariates far from the bulk and gets the
-weight ω = 1/‖u‖² (else 1), so that ‖ωu‖ ≤ 1 and ‖ωuuᵀ‖ ≤ 1: every bound below
+u = xF. A record with ‖u‖ > 1 has its covariates far from the bulk: with ω = 1/‖u‖² (else 1) gradients have the
+weight √ω and matrices ω, so that ‖√ωu‖ ≤ 1 and ‖ωuuᵀ‖ ≤ 1: every bound below
 rests on that and on the loss alone. Since ω depends on x only, the weighted
 equation has the same root where the model is right.
 """
@@ -22,6 +22,8 @@ from pgbb.model.models import Problem
 __all__ = [
     "cell_curvature",
     "cells",
+    "column_histograms",
+    "column_means",
     "densities",
     "differences",
     "gradient",
@@ -34,12 +36,10 @@ __all__ = [
     "logistic_spread",
     "mean_score",
     "mean_spread",
-    "median",
     "moment",
     "moment_and_cut",
     "outer_gradient",
-    "square_moment",
-    "window",
+    "weighted_response",
 ]
 
 WRITTEN_OUT = 128  # outer products of so few numbers are written out: processors are slow at columns taken one by one
@@ -63,9 +63,19 @@ def _bounded(x: Any, frame: Any) -> tuple[Any, Any]:
 
 
 def _weighted(x: Any, frame: Any) -> Any:
-    """ωu."""
-    bounded, root = _bounded(x, frame)
-    return bounded * root
+    """√ωu."""
+    return _bounded(x, frame)[0]
+
+
+def column_histograms(x: Any, y: Any, pick: Any, edges: Any, a: Any) -> Any:
+    """The columns of A of the bins of K terms, over √K: K vectors of norm at most 1, side by side."""
+    places = jax.vmap(jnp.searchsorted)(edges[:, 1:-1], times(x, pick))
+    return a.T[places].reshape(-1) / jnp.sqrt(1.0 * len(edges))
+
+
+def column_means(x: Any, y: Any, pick: Any) -> Any:
+    """K terms, each in [−1, 1], over √K."""
+    return times(x, pick) / jnp.sqrt(1.0 * pick.shape[1])
 
 
 def moment(x: Any, y: Any, frame: Any) -> Any:
@@ -79,19 +89,9 @@ def moment_and_cut(x: Any, y: Any, frame: Any, part: Any) -> Any:
     return jnp.append(_packed(bounded), part * (root < 1)) / jnp.sqrt(1 + part**2)
 
 
-def square_moment(x: Any, y: Any, frame: Any) -> Any:
-    """ω²uuᵀ."""
-    return _packed(_weighted(x, frame))
-
-
-def median(x: Any, y: Any, theta: Any, h: Any, frame: Any) -> Any:
-    """Twice the gradient of the smoothed absolute loss over 2: 2(½ − Φ(r/h)) ωu."""
-    return (1 - 2 * ndtr((y - times(x, theta)) / h)) * _weighted(x, frame)
-
-
-def window(x: Any, y: Any, theta: Any, h: Any) -> Any:
-    """2 exp(−r²/2h²) − 1: how many residuals are within reach."""
-    return 2 * jnp.exp(-0.5 * ((y - times(x, theta)) / h) ** 2) - 1
+def weighted_response(x: Any, y: Any, theta: Any, reach: Any, frame: Any) -> Any:
+    """ωu·r/reach for the residual r = y − xᵀθ clipped to ± reach: what a least-squares fit needs beside ωuuᵀ."""
+    return jnp.clip((y - times(x, theta)) / reach, -1.0, 1.0) * _weighted(x, frame)
 
 
 def histogram(x: Any, y: Any, theta: Any, edges: Any, a: Any) -> Any:
@@ -99,13 +99,13 @@ def histogram(x: Any, y: Any, theta: Any, edges: Any, a: Any) -> Any:
     return a.T[jnp.searchsorted(edges[1:-1], y - times(x, theta))]
 
 
-def cells(x: Any, y: Any, theta: Any, h: Any, a: Any, frame: Any) -> Any:
-    """A·c ⊗ ωu with c the (smoothed) cell of y between the m fitted curves.
+def cells(x: Any, y: Any, theta: Any, h: Any, a: Any, frame: Any, around: Any) -> Any:
+    """A·c ⊗ √ωu with c the (smoothed) cell of y between the m fitted curves.
 
     Where curves cross, sorting the m indicators restores their order, so c is a
-    point of the simplex and ‖A c‖ ≤ 1.
+    point of the simplex and ‖A c‖ ≤ 1. A response with a step lies at once at several places `around` its value.
     """
-    above = _decreasing(ndtr((y - times(x, theta.T)) / h))
+    above = _decreasing(jnp.mean(ndtr((y + around[:, None] - times(x, theta.T)) / h), axis=0))
     one, zero = jnp.ones_like(above[:1]), jnp.zeros_like(above[:1])
     cell = computed_once(jnp.concatenate([one, above]) - jnp.concatenate([above, zero]))
     return times(cell, a.T)[:, None] * _weighted(x, frame)[None, :]
@@ -123,17 +123,17 @@ def _decreasing(values: Any) -> Any:
     return jnp.stack(numbers)
 
 
-def cell_curvature(x: Any, y: Any, theta: Any, h: Any, overlap: Any, frame: Any) -> Any:
-    """exp(−r_j²/2h_j²)/overlap · ωuuᵀ for every level j, side by side."""
-    kernel = jnp.exp(-0.5 * ((y - times(x, theta.T)) / h) ** 2) / overlap
+def cell_curvature(x: Any, y: Any, theta: Any, h: Any, overlap: Any, frame: Any, around: Any) -> Any:
+    """exp(−r_j²/2h_j²)/overlap · ωuuᵀ for every level j, side by side; on average `around` the response."""
+    kernel = jnp.mean(jnp.exp(-0.5 * ((y + around[:, None] - times(x, theta.T)) / h) ** 2), axis=0) / overlap
     packed = computed_once(_packed(_bounded(x, frame)[0]))
     return jnp.concatenate([kernel[j : j + 1] * packed for j in range(len(theta))])
 
 
-def densities(x: Any, y: Any, theta: Any, h: Any, overlap: Any) -> Any:
-    """exp(−r_j²/2h²)/overlap for every level j and each of its bandwidths h_·j, side by side."""
-    residual = (y - times(x, theta.T))[None, :]
-    return jnp.exp(-0.5 * (residual / h) ** 2) / overlap
+def densities(x: Any, y: Any, theta: Any, h: Any, overlap: Any, around: Any) -> Any:
+    """exp(−r_j²/2h²)/overlap for every level j and each of its bandwidths h_·j, side by side; on average `around` y."""
+    residual = y + around[:, None, None] - times(x, theta.T)
+    return jnp.mean(jnp.exp(-0.5 * (residual / h) ** 2), axis=0) / overlap
 
 
 def _huber(x: Any, y: Any, theta: Any, c: Any) -> tuple[Any, Any]:

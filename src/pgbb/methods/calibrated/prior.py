@@ -1,0 +1,107 @@
+"""What is believed of coefficients before any answer, and how it goes over into what the answers say.
+
+A weakly informative prior: one standard deviation of a covariate, given the others, moves the response by a few
+spreads or a few logits. Where the answers show a direction well it is not felt; where noise hides a direction the
+posterior is the prior along it, and along it alone. Public arithmetic on answers.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb._numerics.symmetric import direction_sd, triangle
+from pgbb.methods.calibrated.curvature import Curvature
+
+Floats = NDArray[np.float64]
+
+__all__ = ["LOGITS", "SPREADS", "Prior", "Settled", "tempered"]
+
+SPREADS = 5.0  # of the response, for one standard deviation of a covariate: the prior's standard deviation
+LOGITS = 8.0  # the same of a logistic regression
+SLIGHT = 0.01  # weight of a lost direction on a coefficient that counts as none
+LOST = 0.8  # share of that noise from which a direction counts as lost
+HIDDEN = 0.6  # a curvature of this relative noise counts as none, and of less as less of itself
+REDRAWN = 0.3  # relative noise with which a covariance is drawn again, at most
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A local posterior with its prior: draws are point − H⁻¹(gradient + noise), with the noise that was given."""
+
+    curvature: Floats
+    gradient: Floats
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Independent normal laws along the axes of a frame.
+
+    Args:
+      center: the coefficients that are expected, (d,).
+      sd: standard deviations along the axes of the frame, (d,).
+      units: leads from internal coefficients to those of the user, (d, d).
+    """
+
+    center: Floats
+    sd: Floats
+    units: Floats
+
+    def settle(
+        self, bend: Curvature, noise: Floats, frame: Floats, point: Floats, best: Floats, *, known: bool = True
+    ) -> Settled:
+        """The posterior of coefficients whose estimate is `best`.
+
+        With curvature H and noise N of the gradient, the answers have the precision HN⁻¹H and the prior P; their sum A
+        is XN⁻¹X for one positive matrix X, the geometric mean of N and A. So draws −X⁻¹·noise have the covariance
+        A⁻¹, and no reader of the file needs to know of the prior. A direction whose curvature is mostly noise
+        counts as having less of it.
+
+        Args:
+          bend: the curvature in the frame.
+          noise: covariance of the noise of the gradient, in the frame.
+          frame: F.
+          point: where the gradient was asked.
+          best: the estimate that the gradient leads to.
+          known: False where the local model does not hold: then the prior is all there is.
+        """
+        inverse = np.linalg.inv(frame)
+        values, axes = np.linalg.eigh(bend.value)
+        relative = direction_sd(axes, bend.sd) / np.maximum(values, 1e-12 * float(values[-1]))
+        relative = np.minimum(np.hypot(relative, bend.factor_sd) / HIDDEN, 1.0)
+        kept, lost = np.maximum(values, 0.0) * (1 - relative**4) * known, relative > LOST
+        apart = self._apart(axes[:, lost], frame)
+        low, turn = np.linalg.eigh(noise)
+        low = np.maximum(low, 1e-12 * float(low[-1]) + 1e-300)
+        root, unroot = (turn * np.sqrt(low)) @ turn.T, (turn / np.sqrt(low)) @ turn.T
+        seen, faint = unroot @ (axes * kept * ~lost) @ axes.T @ apart, unroot @ (axes * kept * lost) @ axes.T
+        precision, prior = seen.T @ seen + faint.T @ faint, np.diag(self.sd**-2.0)
+        total = precision + prior
+        step = np.linalg.solve(
+            total, precision @ (inverse @ (best - point)) + prior @ (inverse @ (self.center - point))
+        )
+        squares, vectors = np.linalg.eigh(unroot @ total @ unroot)
+        middle = root @ (vectors * np.sqrt(np.maximum(squares, 0.0))) @ vectors.T @ root
+        middle = (middle + middle.T) / 2
+        return Settled(middle, -middle @ step)
+
+    def _apart(self, lost: Floats, frame: Floats) -> Floats:
+        """A projector along the directions that are lost, less what noise alone adds to them.
+
+        A level that never occurs has no share in the coefficient of another column; the direction that was found for it
+        has a small one, by noise, and the prior is wide. So coefficients of which a lost direction has less than a
+        hundredth are left out of it.
+        """
+        line = self.units @ frame
+        moved = line @ lost
+        small = np.sum(moved**2, axis=1) < SLIGHT * np.sum(line**2, axis=1)
+        pure = np.linalg.solve(line, np.where(small[:, None], 0.0, moved))
+        away: Floats = np.eye(len(frame)) - pure @ np.linalg.solve(lost.T @ pure, lost.T)
+        return away
+
+
+def tempered(value: Floats, sd: Floats) -> Floats:
+    """The noise with which a positive matrix is drawn again: no more than a share of what it belongs to."""
+    i, j, _ = triangle(len(value))
+    diagonal = np.maximum(np.diag(value), 0.0)
+    return np.minimum(sd, REDRAWN * np.sqrt(diagonal[i] * diagonal[j]))

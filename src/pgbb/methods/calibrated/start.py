@@ -1,0 +1,59 @@
+"""Where a regression starts: the response, a least-squares fit from one answer, and the law of its residuals.
+
+Serves quantile and Huber regression. Public arithmetic on answers.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb.methods.calibrated.asking import Asker
+from pgbb.methods.calibrated.box import Box
+from pgbb.methods.calibrated.curvature import filtered
+from pgbb.methods.calibrated.frame import Frame
+from pgbb.methods.calibrated.questions import BINS
+from pgbb.methods.calibrated.response import Distribution, Located, histogram, locate
+from pgbb.model.formula import Design
+from pgbb.model.models import Problem
+
+Floats = NDArray[np.float64]
+
+__all__ = ["PEAK", "least_squares", "locate_response"]
+
+PEAK = 0.39894228  # of the standard normal density
+FARTHEST = 4.0  # ends of the histogram of residuals, in sizes of the response
+FINEST = 0.03  # its narrowest bins, in spreads
+EFFECT = 1.0  # spreads of the response that a standard deviation of a covariate moves, typically
+OTHER = 0.1  # how far, in the same units, the coefficients of another loss are from those of least squares
+
+
+def locate_response(asker: Asker, problem: Problem, design: Design) -> Located:
+    """Median and spread of the shifted response: the stage "response"."""
+    low, high = (end - problem.shift for end in design.response_bounds)
+    return locate(asker, low, high, len(design.names))
+
+
+def least_squares(
+    asker: Asker, near: Frame, at: Located, box: Box, constant: bool
+) -> tuple[Floats, Floats, Distribution]:
+    """Coefficients of a least-squares fit, the covariance of their error in the frame, and the law of residuals.
+
+    The stages "start" and "residuals".
+
+    The response is clipped some spreads around its median, and the fit pulled to none as far as noise hides it.
+
+    Args:
+      asker: asks.
+      near: the frame of the design.
+      at: where the response lies.
+      box: coefficients lie in it.
+      constant: whether the first term is the intercept.
+    """
+    p, size = len(near.matrix), at.size(constant)
+    theta = at.start(p, constant)
+    answer, sd = asker.ask("start", "weighted_response", theta, size, near.matrix)
+    step, error = filtered(near.solid, answer * size, sd * size, (EFFECT * at.spread * near.reach) ** 2 * np.eye(p))
+    theta = np.clip(theta + near.matrix @ step, box.low[:p], box.high[:p])
+    unit, farthest = FINEST * at.spread, FARTHEST * size
+    edges = np.sinh(np.linspace(-1, 1, BINS + 1) * np.arcsinh(farthest / unit)) * unit
+    residuals, _, _ = histogram(asker, "residuals", theta, edges)
+    return theta, error + (OTHER * at.spread * near.reach) ** 2 * np.eye(p), residuals

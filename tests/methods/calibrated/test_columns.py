@@ -1,0 +1,72 @@
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pgbb
+from pgbb import Flag, Levels, PgbbWarning, QuantileRegression, Range, Schema
+from pgbb.methods.calibrated import frame, statistics
+from pgbb.methods.calibrated.algebra import prefixes
+from pgbb.methods.calibrated.columns import reference_frame
+from pgbb.methods.calibrated.questions import BINS, own_terms
+
+SCHEMA = Schema(x=Range(0, 1000), f=Flag(), g=Levels("a", "b", "c"), y=Range(-20, 20))
+MODEL = QuantileRegression("y ~ x + I(x ** 2) + f + g", taus=[0.5])
+DESIGN = MODEL.prepare(SCHEMA).design
+
+
+def data(n, seed=0):
+    """x lies between 40 and 60 of a declared 0 to 1,000, and its square is almost a line there."""
+    rng = np.random.default_rng(seed)
+    found = pd.DataFrame({"x": rng.uniform(40, 60, n), "f": rng.random(n) < 0.2, "g": rng.choice(list("abc"), n)})
+    found["y"] = 1 + 0.2 * (found["x"] - 50) - 0.02 * (found["x"] - 50) ** 2 + found["f"] + rng.standard_normal(n)
+    return found
+
+
+def test_terms_of_one_column_are_told_from_others():
+    assert own_terms(DESIGN) == ((1,), (3, 4, 5))
+    assert own_terms(QuantileRegression("y ~ I(x ** 2) + f").prepare(SCHEMA).design) is None
+
+
+def test_a_reference_design_whitens_squares_and_lazy_ranges():
+    rows = data(20_000)
+    x = DESIGN.matrix(
+        {
+            "x": rows["x"].to_numpy(),
+            "f": rows["f"].to_numpy(float),
+            "g": rows["g"].map({"a": 0, "b": 1, "c": 2}).to_numpy(),
+        }
+    ).astype(float)
+    moment = x.T @ x / len(x)
+    scale = float(DESIGN.scale[1])
+    found = reference_frame(DESIGN, {1: ((50 - 500) / scale, 6 / scale)}, {3: -0.6, 4: -1 / 3, 5: -1 / 3}, 0.0)
+    assert np.linalg.cond(found.T @ moment @ found) < 10
+    assert np.linalg.cond(moment) > 1e6  # in the declared box
+    wrong = reference_frame(DESIGN, {1: (0.0, 0.3)}, {3: -0.6, 4: -1 / 3, 5: -1 / 3}, 0.0)
+    assert np.linalg.cond(wrong.T @ moment @ wrong) > 1e3
+
+
+def test_statistics_of_columns_have_norm_at_most_one():
+    rng, (a, _) = np.random.default_rng(0), prefixes(BINS)
+    pick = np.eye(6)[:, [1, 3, 4]]
+    edges = np.sort(rng.uniform(-1, 1, (3, BINS + 1)), axis=1)
+    for _ in range(200):
+        x = rng.choice([-1.0, 1.0], 6) * rng.choice([1.0, rng.random()], 6)
+        assert np.linalg.norm(statistics.column_histograms(x, 0.0, pick, edges, a)) <= 1 + 1e-6
+        assert np.linalg.norm(statistics.column_means(x, 0.0, pick)) <= 1 + 1e-6
+    assert np.linalg.norm(statistics.column_means(np.ones(6), 0.0, pick)) == pytest.approx(1, abs=1e-6)  # attained
+
+
+def test_a_square_over_a_lazy_range_is_identified_and_right(monkeypatch):
+    def table():
+        release = pgbb.fit(MODEL, data(20_000), schema=SCHEMA, epsilon=2.0, delta=1e-6, insecure_seed=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PgbbWarning)
+            return release.summary(tau=0.5, seed=0)
+
+    found = table().loc[["x", "I(x ** 2)"]]
+    assert found["identified"].all()
+    assert (np.abs(found["mean"] - [2.2, -0.02]) < 4 * found["sd"]).all() and found["sd"].iloc[1] < 0.002
+    monkeypatch.setattr(frame, "reference_frame", lambda design, *_: np.eye(len(design.terms)))
+    assert not table().loc[["x", "I(x ** 2)"], "identified"].any()
