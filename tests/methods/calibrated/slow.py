@@ -52,7 +52,7 @@ def moment_and_cut(x, y, frame, part):
 
 def weighted_response(x, y, theta, reach, frame):
     u, omega = weighted(x, frame)
-    return max(-1.0, min(1.0, (y - x @ theta) / reach)) * omega * u
+    return max(-1.0, min(1.0, (y - x @ theta) / reach)) * math.sqrt(omega) * u
 
 
 def column_histograms(x, y, pick, edges, a):
@@ -74,30 +74,34 @@ def histogram(x, y, theta, edges, a):
     return a[:, sum(r > e for e in edges[1:-1])]
 
 
-def cells(x, y, theta, h, a, frame):
+def cells(x, y, theta, h, a, frame, around):
     u, omega = weighted(x, frame)
-    above = sorted((ndtr((y - x @ theta[j]) / h[j]) for j in range(len(theta))), reverse=True)
+    chances = [sum(ndtr((y + s - x @ theta[j]) / h[j]) for s in around) / len(around) for j in range(len(theta))]
+    above = sorted(chances, reverse=True)
     bounds = [1.0, *above, 0.0]
     cell = np.array([bounds[j] - bounds[j + 1] for j in range(len(theta) + 1)])
-    return np.concatenate([v * omega * u for v in a @ cell])
+    return np.concatenate([v * math.sqrt(omega) * u for v in a @ cell])
 
 
-def cell_curvature(x, y, theta, h, overlap, frame):
+def bell(residual, width, around):
+    """The kernel, on average around the response."""
+    return sum(math.exp(-(((residual + s) / width) ** 2) / 2) for s in around) / len(around)
+
+
+def cell_curvature(x, y, theta, h, overlap, frame, around):
     u, omega = weighted(x, frame)
-    kernel = [math.exp(-(((y - x @ t) / w) ** 2) / 2) / overlap for t, w in zip(theta, h, strict=True)]
+    kernel = [bell(y - x @ t, w, around) / overlap for t, w in zip(theta, h, strict=True)]
     return np.concatenate([k * omega * packed(u) for k in kernel])
 
 
-def densities(x, y, theta, h, overlap):
-    return np.array(
-        [math.exp(-(((y - x @ t) / w) ** 2) / 2) / overlap for row in h for t, w in zip(theta, row, strict=True)]
-    )
+def densities(x, y, theta, h, overlap, around):
+    return np.array([bell(y - x @ t, w, around) / overlap for row in h for t, w in zip(theta, row, strict=True)])
 
 
 def huber_score(x, y, theta, frame, weight, c, kappa, bound):
     u, omega = weighted(x, frame)
     psi = max(-c, min(c, (y - x @ theta[:-1]) / theta[-1]))
-    return omega * np.append(-psi * u, weight * (kappa - psi**2) / 2) / bound
+    return np.append(-psi * math.sqrt(omega) * u, omega * weight * (kappa - psi**2) / 2) / bound
 
 
 def huber_curvature(x, y, theta, frame, weight, c):
@@ -112,7 +116,7 @@ def huber_spread(*arguments):
 
 def logistic_score(x, y, theta, frame):
     u, omega = weighted(x, frame)
-    return omega * (expit(x @ theta) - y) * u
+    return math.sqrt(omega) * (expit(x @ theta) - y) * u
 
 
 def logistic_curvature(x, y, theta, frame):
@@ -164,7 +168,7 @@ def parameters(rng, scale=1.0, spread=1.0):
     huber = (np.append(theta, rng.uniform(0.3, 2)), frame, WEIGHT, C)
     score = (*huber, KAPPA, max(math.hypot(C, WEIGHT * (C**2 - KAPPA) / 2), WEIGHT * KAPPA / 2))
     a = np.array(strategy(TAUS)[0])
-    pair = rng.normal(size=2) * scale
+    pair, around = rng.normal(size=2) * scale, np.array([-0.3, -0.1, 0.1, 0.3])
     first, pick = np.array(prefixes(BINS)[0]), np.eye(P)[:, [0, 2]]
     columns = np.sort(rng.uniform(-1, 1, (2, BINS + 1)), axis=1)
     return {
@@ -174,9 +178,9 @@ def parameters(rng, scale=1.0, spread=1.0):
         "column_histograms": (ask_for.column_histograms, column_histograms, (pick, columns, first), False),
         "column_means": (ask_for.column_means, column_means, (pick,), False),
         "histogram": (ask_for.histogram, histogram, (theta, EDGES, first), False),
-        "cells": (ask_for.cells, cells, (many, widths, a, frame), False),
-        "cell_curvature": (ask_for.cell_curvature, cell_curvature, (many, widths, OVERLAP, frame), False),
-        "densities": (ask_for.densities, densities, (many, np.stack([widths, widths / 3]), 2 * OVERLAP), False),
+        "cells": (ask_for.cells, cells, (many, widths, a, frame, around), False),
+        "cell_curvature": (ask_for.cell_curvature, cell_curvature, (many, widths, OVERLAP, frame, around), False),
+        "densities": (ask_for.densities, densities, (many, np.stack([widths, widths / 3]), 2 * OVERLAP, around), False),
         "huber_score": (ask_for.huber_score, huber_score, score, False),
         "huber_curvature": (ask_for.huber_curvature, huber_curvature, huber, False),
         "huber_spread": (ask_for.huber_spread, huber_spread, score, False),

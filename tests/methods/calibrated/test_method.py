@@ -522,3 +522,22 @@ def test_fits_of_one_process_share_neither_noise_nor_its_scale():
     for name in ("center", "gradient", "curvature", "sampling"):
         assert not np.array_equal(first.payload.tensors[name], again.payload.tensors[name])
         assert np.array_equal(seeded[0].payload.tensors[name], seeded[1].payload.tensors[name])
+
+
+def test_quantiles_of_a_response_with_a_step_are_those_of_the_response_spread_out():
+    """Whole numbers without a step are marked; with it, the interval is about the quantile of y + U(−½, ½)."""
+    rng, n = np.random.default_rng(0), 20_000
+    data = pd.DataFrame({"y": rng.poisson(6.0, n).astype(float)})
+    data["x"] = rng.uniform(-1, 1, n)
+    tables = {}
+    for step in (None, 1.0):
+        schema = Schema(y=Range(0, 40, step=step), x=Range(-1, 1))
+        model = pgbb.QuantileRegression("y ~ x", taus=[0.5, 0.75])
+        release = pgbb.fit(model, data, schema=schema, epsilon=2.0, delta=1e-6, insecure_seed=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore" if step is None else "error", PgbbWarning)
+            tables[step] = release.summary(tau=0.5)
+    assert not tables[None]["identified"].any()
+    smooth = np.quantile(data["y"].to_numpy() + rng.uniform(-0.5, 0.5, n), 0.5)
+    row = tables[1.0].loc["Intercept"]
+    assert row["identified"] and abs(row["mean"] - smooth) < 3 * row["sd"] and row["sd"] < 0.05

@@ -90,7 +90,7 @@ def moment_and_cut(x: Any, y: Any, frame: Any, part: Any) -> Any:
 
 
 def weighted_response(x: Any, y: Any, theta: Any, reach: Any, frame: Any) -> Any:
-    """ωu·r/reach for the residual r = y − xᵀθ clipped to ± reach: what a least-squares fit needs beside ωuuᵀ."""
+    """√ωu·r/reach for the residual r = y − xᵀθ clipped to ± reach: what a least-squares fit needs beside ωuuᵀ."""
     return jnp.clip((y - times(x, theta)) / reach, -1.0, 1.0) * _weighted(x, frame)
 
 
@@ -142,7 +142,7 @@ def _huber(x: Any, y: Any, theta: Any, c: Any) -> tuple[Any, Any]:
 
 
 def huber_score(x: Any, y: Any, theta: Any, frame: Any, weight: Any, c: Any, kappa: Any, bound: Any) -> Any:
-    """ω(−ψu, k(κ − ψ²)/2)/b: the gradient in (β, σ_H); its square is convex in ψ², hence largest at 0 or c²."""
+    """(−√ωψu, ωk(κ − ψ²)/2)/b: the gradient in (β, σ_H); its square is convex in ψ², hence largest at 0 or c²."""
     _, psi = _huber(x, y, theta, c)
     extra = weight * (kappa - psi**2) / 2
     return jnp.append(-psi * _weighted(x, frame), extra * _bounded(x, frame)[1] ** 2) / bound
@@ -161,7 +161,7 @@ def huber_spread(x: Any, y: Any, theta: Any, frame: Any, weight: Any, c: Any, ka
 
 
 def logistic_score(x: Any, y: Any, theta: Any, frame: Any) -> Any:
-    """ω(expit(xᵀθ) − y)u."""
+    """√ω(expit(xᵀθ) − y)u."""
     return (jax.nn.sigmoid(times(x, theta)) - y) * _weighted(x, frame)
 
 
