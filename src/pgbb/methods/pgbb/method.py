@@ -1,15 +1,22 @@
-"""The printed method: Algorithm 1 (one target) and Algorithm 2 (jointly over an index), with a neural generator."""
+"""Algorithm 1 (one target) and Algorithm 2 (jointly over an index), with a neural generator.
+
+By default what is released are noise-aware draws: a local posterior from the answers that the generator was trained
+with (`noise_aware`). `intervals="printed"` releases the generator itself, as the paper does.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from pgbb import _validate
 from pgbb._numerics.threads import mapped
-from pgbb.accountant import Mechanism, noise_scale
+from pgbb.accountant import Composition, Mechanism, noise_scale
 from pgbb.errors import InvalidValue
+from pgbb.methods.calibrated.method import levels_of
+from pgbb.methods.pgbb.joint import Joint, joint_of
+from pgbb.methods.pgbb.moments import STAGE, with_moments
 from pgbb.methods.position import position_of_first
 from pgbb.methods.request import Planned, Request, prepared
 from pgbb.model.models import Problem
@@ -17,6 +24,9 @@ from pgbb.model.schema import Schema
 from pgbb.private.door import Randomness, open_dataset, public_samples
 from pgbb.release.file import Release
 from pgbb.release.payloads import Payload, summary_of
+
+if TYPE_CHECKING:
+    from pgbb.methods.pgbb.second import SecondMoments
 
 __all__ = ["Settings", "plan", "run", "run_many"]
 
@@ -45,7 +55,12 @@ class Settings:
       operator_norm: bound on the operator norm of the generator's kernels, or None.
       pseudo, pseudo_blocks, alpha: public pseudo-samples from F_base, their blocks and Dirichlet mass.
       reshuffle: a fresh partition for every answer; γ* is not calibrated for this variant.
-      keep_transcript: also store the noisy answers, which are as private as the rest.
+      keep_transcript: also store the noisy answers, which are as private as the rest; with printed intervals.
+      intervals: "noise-aware", a local posterior that carries the sampling error and the privacy noise; or "printed",
+        the generator of the paper, whose draws carry only part of that noise. By default noise-aware where that is
+        served: not for a custom loss with an index, pseudo-samples, a kept transcript, a run without noise, or an
+        accountant of the paper, which does not cover answers over all records.
+      knots: levels asked for when the model has an interval of τ, with noise-aware intervals.
     """
 
     blocks: int | None = None
@@ -63,9 +78,19 @@ class Settings:
     alpha: float = 0.0
     reshuffle: bool = False
     keep_transcript: bool = False
+    intervals: Literal["noise-aware", "printed"] | None = None
+    knots: int = 9
 
     def __post_init__(self) -> None:
+        if self.intervals is not None:
+            _validate.one_of("intervals", self.intervals, ("noise-aware", "printed"))
+        _validate.integer("knots", self.knots, low=3, high=33)
         _validate.one_of("iterate", self.iterate, ("average", "last"))
+        if self.blocks == 2 and self.gamma is None:
+            raise InvalidValue(
+                "blocks = 2 with gamma = None is not allowed: γ*(n, S) needs blocks ≥ 3. Take more blocks, blocks = 1 "
+                "for constant weights, or pass gamma > 0 yourself."
+            )
         _validate.number("learning_rate", self.learning_rate, above=0)
         _validate.number("average_from", self.average_from, low=0, below=1)
         _validate.number("alpha", self.alpha, low=0)
@@ -92,30 +117,70 @@ class Settings:
             clip=clip,
         )
 
+    def target(self, mechanism: Mechanism, *, aware: bool) -> Mechanism | Composition:
+        """All that is asked of the records: what is certified, planned and run."""
+        return with_moments(mechanism) if aware else mechanism
+
+    def serves(self, accountant: str, *, pseudo: bool = False, non_private: bool = False, index: bool = False) -> bool:
+        """Whether intervals are noise-aware; an error where that was asked for and is not served.
+
+        `index` is that of a custom loss.
+        """
+        obstacles = {
+            "a custom loss with an index": index,
+            "pseudo-samples": pseudo,
+            "keep_transcript = True": self.keep_transcript,
+            "non_private = True": non_private,
+            f"accountant = {accountant!r}": accountant != "exact",
+        }
+        met = [name for name, there in obstacles.items() if there]
+        if met and self.intervals == "noise-aware":
+            raise InvalidValue(
+                f"intervals = 'noise-aware' with {met[0]} is not allowed: leave that out, or write intervals='printed'."
+            )
+        return not met and self.intervals != "printed"
+
+
+def asked_of(request: Request, settings: Settings, problem: Problem) -> Joint | None:
+    """What the mechanism is asked about with noise-aware intervals; None with printed ones."""
+    index = problem.index is not None and problem.kind != "quantile"
+    pseudo = settings.pseudo is not None
+    if not settings.serves(request.accountant, pseudo=pseudo, non_private=request.non_private, index=index):
+        return None
+    levels = levels_of(problem, settings.knots)
+    return joint_of(problem, None if levels is None else tuple(levels.tolist()))
+
 
 def plan(request: Request, settings: Settings, n: int) -> Planned:
     """What will be asked of n records, and at which noise."""
-    mechanism = settings.describe(n, prepared(request.model, request.schema).clip)
+    problem = prepared(request.model, request.schema)
+    joint = asked_of(request, settings, problem)
+    clip = problem.clip if joint is None else joint.problem.clip
+    target = settings.target(settings.describe(n, clip), aware=joint is not None)
     if request.non_private:
-        return Planned(mechanism, 0.0)
-    return Planned(mechanism, noise_scale(mechanism, request.epsilon, request.delta, request.accountant))
+        return Planned(target, 0.0)
+    return Planned(target, noise_scale(target, request.epsilon, request.delta, request.accountant))
 
 
 def run(request: Request, settings: Settings) -> Release:
-    """Train the generator under the budget and pack it."""
+    """Train the generator under the budget and pack what is drawn from."""
     from pgbb.methods.pgbb import training  # JAX is needed from here on
 
-    session, public_part, planned = _open(request, settings, prepared(request.model, request.schema))
+    problem = prepared(request.model, request.schema)
+    opened = _open(request, settings, problem)
     trained = training.train(
-        session,
+        opened.session,
         _learning(settings),
-        public_part=public_part,
+        problem=problem,
+        second=opened.second,
+        joint=opened.joint,
+        public_part=opened.public_part,
         keep_transcript=settings.keep_transcript,
         progress=request.progress,
         checkpoint=request.checkpoint,
-        begin=lambda: request.begin(planned),
+        begin=lambda: request.begin(opened.planned),
     )
-    return _packed(request, settings, session, trained)
+    return _packed(request, settings, problem, opened, trained)
 
 
 def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
@@ -129,20 +194,47 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
     problem = prepared(requests[0].model, requests[0].schema)
     opened = [_open(requests[0], settings, problem)]  # which finds the noise scale for all
     opened += mapped(lambda request: _open(request, settings, problem), requests[1:])
-    for request, (_, _, planned) in zip(requests, opened, strict=True):
-        request.begin(planned)
-    sessions = [session for session, _, _ in opened]
-    trained = training.train_many(sessions, _learning(settings), public_part=opened[0][1])
-    return [_packed(r, settings, s, t) for r, s, t in zip(requests, sessions, trained, strict=True)]
+    for request, one in zip(requests, opened, strict=True):
+        request.begin(one.planned)
+    seconds = [one.second for one in opened if one.second is not None]
+    trained = training.train_many(
+        [one.session for one in opened],
+        _learning(settings),
+        problem=problem,
+        seconds=seconds or None,
+        joint=opened[0].joint,
+        public_part=opened[0].public_part,
+    )
+    return [_packed(r, settings, problem, o, t) for r, o, t in zip(requests, opened, trained, strict=True)]
 
 
-def _open(request: Request, settings: Settings, problem: Problem) -> tuple[Any, Any, Planned]:
-    """A session that is ready to answer, the gradient of public pseudo-samples, if any, and what is to be paid."""
+@dataclass(frozen=True, eq=False)
+class _Opened:
+    """A session that is ready to answer, and what belongs to it.
+
+    Attributes:
+      session: gives T·K answers.
+      planned: what is to be paid.
+      joint, second: with noise-aware intervals, how answers are read, and who asks for second moments.
+      public_part: the gradient of public pseudo-samples, if any.
+    """
+
+    session: Any
+    planned: Planned
+    joint: Joint | None
+    second: "SecondMoments | None"
+    public_part: Any
+
+
+def _open(request: Request, settings: Settings, problem: Problem) -> _Opened:
+    joint = asked_of(request, settings, problem)
     together = request.together
-    data = open_dataset(request.data, problem, request.schema, request.weights, together, copies=2)
+    copies = 2 if joint is None else 3
+    data = open_dataset(request.data, problem, request.schema, request.weights, together, copies=copies)
     request.advise(data.n)
     planned = plan(request, settings, data.n)
-    mechanism = settings.describe(data.n, problem.clip)
+    asked = problem if joint is None else joint.problem
+    mechanism = settings.describe(data.n, asked.clip)
     public_part, extra_blocks = None, 0
     if settings.pseudo is not None:
         public_part, extra_blocks = _pseudo_gradient(settings, problem, request.schema, mechanism)
@@ -151,11 +243,21 @@ def _open(request: Request, settings: Settings, problem: Problem) -> tuple[Any, 
     if together is not None:
         position = position_of_first(together, position)
     order = None if position is None or settings.reshuffle else position.order  # else partitions would come again
+    randomness = Randomness.create(request.insecure_seed, order=order, together=together)
+    second = None
+    if joint is not None:
+        from pgbb.methods.pgbb.second import SecondMoments
+
+        target = planned.mechanism
+        assert isinstance(target, Composition) and target.mechanisms[0] == mechanism
+        extra = Composition(target.mechanisms[1:], target.scales[1:])
+        sums = data.sums(extra, [STAGE], planned.sigma, randomness, keep=True)
+        second = SecondMoments(sums, problem, joint, mechanism, planned.sigma)
     session = data.session(
-        mechanism, planned.sigma, Randomness.create(request.insecure_seed, order=order, together=together),
-        pseudo_blocks=extra_blocks, reshuffle=settings.reshuffle, resume=position,
+        mechanism, planned.sigma, randomness, problem=asked, pseudo_blocks=extra_blocks,
+        reshuffle=settings.reshuffle, resume=position,
     )  # fmt: skip
-    return session, public_part, planned
+    return _Opened(session, planned, joint, second, public_part)
 
 
 def _learning(settings: Settings) -> Any:
@@ -169,8 +271,28 @@ def _learning(settings: Settings) -> Any:
     )
 
 
-def _packed(request: Request, settings: Settings, session: Any, trained: Any) -> Release:
-    """The release of a trained generator."""
+def _packed(request: Request, settings: Settings, problem: Problem, opened: _Opened, trained: Any) -> Release:
+    """The release of a training."""
+    session, planned, second = opened.session, opened.planned, opened.second
+    notes = [] if request.non_private else [PARTIAL]
+    payload, diagnostics = None, None
+    if second is not None:
+        posterior, diagnostics, notes = second.posterior(trained.moments, trained.transcript)
+        kept_settings, tensors = posterior.to_tensors()
+        payload = Payload(kind="local", settings=kept_settings, tensors=tensors)
+    if settings.reshuffle:
+        notes.append("The partition was reshuffled for every answer; γ* is not calibrated for this variant.")
+    return Release(
+        model=summary_of(problem),
+        schema=request.schema.to_dict(),
+        certificate=request.certify(planned.mechanism, planned.sigma, session.randomness.source, notes),
+        payload=_generator(settings, session, trained) if payload is None else payload,
+        diagnostics=diagnostics,
+    )
+
+
+def _generator(settings: Settings, session: Any, trained: Any) -> Payload:
+    """The generator, as the paper releases it."""
     problem, mechanism = session.problem, session.mechanism
     tensors = {f"average/{k}": v for k, v in trained.average.items()} | {
         f"last/{k}": v for k, v in trained.last.items()
@@ -183,25 +305,17 @@ def _packed(request: Request, settings: Settings, session: Any, trained: Any) ->
     }
     if trained.transcript is not None:
         tensors |= {f"transcript/{k}": v for k, v in trained.transcript.items()}
-    notes = [] if request.non_private else [PARTIAL]
-    if settings.reshuffle:
-        notes.append("The partition was reshuffled for every answer; γ* is not calibrated for this variant.")
-    return Release(
-        model=summary_of(problem),
-        schema=request.schema.to_dict(),
-        certificate=request.certify(mechanism, session.sigma, session.randomness.source, notes),
-        payload=Payload(
-            kind="generator",
-            settings={
-                "blocks": mechanism.blocks,
-                "pseudo_blocks": session.pseudo_blocks,
-                "concentration": None if mechanism.blocks == 1 else mechanism.concentration,
-                "alpha": mechanism.alpha,
-                "index": problem.index is not None,
-                "default_iterate": settings.iterate,
-            },
-            tensors=tensors,
-        ),
+    return Payload(
+        kind="generator",
+        settings={
+            "blocks": mechanism.blocks,
+            "pseudo_blocks": session.pseudo_blocks,
+            "concentration": None if mechanism.blocks == 1 else mechanism.concentration,
+            "alpha": mechanism.alpha,
+            "index": problem.index is not None,
+            "default_iterate": settings.iterate,
+        },
+        tensors=tensors,
     )
 
 
