@@ -51,6 +51,7 @@ def fit_command(
     method: Annotated[str, typer.Option(help=f"{o.method_names()}.")] = "calibrated",
     steps: Annotated[int | None, typer.Option("--steps", "-T", help="T.")] = None,
     draws_per_step: Annotated[int | None, typer.Option("--draws-per-step", "-K", help="K.")] = None,
+    intervals: Annotated[str | None, typer.Option(help="Of pgbb: noise-aware (default) or printed.")] = None,
     sampling_rate: Annotated[float | None, typer.Option("--sampling-rate", "-q", help="q.")] = None,
     gamma: Annotated[float | None, typer.Option(help="Dirichlet concentration; default γ*(n, S).")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Of Adam; default .001.", show_default=False)] = None,
@@ -91,7 +92,13 @@ def fit_command(
     from pgbb.custody.run import fit
 
     before = _stamp(out)
-    options: dict[str, Any] = {"blocks": blocks, "sampling_rate": sampling_rate, "gamma": gamma, "weights": weights}
+    options: dict[str, Any] = {
+        "blocks": blocks,
+        "sampling_rate": sampling_rate,
+        "gamma": gamma,
+        "weights": weights,
+        "intervals": intervals,
+    }
     try:
         with o.progress_bar("training", quiet=quiet or as_json or not leads) as progress:
             release = fit(

@@ -23,25 +23,24 @@ from pgbb.private.door import Step
 
 __all__ = ["BURN_IN", "EARLY", "PRECISION", "start", "step"]
 
-PRECISION = 9.0  # κ
-BURN_IN = 0.2  # share of the steps in which the size is found
-EARLY = 0.5  # share of the steps with full dither
-LATER = 0.3  # of that size, afterwards
-RATE = 100.0  # steps of the logarithm of the size in a run, at first; slower and slower until the size stays
+PRECISION = 14.0  # κ
+BURN_IN = 0.15  # share of the steps in which the size is found
+EARLY = 0.4  # share of the steps with full dither
+LATER = 0.25  # of that size, afterwards
+RATE = 120.0  # steps of the logarithm of the size in a run, at first; slower and slower until the size stays
 FIRST = 0.05  # size at the start, and
 MOST = 0.5  # largest, as a share of the box
 _LEAP = 30.0
 
 
-def start(problem: Problem, whitened: Any, key: Any) -> dict[str, Any]:
+def start(problem: Problem, levels: int, whitened: Any, key: Any) -> dict[str, Any]:
     """The state of the dither before the first answer; `whitened` leads from whitened coordinates to θ, (d, d)."""
     matrix = np.asarray(whitened, np.float32)
     longest = np.max(np.abs(matrix) / problem.radius[:, None], axis=0)  # of a unit step, in sides of the box
-    d = len(matrix)
     return {
-        "size": jnp.asarray(np.log(FIRST / longest), jnp.float32),
+        "size": jnp.tile(jnp.asarray(np.log(FIRST / longest), jnp.float32), (levels, 1)),
         "most": jnp.asarray(np.log(MOST / longest), jnp.float32),
-        "power": jnp.zeros(d, jnp.float32),
+        "power": jnp.zeros((levels, len(matrix)), jnp.float32),
         "step": jnp.asarray(matrix),
         "key": key,
     }
@@ -78,7 +77,7 @@ def step(
         size = jnp.exp(now["size"]) * jnp.where(draw["t"] < early, 1.0, LATER)
         moved = theta.reshape(k, m, d) + (size * unit) @ now["step"].T
         points = jnp.clip(moved, low, high).reshape(k, m * d)
-        return points, (points, pull, unit, size * unit[:, 0])
+        return points, (points, pull, unit, size * unit)
 
     def update(state: Any, draw: dict[str, Any], memo: Any, answers: Any) -> Any:
         net, now = state
@@ -86,12 +85,12 @@ def step(
         slopes = jnp.einsum("jl,kld->kjd", decode, answers.reshape(k, m, d)) @ now["step"]
         net = backward(net, pull, (slopes @ now["step"].T).reshape(k * m, d), draw["t"])
         share = 1 / (1 + jnp.minimum(draw["t"], 0.1 * mechanism.steps))
-        power = now["power"] + share * (jnp.mean(slopes**2, axis=(0, 1)) - now["power"])
+        power = now["power"] + share * (jnp.mean(slopes**2, axis=0) - now["power"])
         wanted = PRECISION * jnp.sqrt(power / mechanism.answers) + 1e-30
-        push = jnp.mean(jnp.clip(1 - jnp.mean(slopes * unit, axis=1) / wanted, -_LEAP, _LEAP), axis=0)
+        push = jnp.mean(jnp.clip(1 - slopes * unit / wanted, -_LEAP, _LEAP), axis=0)
         rate = RATE / mechanism.steps * jnp.maximum(1 - draw["t"] / burn_in, 0.0)
         now = {**now, "power": power, "size": jnp.minimum(now["size"] + rate * push, now["most"])}
-        out = {"u": draw["u"], "query": points, "dither": added, "answer": answers}
+        out = {"u": draw["u"], "query": points, "dither": added.reshape(k, m * d), "answer": answers}
         return (net, now), out
 
     return Step(query, update)

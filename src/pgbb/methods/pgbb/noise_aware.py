@@ -27,6 +27,7 @@ Floats = NDArray[np.float64]
 _SPREADS = np.concatenate([[0.0], np.geomspace(0.01, 3.0, 40)])  # of relative deviations of H from its target
 CLEAR = 3.0  # standard deviations of its noise that a curvature must exceed
 FAR, LOST = 2.0, 4.0  # how far beyond the query points an estimate may lie, in their spreads: widened, not identified
+BENT, CERTAIN = 0.45, 2.5  # relative change of H over the query points, and how sure of it, that is not local any more
 MISFIT = 1.5  # residual variance over what the noise explains, above which nothing is trusted
 
 
@@ -115,7 +116,7 @@ def analyse(
         curvature_sd=sd,
         spread=y.std(axis=0),
         residual=seen,
-        bend=(float(bend[most]), 2 * far * float(np.sqrt(own[most] * spread[-1, -1]))),
+        bend=(float(bend[most]), float(2 * far) * float(np.sqrt(own[most] * spread[-1, -1]))),
         answers=count,
     )
 
@@ -204,6 +205,8 @@ def posterior_of(
         reason = None
         if misfits[at] > MISFIT:
             reason = "the answers are not those of a loss that is locally quadratic"
+        elif part.bend[0] > max(BENT, CERTAIN * part.bend[1]):
+            reason = "the loss is not quadratic over the distances that this budget can tell apart"
         elif distance > LOST:
             reason = "the training has not come near the estimate"
         estimate = part.reference + where.internal(step)

@@ -99,11 +99,12 @@ class SecondMoments:
         used = step >= BURN_IN * mechanism.steps
         late = step[used] >= EARLY * mechanism.steps
         gradients = joint.gradients(transcript["answer"][used].astype(np.float64)) / q
-        points = transcript["query"][used].astype(np.float64).reshape(-1, joint.count, joint.dim)
-        u, dither = (transcript[name][used].astype(np.float64) for name in ("u", "dither"))
+        shape = (-1, joint.count, joint.dim)
+        points, dither = (transcript[name][used].astype(np.float64).reshape(shape) for name in ("query", "dither"))
+        u = transcript["u"][used].astype(np.float64)
         loud = np.sqrt(np.sum(joint.decode**2, axis=1))
         return [
-            analyse(gradients[:, at], u, points[:, at], dither, late, where, self._sigma / q * float(loud[at]))
+            analyse(gradients[:, at], u, points[:, at], dither[:, at], late, where, self._sigma / q * float(loud[at]))
             for at in range(joint.count)
         ]
 

@@ -193,11 +193,11 @@ def _plain(layout: Layout | None, state: Any, steps: int) -> Any:
     return state if layout is None else layout.unpack(state, steps)
 
 
-def _unasked(second: Second, session: Session, problem: Problem) -> tuple[Any, Any]:
+def _unasked(second: Second, session: Session, problem: Problem, levels: int) -> tuple[Any, Any]:
     """The state of the dither and both answers of second moments, as they are before anything is asked."""
     key = jax.random.key(int(session.randomness.public.integers(2**63)))
     before, after = (np.zeros(size, np.float32) for size in second.sizes)
-    return dither.start(problem, np.eye(problem.dim), key), {"before": before, "after": after}
+    return dither.start(problem, levels, np.eye(problem.dim), key), {"before": before, "after": after}
 
 
 def train(
@@ -236,7 +236,7 @@ def train(
     moved: Any = {}
     moments: Any = {}
     if second is not None:
-        moved, moments = _unasked(second, session, problem)
+        moved, moments = _unasked(second, session, problem, 1 if joint is None else joint.count)
     if session.resumed is not None:
         session.randomness.public.bit_generator.state = dict(session.resumed.public)  # the start has drawn from it
     done = session.position.steps
@@ -251,7 +251,7 @@ def train(
     if second is not None and not done:
         answer, whitened = second.before()
         moments["before"] = np.asarray(answer, np.float32)
-        moved = dither.start(problem, whitened, moved["key"])
+        moved = dither.start(problem, len(moved["size"]), whitened, moved["key"])
 
     def joined() -> dict[str, np.ndarray]:
         return {k: np.concatenate([c[k] for c in kept]) for k in names if kept}
@@ -306,10 +306,10 @@ def train_many(
     if seconds is not None:
         dithers = []
         for session, second in zip(sessions, seconds, strict=True):
-            moved, found = _unasked(second, session, problem)
+            moved, found = _unasked(second, session, problem, 1 if joint is None else joint.count)
             found["before"], whitened = second.before()
             moments.append(found)
-            dithers.append(dither.start(problem, whitened, moved["key"]))
+            dithers.append(dither.start(problem, len(moved["size"]), whitened, moved["key"]))
         state = (state, jax.tree.map(lambda *leaves: jnp.stack(leaves), *dithers))
     for _, latest, out in run_many(sessions, state, step):
         state = latest
