@@ -275,7 +275,7 @@ def train(
     params, _, average = _plain(layout, state if second is None else state[0], mechanism.steps)
     shift, scale = generator.input_map(problem, mechanism, session.pseudo_blocks, unit=settings.unit_weights)
     reach = generator.reach_of(problem.radius, settings.slope)
-    both = tuple(np.asarray(moments[name]) for name in moments)
+    both = tuple(np.asarray(moments[name]) for name in ("before", "after") if moments)
     return Trained(
         generator.export(params, reach), generator.export(average, reach), shift, scale,
         flat() if keep else None, both or None,
