@@ -135,13 +135,14 @@ def test_second_moments_have_their_share_of_the_budget_and_enter_the_certificate
 
 
 def test_no_second_moment_is_asked_for_a_third_time():
-    from pgbb.methods.pgbb.method import Settings, _open
+    from pgbb.methods.pgbb.opening import open_for
+    from pgbb.methods.pgbb.settings import Settings
     from pgbb.methods.request import prepared
 
     model = HuberRegression("y ~ a")
     settings = Settings(steps=60, draws_per_step=2, sampling_rate=0.2)
     request = Request(model, frame(), SCHEMA, 1.0, 1e-6, insecure_seed=1)
-    opened = _open(request, settings, prepared(model, SCHEMA))
+    opened = open_for(request, settings, prepared(model, SCHEMA))
     opened.second.before()
     opened.second.before()
     with pytest.raises(pgbb.PgbbError, match="second moments"):
