@@ -268,3 +268,10 @@ def test_what_is_planned_is_what_is_asked():
     planned = chosen.load().plan(request, settings, 2000)
     release = fit(model, frame(), epsilon=1.0, **QUICK)
     assert release.certificate.mechanism == planned.mechanism and release.certificate.sigma == planned.sigma
+
+
+def test_a_training_of_one_step_shows_nothing_and_says_so():
+    release = fit(Mean("y", scale=1.0), frame(), epsilon=1.0, **(QUICK | {"steps": 1}))
+    with pytest.warns(pgbb.PgbbWarning, match="not identified"):
+        assert not release.summary()["identified"].any()
+    assert release.verify().ok

@@ -57,6 +57,13 @@ class Found:
     bend: tuple[float, float]
     answers: int
 
+    @classmethod
+    def nothing(cls, point: Floats) -> "Found":
+        """Where there is no answer to go by: nothing is identified."""
+        d = len(point)
+        none, one = np.zeros(d), np.ones(d)
+        return cls(point, none, 1.0, np.eye(d), np.ones(d * (d + 1) // 2), one, none, (0.0, 0.0), 0)
+
 
 def analyse(
     answers: Floats,

@@ -93,10 +93,12 @@ class SecondMoments:
         """What the answers say about each level."""
         joint, mechanism = self._joint, self._mechanism
         q, k = mechanism.sampling_rate, mechanism.draws_per_step
-        count = len(transcript["u"])
+        count = len(transcript.get("u", ()))
         first = mechanism.steps - count // k  # 0, but where another process has the beginning
         step = first + np.arange(count) // k
         used = step >= BURN_IN * mechanism.steps
+        if not used.any():  # another process has them all
+            return [Found.nothing(self._problem.center) for _ in range(joint.count)]
         late = step[used] >= EARLY * mechanism.steps
         gradients = joint.gradients(transcript["answer"][used].astype(np.float64)) / q
         shape = (-1, joint.count, joint.dim)
