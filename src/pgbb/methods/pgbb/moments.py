@@ -40,7 +40,7 @@ def with_moments(mechanism: Mechanism) -> Composition:
 
     >>> m = Mechanism(n=10_000, blocks=20, sampling_rate=.1, steps=10_000, clip=2.394)
     >>> [round(s, 4) for s in with_moments(m).scales]
-    [1.0, 0.1376]
+    [1.0, 0.1253]
     """
     n, q = mechanism.n, mechanism.sampling_rate
     main = mechanism.answers * mechanism.kappa * (q * mechanism.clip / mechanism.block_size) ** 2
