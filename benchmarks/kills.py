@@ -175,7 +175,7 @@ def warm(folder: Path) -> None:
 
     from pgbb.accountant.filters import Filter
     from pgbb.methods import request
-    from pgbb.methods.pgbb import method as printed
+    from pgbb.methods.pgbb import settings as printed
     from pgbb.methods.pgbb import training  # noqa: F401
 
     planned = printed.plan(request.Request(MEAN, None, **BUDGET), printed.Settings(**SETTINGS), N)

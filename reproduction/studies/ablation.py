@@ -96,6 +96,8 @@ def _released(settings: Mapping[str, Any], model: Model, frame: pd.DataFrame, sc
         request = Request(model, frame, schema, accountant=accountant, **budget)
         return calibrated.run(request, calibrated.Settings(), without=frozenset(settings["without"]))
     how = {"method": settings["method"], "accountant": accountant, **settings["constants"]}
+    if how["method"] == "pgbb":
+        how["intervals"] = "printed"
     return fit(model, frame, schema=schema, **budget, **how)
 
 

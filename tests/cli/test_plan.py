@@ -18,7 +18,7 @@ from pgbb.planning.noise import forecast_noise
 from tests.helpers import pgbb_here
 
 BUDGET = ["--n", "10000", "--epsilon", "1", "--delta", "1e-4"]
-PLAN = ["--method", "pgbb", *BUDGET, "--steps", "500"]
+PLAN = ["--method", "pgbb", *BUDGET, "--steps", "500", "--intervals", "printed"]
 
 
 def run(*arguments):
@@ -58,8 +58,8 @@ def test_plan_json_holds_the_numbers_that_the_library_gives():
     assert len(data["leading_order"]["conditions"]) == 4
 
 
-@pytest.mark.parametrize("given", [{}, {"blocks": 20, "draws_per_step": 1}])
-def test_a_plan_of_the_printed_algorithm_describes_the_mechanism_that_a_fit_runs(given):
+@pytest.mark.parametrize("given", [{}, {"blocks": 20, "draws_per_step": 1}, {"intervals": "printed"}])
+def test_a_plan_of_pgbb_describes_what_a_fit_asks(given):
     rng = np.random.default_rng(0)
     data = pd.DataFrame({"y": rng.normal(size=2_000)})
     request = Request(pgbb.Mean("y", scale=1.0, clip=1.0), data, pgbb.Schema(y=pgbb.Range(-5, 5)), 1.0, 1e-5)
@@ -68,8 +68,11 @@ def test_a_plan_of_the_printed_algorithm_describes_the_mechanism_that_a_fit_runs
     options = [part for name, value in given.items() for part in ("--" + name.replace("_", "-"), str(value))]
     budget = ["--n", "2000", "--epsilon", "1", "--delta", "1e-5", "--clip", "1"]
     shown = json.loads(invoke("--method", "pgbb", *budget, *options, "--json").stdout)
-    assert {name: shown["mechanism"][name] for name in asdict(planned.mechanism)} == asdict(planned.mechanism)
-    assert shown["sigma"] == planned.sigma
+    parts = planned.mechanism.parts(planned.sigma) if "intervals" not in given else [(planned.mechanism, planned.sigma)]
+    first = parts[0][0]
+    assert {name: shown["mechanism"][name] for name in asdict(first)} == asdict(first)
+    assert [(b["answers"], b["noise"]) for b in shown["beside"]] == [(m.answers, noise) for m, noise in parts[1:]]
+    assert len(parts) == (1 if "intervals" in given else 2) and shown["sigma"] == planned.sigma
 
 
 def test_plan_draws_the_four_panels(tmp_path):

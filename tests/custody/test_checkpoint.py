@@ -21,12 +21,13 @@ from pgbb.custody.checkpoint import CheckpointError
 from pgbb.custody.entries import GONE, STOPPED, LedgerError
 from pgbb.custody.ledger import Ledger
 from pgbb.custody.owner import Owner
-from pgbb.private import draws, noise, randomness, session
+from pgbb.private import draws, noise, randomness, session, sums
 
 N, CHUNK = 200, 10
 CHARGE = lru_cache(Filter.charge)  # the slow part of a short fit
 SCHEMA = pgbb.Schema(y=pgbb.Range(-5, 5))
 MODEL = pgbb.Mean("y", scale=0.5)
+LEVEL = pgbb.QuantileRegression("y ~ 1", taus=[0.5])
 PGBB = {"method": "pgbb", "steps": 40, "draws_per_step": 1, "sampling_rate": 0.3, "keep_transcript": True}
 SGLD = {"method": "sgld", "steps": 40, "sampling_rate": 0.3}
 
@@ -112,6 +113,29 @@ def test_a_killed_fit_goes_on_is_charged_once_and_verifies(ledger, data, tmp_pat
     assert ledger.dataset("d").share == share and pgbb.load(out).verify().ok
     assert len(release.payload.tensors["transcript/u"]) == 40
     assert sorted(p.name for p in tmp_path.iterdir()) == ["ledger.db", "r.pgbb"]
+
+
+@pytest.mark.parametrize(
+    "model, at, asked",
+    [(MODEL, 10, [[], [2]]), (MODEL, 40, [[2], []]), (LEVEL, 10, [[2], []]), (LEVEL, 40, [[2], []])],
+    ids=["mean", "mean, at the end", "quantile", "quantile, at the end"],
+)
+def test_a_fit_that_goes_on_asks_for_no_second_moment_that_a_checkpoint_holds(
+    ledger, data, monkeypatch, model, at, asked
+):
+    """A mean asks for both after the training, a quantile before it; they are part of the recorded state."""
+    seen, ask = [], sums.Sums.ask_often
+
+    def counted(self, stage, times, *given, **options):
+        seen.append(times)
+        return ask(self, stage, times, *given, **options)
+
+    monkeypatch.setattr(sums.Sums, "ask_often", counted)
+    kill(data, ledger, monkeypatch, at, model=model, keep_transcript=None)
+    before = list(seen)
+    release = fit(data, ledger, model=model, keep_transcript=None)
+    assert [before, seen[len(before) :]] == asked
+    assert release.payload.kind == "local" and release.verify().ok and entries(ledger)[0].resumes == 1
 
 
 def test_many_kills_are_one_charge(ledger, data, monkeypatch):

@@ -80,7 +80,7 @@ def fitted():
     return {
         "calibrated, levels": pgbb.fit(levels, pd.concat([frame] * 5), **common),
         "calibrated, interval": pgbb.fit(span, frame, **common),
-        "paper": pgbb.fit(levels, frame, method="pgbb", steps=200, **common),
+        "paper": pgbb.fit(levels, frame, method="pgbb", intervals="printed", steps=200, **common),
         "sgld": pgbb.fit(pgbb.HuberRegression("y ~ x"), frame, method="sgld", **common),
     }
 

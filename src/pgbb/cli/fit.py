@@ -51,6 +51,7 @@ def fit_command(
     method: Annotated[str, typer.Option(help=f"{o.method_names()}.")] = "calibrated",
     steps: Annotated[int | None, typer.Option("--steps", "-T", help="T.")] = None,
     draws_per_step: Annotated[int | None, typer.Option("--draws-per-step", "-K", help="K.")] = None,
+    intervals: Annotated[str | None, typer.Option(help="Of pgbb: noise-aware (default) or printed.")] = None,
     sampling_rate: Annotated[float | None, typer.Option("--sampling-rate", "-q", help="q.")] = None,
     gamma: Annotated[float | None, typer.Option(help="Dirichlet concentration; default γ*(n, S).")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Of Adam; default .001.", show_default=False)] = None,
@@ -98,7 +99,7 @@ def fit_command(
                 draws_per_step=draws_per_step, learning_rate=learning_rate, accountant=accountant,
                 group_size=group_size, insecure_seed=insecure_seed, progress=progress, ledger=ledger, dataset=dataset,
                 out=out, key=signing, checkpoint=checkpoint, hosts=joined, weights=weights, blocks=blocks,
-                sampling_rate=sampling_rate, gamma=gamma,
+                sampling_rate=sampling_rate, gamma=gamma, intervals=intervals,
             )  # fmt: skip
     except KeyboardInterrupt:
         text = (

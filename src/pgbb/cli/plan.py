@@ -25,7 +25,9 @@ Options: TypeAlias = dict[str, Any]  # values by the name of the option
 
 _METHODS = ("calibrated", "pgbb")
 _SETTINGS = ("blocks", "gamma", "sampling_rate", "steps", "draws_per_step")  # of method pgbb, which has the defaults
-_PGBB: Options = {**dict.fromkeys(_SETTINGS), "alpha": 0.0, "clip": 1.0, "dim": 1, "plot": None}
+_PGBB: Options = {
+    **dict.fromkeys(_SETTINGS), "intervals": None, "alpha": 0.0, "clip": 1.0, "dim": 1, "plot": None,
+}  # fmt: skip
 _CALIBRATED: Options = {
     "family": "quantile", "terms": 4, "levels": LEVELS, "spread": 1.0, "reach": None, "rate": 0.5, "half": None,
     "optimise": False, "time_limit": None,
@@ -63,6 +65,7 @@ def plan_command(
     draws_per_step: Annotated[
         int | None, typer.Option("--draws-per-step", "-K", help="pgbb: K, answers in a step; default that of a fit.")
     ] = None,
+    intervals: Annotated[str | None, typer.Option(help="pgbb: noise-aware or printed; default that of a fit.")] = None,
     clip: Annotated[
         float | None, typer.Option("--clip", "-C", help="pgbb: largest norm of a record's gradient; default 1.")
     ] = None,
@@ -126,13 +129,14 @@ def _calibrated(
 def _pgbb(
     budget: tuple[int, float, float], accountant: Accountant, chosen: Options, console: Console, *, as_json: bool
 ) -> None:
-    _, settings = settings_for("pgbb", {name: chosen[name] for name in _SETTINGS})
+    _, settings = settings_for("pgbb", {name: chosen[name] for name in (*_SETTINGS, "intervals")})
     mechanism = replace(settings.describe(budget[0], chosen["clip"]), alpha=chosen["alpha"])
+    target = settings.target(mechanism, aware=settings.serves(accountant, pseudo=chosen["alpha"] > 0))
     if chosen["plot"] is not None:
         from pgbb.report.plots import budget_panels, check_target, save
 
         check_target(chosen["plot"])  # before the accountants begin, which take their time
-    result = forecast_noise(mechanism, *budget[1:], accountant=accountant, dim=chosen["dim"])
+    result = forecast_noise(target, *budget[1:], accountant=accountant, dim=chosen["dim"])
     if as_json:
         print_json(result.to_dict())
     else:
@@ -243,6 +247,11 @@ def _show_noise(result: NoiseForecast, console: Console) -> None:
         f"[bold]noise σ = {_number(result.sigma)}[/bold]  (σ·n_S/C = {_number(1 / m.signal(result.sigma))}, "
         f"by accountant '{result.accountant}'; no data was opened)\n"
     )
+    for beside, noise in result.beside:
+        console.print(
+            f"and {beside.answers} answers of second moments over all records with noise {_number(noise)} "
+            f"(σ·n/C = {_number(1 / beside.signal(noise))}), for noise-aware intervals\n"
+        )
     seconds = costs.seconds("pgbb", m.answers, m.sampling_rate * m.n, result.dim)
     read, room = costs.load_seconds(m.n, result.dim), costs.memory(m.n, result.dim)
     console.print(f"{m.steps:,} steps of {result.dim} terms: " + _cost(seconds, read, room, "pgbb"))
@@ -250,9 +259,11 @@ def _show_noise(result: NoiseForecast, console: Console) -> None:
     for name in result.certified:
         table.add_row(name, _number(result.certified[name]), _number(result.noise[name]))
     console.print(table)
-    console.print(
-        f"σ is {_number(result.amplification)} of the worst case's (√κ = {math.sqrt(m.kappa):.4g} at leading order)\n"
-    )
+    if math.isfinite(result.noise["worst-case"]):
+        console.print(
+            f"σ is {_number(result.amplification)} of the worst case's (√κ = {math.sqrt(m.kappa):.4g} at leading order)"
+        )
+    console.print()
     lead = result.leading
     console.print(
         f"Theorem thm:asymp-dp: σ ≳ {_number(lead.sigma)} with its constant taken as 1; "

@@ -56,7 +56,7 @@ def fit(
         .parquet or .dta file, or of a folder of .parquet files.
       schema: public knowledge about the columns; bounds come from here, never from the data.
       epsilon, delta: the budget, for replacing one record. Choose δ well below 1/n.
-      method: "calibrated", see docs/calibration.md; "pgbb", the printed algorithms; "sgld", "noisy_gibbs" or
+      method: "calibrated", see docs/calibration.md; "pgbb", Algorithms 1 and 2; "sgld", "noisy_gibbs" or
         "dp_bootstrap", see docs/methods.md.
       accountant: which one calibrates the noise.
       weights: a column of survey weights, declared as a Range of non-negative numbers.

@@ -126,9 +126,10 @@ METHODS: dict[str, Method] = {
             module="pgbb.methods.pgbb",
             serves=EVERY,
             index="joint",
-            asks="T·K noisy block-weighted gradients",
-            draws="a generator: as many draws as you like",
-            assumes="A bounded or clipped gradient. Intervals carry only part of the privacy noise.",
+            asks="T·K noisy block-weighted gradients, and two noisy second moments",
+            draws="a local posterior, or a generator with printed intervals: as many draws as you like",
+            assumes="A bounded or clipped gradient, and a loss that is roughly quadratic around the estimate; what is "
+            "not identified is marked.",
             checkpoints=True,
             hosts=True,
         ),

@@ -78,7 +78,8 @@ class Problem:
     The gradient of record i is the vector (score_i·x_i, extra_i), where `score`
     maps (xp, θ, xᵀθ, y, index) to the pair (score, extra) of arrays over records,
     xp being a numpy-like module, and extra is None or one more component; or,
-    for a custom loss, `gradient` maps (θ, row, index) to the gradient of one record.
+    for a custom loss, `gradient` maps (θ, row, index) to the gradient of one record; or, for several targets
+    that are answered at once, `joint` maps (θ, x, y) to a vector of one record with as many numbers as θ.
     θ_original = transform @ θ + offset.
     """
 
@@ -95,6 +96,7 @@ class Problem:
     shift: float  # internal response = response − shift
     score: "Callable[..., tuple[Values, Values | None]] | None" = None
     gradient: "Callable[..., jax.Array] | None" = None
+    joint: "Callable[..., jax.Array] | None" = None
     design: "Design | None" = None
     columns: tuple[str, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)

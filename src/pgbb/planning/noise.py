@@ -7,7 +7,7 @@ import math
 from dataclasses import asdict, dataclass
 
 from pgbb import _validate
-from pgbb.accountant import ACCOUNTANTS, Mechanism, delta, epsilon, leading_order, noise_floor, noise_scale
+from pgbb.accountant import ACCOUNTANTS, Composition, Mechanism, delta, epsilon, leading_order, noise_floor, noise_scale
 from pgbb.accountant.calibrate import Accountant
 from pgbb.accountant.theory import LeadingOrder, NoiseFloor
 
@@ -18,8 +18,12 @@ _CURVE = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)  # multiples of ε at which the 
 
 @dataclass(frozen=True)
 class NoiseForecast:
-    """What a mechanism costs at the noise that meets its budget."""
+    """What a mechanism costs at the noise that meets its budget.
 
+    `target` is all that is asked: the mechanism, or a composition of which it is the first.
+    """
+
+    target: Mechanism | Composition
     mechanism: Mechanism
     epsilon: float
     delta: float
@@ -37,11 +41,20 @@ class NoiseForecast:
         """σ over the σ of the worst case: what Dirichlet randomness saves; √κ at leading order."""
         return self.sigma / self.noise["worst-case"]
 
+    @property
+    def beside(self) -> list[tuple[Mechanism, float]]:
+        """What is asked beside the mechanism, each with its noise."""
+        return self.target.parts(self.sigma)[1:] if isinstance(self.target, Composition) else []
+
     def to_dict(self) -> dict[str, object]:
         """The forecast as plain data, non-finite numbers as None."""
         m = self.mechanism
         data: dict[str, object] = {
             "mechanism": asdict(m) | {"concentration": m.concentration, "block_size": m.block_size, "kappa": m.kappa},
+            "beside": [
+                {"answers": b.answers, "noise": noise, "noise_multiplier": 1 / b.signal(noise)}
+                for b, noise in self.beside
+            ],
             "epsilon": self.epsilon,
             "delta": self.delta,
             "accountant": self.accountant,
@@ -49,7 +62,7 @@ class NoiseForecast:
             "noise_to_signal": 1 / m.signal(self.sigma),
             "epsilon_by_accountant": self.certified,
             "sigma_by_accountant": self.noise,
-            "ratio_to_worst_case": self.amplification,
+            "ratio_to_worst_case": self.amplification or None,
             "leading_order": {
                 "sigma": self.leading.sigma,
                 "sigma_solved": self.leading.sigma_solved,
@@ -70,39 +83,42 @@ def _finite(value: object) -> object:
 
 
 def forecast_noise(
-    mechanism: Mechanism, epsilon_: float, delta_: float, *, accountant: Accountant = "exact", dim: int = 1
+    target: Mechanism | Composition, epsilon_: float, delta_: float, *, accountant: Accountant = "exact", dim: int = 1
 ) -> NoiseForecast:
     """Calibrate the noise to (ε, δ) and report what every accountant and the theory say about it.
 
-    At `sampling_rate = 1` the paper's expansion does not apply; its entries
-    are then inf (ε, σ) and 1 (δ).
+    The mechanism of a composition is its first one. Where anything has `sampling_rate = 1` the paper's expansion does
+    not apply; its entries are then inf (ε, σ) and 1 (δ).
     """
     goal, failure = _validate.epsilon(epsilon_), _validate.delta(delta_)
     dim = _validate.integer("dim", dim, low=1)
     _validate.one_of("accountant", accountant, ACCOUNTANTS)
-    full = mechanism.sampling_rate == 1
+    members = target.mechanisms if isinstance(target, Composition) else (target,)
+    mechanism = members[0]
+    full = any(m.sampling_rate == 1 for m in members)
 
     def usable(name: str) -> bool:
         return name == "exact" or not full
 
     noise = {
-        name: noise_scale(mechanism, goal, failure, name) if usable(name) else math.inf  # type: ignore[arg-type]
+        name: noise_scale(target, goal, failure, name) if usable(name) else math.inf  # type: ignore[arg-type]
         for name in ACCOUNTANTS
     }
-    sigma = noise[accountant] if usable(accountant) else noise_scale(mechanism, goal, failure, accountant)
+    sigma = noise[accountant] if usable(accountant) else noise_scale(target, goal, failure, accountant)
     certified = {
-        name: epsilon(mechanism, sigma, failure, name) if usable(name) else math.inf  # type: ignore[arg-type]
+        name: epsilon(target, sigma, failure, name) if usable(name) else math.inf  # type: ignore[arg-type]
         for name in ACCOUNTANTS
     }
     curve = tuple(
         (
             goal * factor,
-            delta(mechanism, sigma, goal * factor),
-            1.0 if full else delta(mechanism, sigma, goal * factor, "paper", conversion="mironov"),
+            delta(target, sigma, goal * factor),
+            1.0 if full else delta(target, sigma, goal * factor, "paper", conversion="mironov"),
         )
         for factor in _CURVE
     )
     return NoiseForecast(
+        target=target,
         mechanism=mechanism,
         epsilon=goal,
         delta=failure,

@@ -26,12 +26,12 @@ def weighted(problem: Problem, packed: Array, inverse: Array, theta: Array, inde
     """
     p, d = packed.shape[0] - EXTRA, problem.dim
     x, y, survey = packed[:p], packed[p], packed[p + 1]
-    if problem.gradient is not None:
+    if problem.score is None:
+        raw = problem.joint(theta, x, y) if problem.joint is not None else problem.gradient(theta, x, index)  # type: ignore[misc]
         keep = limit(d, BATCH)
-        unit = computed_once(problem.gradient(theta, x, index) * survey / (problem.clip * keep))
+        unit = computed_once(raw * survey / (problem.clip * keep))
         (unit,) = clipped([unit], lambda v: dots(v, v), keep, most=largest_square(d), xp=jnp, once=computed_once)
         return unit / inverse
-    assert problem.score is not None
     linear, square_x = _products(x, theta[:p])
     score, extra = problem.score(jnp, theta, linear, y, index)
     score, extra = clipped_score(problem, score, extra, square_x, survey)

@@ -25,7 +25,7 @@ QUICK = {"schema": SCHEMA, "delta": 1e-6, "blocks": 5, "steps": 60, "draws_per_s
 
 
 def fit(model, data, **settings):
-    return pgbb.fit(model, data, **({"method": "pgbb"} | settings))
+    return pgbb.fit(model, data, **({"method": "pgbb", "intervals": "printed"} | settings))
 
 
 def frame(n=2000, seed=0):
@@ -192,7 +192,7 @@ def test_progress_is_reported_and_ctrl_c_stops_cleanly():
         ({"epsilon": float("nan")}, "epsilon"),
         ({"delta": 0.0}, "delta"),
         ({"blocks": 5000}, "blocks"),
-        ({"method": "magic"}, "method"),
+        ({"method": "magic", "intervals": None}, "method"),
         ({"accountant": "magic"}, "accountant"),
         ({"iterate": "middle"}, "iterate"),
         ({"learning_rate": -1.0}, "learning_rate"),

@@ -7,7 +7,7 @@ Everything here is post-processing of the answers. Records are behind
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,8 @@ import optax
 from pgbb._numerics.compiled import computed_once
 from pgbb._numerics.threads import mapped
 from pgbb.accountant import Mechanism
-from pgbb.methods.pgbb import generator, kernels
+from pgbb.methods.pgbb import dither, generator, kernels
+from pgbb.methods.pgbb.joint import Joint
 from pgbb.methods.pgbb.kernels import Layout
 from pgbb.model.models import Problem
 from pgbb.private.door import Session, Step, run_many
@@ -55,15 +56,37 @@ class Learning:
     unit_weights: bool = False
 
 
+class Second(Protocol):
+    """Who asks for second moments, before the first answer of a training and after the last one."""
+
+    def before(self) -> tuple[Any, Any]:
+        """A noisy answer, and the (d, d) matrix from whitened coordinates to θ that follows from it."""
+
+    def after(self, found: Any, transcript: dict[str, np.ndarray]) -> Any:
+        """A noisy answer, given that of `before` and the transcript."""
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Numbers of the two answers."""
+
+
 @dataclass(frozen=True)
 class Trained:
-    """Both iterates of the generator as a release stores them, its input map, and the transcript if it was kept."""
+    """Both iterates of the generator as a release stores them, its input map, and what was kept.
+
+    Attributes:
+      last, average: weights.
+      input_shift, input_scale: the input map.
+      transcript: weights u, index, query points and answers, one row an answer; None where it was not kept.
+      moments: the answers of second moments, before and after; None in a training without dither.
+    """
 
     last: dict[str, np.ndarray]
     average: dict[str, np.ndarray]
     input_shift: np.ndarray
     input_scale: np.ndarray
     transcript: dict[str, np.ndarray] | None
+    moments: tuple[np.ndarray, ...] | None = None
 
 
 @lru_cache(maxsize=16)
@@ -76,11 +99,13 @@ def _make_step(
     public_part: PublicPart,
     fuse: bool | None = None,
     alone: bool = True,
+    joint: Joint | None = None,
 ) -> tuple[Step, Any, Layout | None]:
     """One update of Algorithm 1 or 2, its optimiser, and the layout of its state where it runs in kernels of its own.
 
     Cached, so that equal arguments compile once. Kernels are used on a GPU, where the sizes allow it; tests ask
-    for them elsewhere by `fuse`, in an interpreter.
+    for them elsewhere by `fuse`, in an interpreter. With a `joint` problem query points are dithered, and the state is
+    that of the network and that of the dither.
     """
     shift, scale = generator.input_map(problem, mechanism, pseudo_blocks, unit=settings.unit_weights)
     reach = generator.reach_of(problem.radius, settings.slope)
@@ -98,11 +123,14 @@ def _make_step(
     on_gpu = jax.default_backend() == "gpu"
     wanted = settings.operator_norm is None and (on_gpu if fuse is None else fuse)
     size = len(shift), problem.dim, settings.width, settings.depth
-    layout = kernels.find_layout(mechanism.draws_per_step, *size, alone=alone) if wanted else None
+    rows = mechanism.draws_per_step * (1 if joint is None else joint.count)
+    layout = kernels.find_layout(rows, *size, alone=alone) if wanted else None
     if layout is None:
         forward, backward = _network(settings, optimiser, box, share)
     else:
         forward, backward = kernels.network(layout, schedule, box, share, interpret=not on_gpu)
+    if joint is not None:
+        return dither.step(joint, mechanism, forward, backward, box, (shift, scale)), optimiser, layout
 
     def query(state: Any, draw: dict[str, Any]) -> tuple[Any, Any]:
         values = draw["u"]
@@ -145,9 +173,9 @@ def _network(settings: Learning, optimiser: Any, box: Any, share: Callable[[Any]
     return forward, backward
 
 
-def _initial(session: Session, settings: Learning) -> dict[str, np.ndarray]:
-    size = session.mechanism.blocks + session.pseudo_blocks + (session.problem.index is not None)
-    return generator.initialise(size, session.problem.dim, settings.width, settings.depth, session.randomness.public)
+def _initial(session: Session, settings: Learning, problem: Problem) -> dict[str, np.ndarray]:
+    size = session.mechanism.blocks + session.pseudo_blocks + (problem.index is not None)
+    return generator.initialise(size, problem.dim, settings.width, settings.depth, session.randomness.public)
 
 
 def _state(params: Any, optimiser: Any) -> Any:
@@ -165,10 +193,20 @@ def _plain(layout: Layout | None, state: Any, steps: int) -> Any:
     return state if layout is None else layout.unpack(state, steps)
 
 
+def _unasked(second: Second, session: Session, problem: Problem, levels: int) -> tuple[Any, Any]:
+    """The state of the dither and both answers of second moments, as they are before anything is asked."""
+    key = jax.random.key(int(session.randomness.public.integers(2**63)))
+    before, after = (np.zeros(size, np.float32) for size in second.sizes)
+    return dither.start(problem, levels, np.eye(problem.dim), key), {"before": before, "after": after}
+
+
 def train(
     session: Session,
     settings: Learning = Learning(),
     *,
+    problem: Problem | None = None,
+    second: Second | None = None,
+    joint: Joint | None = None,
     public_part: PublicPart = None,
     keep_transcript: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -180,64 +218,117 @@ def train(
     `public_part(θ, u, index)` is the gradient of public pseudo-samples, if any;
     `progress(done, steps)` is called after each compiled chunk. With a checkpoint
     that was found, it goes on from there, as the session must have been told.
-    `begin` is called right before the first answer.
+    `begin` is called right before the first answer. With `second` and a `joint` problem, which is the session's, query
+    points are dithered and second moments asked for; the transcript is then kept, and `problem` is what is estimated.
+    Answers of second moments are part of the state: a run that goes on asks for none again that a checkpoint holds.
     """
-    problem, mechanism = session.problem, session.mechanism
+    mechanism = session.mechanism
+    problem = session.problem if problem is None else problem
+    keep = keep_transcript or second is not None
     step, optimiser, layout = _make_step(
-        problem, mechanism, settings, session.pseudo_blocks, keep_transcript, public_part
+        problem, mechanism, settings, session.pseudo_blocks, keep, public_part, joint=joint
     )
     kept: list[dict[str, np.ndarray]] = []
-    names = ("u", "index", "query", "answer") if keep_transcript else ()
-    state = _state(_initial(session, settings), optimiser)
+    names: tuple[str, ...] = ("u", "index", "query", "answer") if keep else ()
+    if second is not None:
+        names = ("u", "query", "dither", "answer")
+    net = _state(_initial(session, settings, problem), optimiser)
+    moved: Any = {}
+    moments: Any = {}
+    if second is not None:
+        moved, moments = _unasked(second, session, problem, 1 if joint is None else joint.count)
     if session.resumed is not None:
         session.randomness.public.bit_generator.state = dict(session.resumed.public)  # the start has drawn from it
+    done = session.position.steps
     if checkpoint is not None and checkpoint.saved is None:
-        checkpoint.save(session.position, state, {}, total=mechanism.steps)
+        checkpoint.save(session.position, (net, moved, moments), {}, total=mechanism.steps)
     elif checkpoint is not None and checkpoint.saved is not None:
-        state = checkpoint.saved.state(state)
-        if session.position.steps:
-            kept.append(checkpoint.saved.kept(names, session.position.steps))
+        net, moved, moments = checkpoint.saved.state((net, moved, moments))
+        if done:
+            kept.append(checkpoint.saved.kept(names, done))
     if begin is not None:
         begin()
+    if second is not None and not done:
+        answer, whitened = second.before()
+        moments["before"] = np.asarray(answer, np.float32)
+        moved = dither.start(problem, len(moved["size"]), whitened, moved["key"])
 
     def joined() -> dict[str, np.ndarray]:
         return {k: np.concatenate([c[k] for c in kept]) for k in names if kept}
 
-    state = _packed(layout, state)
-    for done, latest, out in session.run(state, step):
+    def flat() -> dict[str, np.ndarray]:
+        return {k: v.reshape(-1, *v.shape[2:]) for k, v in joined().items()}
+
+    state = _packed(layout, net) if second is None else (_packed(layout, net), moved)
+    for reached, latest, out in session.run(state, step):
         state = latest
-        if keep_transcript:
-            kept.append({k: np.asarray(v) for k, v in out.items()})
-        if checkpoint is not None and checkpoint.due(last=done == mechanism.steps):
-            checkpoint.save(session.position, _plain(layout, state, done), joined(), total=mechanism.steps)
+        kept += [{k: np.asarray(v) for k, v in out.items()}] if keep else []
+        last = reached == mechanism.steps
+        if last and second is not None:
+            moments["after"] = np.asarray(second.after(moments["before"], flat()), np.float32)
+        if checkpoint is not None and checkpoint.due(last=last):
+            now, dithers = (state, {}) if second is None else state
+            saved = (_plain(layout, now, reached), dithers, moments)
+            checkpoint.save(session.position, saved, joined(), total=mechanism.steps)
         if progress is not None:
-            progress(done, mechanism.steps)
-    params, _, average = _plain(layout, state, mechanism.steps)
-    transcript = {k: v.reshape(-1, *v.shape[2:]) for k, v in joined().items()} if keep_transcript else None
+            progress(reached, mechanism.steps)
+    params, _, average = _plain(layout, state if second is None else state[0], mechanism.steps)
     shift, scale = generator.input_map(problem, mechanism, session.pseudo_blocks, unit=settings.unit_weights)
     reach = generator.reach_of(problem.radius, settings.slope)
-    return Trained(generator.export(params, reach), generator.export(average, reach), shift, scale, transcript)
+    both = tuple(np.asarray(moments[name]) for name in ("before", "after") if moments)
+    return Trained(
+        generator.export(params, reach), generator.export(average, reach), shift, scale,
+        flat() if keep else None, both or None,
+    )  # fmt: skip
 
 
 def train_many(
-    sessions: Sequence[Session], settings: Learning = Learning(), *, public_part: PublicPart = None
+    sessions: Sequence[Session],
+    settings: Learning = Learning(),
+    *,
+    problem: Problem | None = None,
+    seconds: Sequence[Second] | None = None,
+    joint: Joint | None = None,
+    public_part: PublicPart = None,
 ) -> list[Trained]:
     """Train several sessions of one problem and mechanism side by side: for replicates, on a GPU."""
     first = sessions[0]
+    problem = first.problem if problem is None else problem
     step, optimiser, layout = _make_step(
-        first.problem, first.mechanism, settings, first.pseudo_blocks, False, public_part, alone=False
-    )
-    initial = mapped(lambda session: _initial(session, settings), sessions)
+        problem, first.mechanism, settings, first.pseudo_blocks, seconds is not None, public_part,
+        alone=False, joint=joint,
+    )  # fmt: skip
+    initial = mapped(lambda session: _initial(session, settings, problem), sessions)
     params = jax.tree.map(lambda *leaves: np.stack(leaves), *initial)
     state = jax.vmap(lambda p: _packed(layout, _state(p, optimiser)))(params)
-    for _, latest, _ in run_many(sessions, state, step):
+    moments: list[Any] = []
+    kept: list[dict[str, np.ndarray]] = []
+    if seconds is not None:
+        dithers = []
+        for session, second in zip(sessions, seconds, strict=True):
+            moved, found = _unasked(second, session, problem, 1 if joint is None else joint.count)
+            found["before"], whitened = second.before()
+            moments.append(found)
+            dithers.append(dither.start(problem, len(moved["size"]), whitened, moved["key"]))
+        state = (state, jax.tree.map(lambda *leaves: jnp.stack(leaves), *dithers))
+    for _, latest, out in run_many(sessions, state, step):
         state = latest
-    params, _, average = jax.device_get(jax.vmap(lambda s: _plain(layout, s, first.mechanism.steps))(state))
-    shift, scale = generator.input_map(first.problem, first.mechanism, first.pseudo_blocks, unit=settings.unit_weights)
-
-    reach = generator.reach_of(first.problem.radius, settings.slope)
+        if seconds is not None:
+            kept.append({k: np.asarray(v) for k, v in out.items()})
+    net = state if seconds is None else state[0]
+    params, _, average = jax.device_get(jax.vmap(lambda s: _plain(layout, s, first.mechanism.steps))(net))
+    shift, scale = generator.input_map(problem, first.mechanism, first.pseudo_blocks, unit=settings.unit_weights)
+    reach = generator.reach_of(problem.radius, settings.slope)
 
     def pick(tree: Any, i: int) -> dict[str, np.ndarray]:
         return generator.export({k: v[i] for k, v in tree.items()}, reach)
 
-    return [Trained(pick(params, i), pick(average, i), shift, scale, None) for i in range(len(sessions))]
+    def trained(i: int) -> Trained:
+        transcript, both = None, None
+        if seconds is not None:
+            parts = {k: np.concatenate([c[k][i] for c in kept]) for k in kept[0]}
+            transcript = {k: v.reshape(-1, *v.shape[2:]) for k, v in parts.items()}
+            both = moments[i]["before"], np.asarray(seconds[i].after(moments[i]["before"], transcript))
+        return Trained(pick(params, i), pick(average, i), shift, scale, transcript, both)
+
+    return [trained(i) for i in range(len(sessions))]

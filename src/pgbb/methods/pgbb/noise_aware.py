@@ -1,0 +1,271 @@
+"""What the noisy answers of a training say about the estimate, with the noise that they are known to have.
+
+Near the estimate an answer at block weights u and point θ, divided by the sampling rate q, is
+
+    a/q = Σ_s u_s g_s + H(θ − c) + k‖θ − c‖² + e,   e ~ N(0, (σ/q)² I) and the noise of a batch,
+
+with the gradients g_s of the blocks at c and the curvature H. Query points carry public Gaussian noise (`dither`),
+which tells H apart from g. Least squares give ḡ = Σ g_s/S and H with their noise, and the posterior is local: see
+`pgbb.release.local_gaussian`. Public arithmetic on answers; nothing here sees a record.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb._numerics.symmetric import direction_sd, pack, triangle, unpack
+from pgbb.accountant import Mechanism
+from pgbb.methods.pgbb.coordinates import Coordinates
+from pgbb.release.local_gaussian import FLOOR, LocalGaussian
+
+__all__ = ["Found", "analyse", "posterior_of", "shrunk"]
+
+Floats = NDArray[np.float64]
+
+_SPREADS = np.concatenate([[0.0], np.geomspace(0.01, 3.0, 40)])  # of relative deviations of H from its target
+CLEAR = 3.0  # standard deviations of its noise that a curvature must exceed
+FAR, LOST = 2.0, 4.0  # how far beyond the query points an estimate may lie, in their spreads: widened, not identified
+BENT, CERTAIN = 0.45, 2.5  # relative change of H over the query points, and how sure of it, that is not local any more
+MISFIT = 1.5  # residual variance over what the noise explains, above which nothing is trusted
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the answers of one knot say, in whitened coordinates around a reference point.
+
+    Attributes:
+      reference: the point c, internal coordinates.
+      gradient: ḡ at the reference, whitened.
+      variance: of its noise, in units of the noise of one answer.
+      curvature: H, whitened, symmetric.
+      curvature_sd: noise of its packed coordinates.
+      spread: standard deviations of the query points, whitened.
+      residual: variance of what is left of the answers, whitened, (d,).
+      bend: how much the curvature changes over the query points, relative, and the standard deviation of that.
+      answers: how many were used.
+    """
+
+    reference: Floats
+    gradient: Floats
+    variance: float
+    curvature: Floats
+    curvature_sd: Floats
+    spread: Floats
+    residual: Floats
+    bend: tuple[float, float]
+    answers: int
+
+    @classmethod
+    def nothing(cls, point: Floats) -> "Found":
+        """Where there is no answer to go by: nothing is identified."""
+        d = len(point)
+        none, one = np.zeros(d), np.ones(d)
+        return cls(point, none, 1.0, np.eye(d), np.ones(d * (d + 1) // 2), one, none, (0.0, 0.0), 0)
+
+
+def analyse(
+    answers: Floats,
+    u: Floats,
+    query: Floats,
+    dither: Floats,
+    late: NDArray[np.bool_],
+    where: Coordinates,
+    noise: float,
+) -> Found:
+    """What the answers of one level say, by least squares with the dither as instrument.
+
+    The point that the generator chooses follows from the noise of earlier answers, in every direction of u: plain least
+    squares on it would take part of that noise for curvature, the more the more blocks there are. The dither is
+    independent of all noise, and of u.
+
+    Args:
+      answers: a/q, (N, d).
+      u: block weights, (N, S).
+      query: points, internal coordinates, (N, d).
+      dither: on the points, whitened, (N, d).
+      late: answers with little dither, around whose mean the reference lies.
+      where: coordinates in which the curvature is near a multiple of the identity.
+      noise: σ/q, on each number of a/q.
+    """
+    count, blocks = u.shape
+    d = query.shape[1]
+    y = where.whitened(query)
+    start = y[late].mean(axis=0) if late.any() else y.mean(axis=0)
+    y = y - start
+    x = np.concatenate([u, y, np.sum(y**2, axis=1)[:, None]], axis=1)
+    z = np.concatenate([u, dither, np.sum(dither**2, axis=1)[:, None]], axis=1)
+    unit = np.maximum(np.sqrt(np.mean(z**2, axis=0)), 1e-300)
+    x, z = x / unit, z / unit
+    through = np.linalg.pinv(z.T @ x, rcond=1e-12)
+    b = where.slopes(answers)
+    coefficients = through @ (z.T @ b)
+    spread = through @ (z.T @ z) @ through.T  # covariance of the coefficients, for noise of variance 1
+    seen = np.sum((b - x @ coefficients) ** 2, axis=0) / max(count - x.shape[1], 1)
+    level = np.zeros(x.shape[1])
+    level[:blocks] = 1 / (blocks * unit[:blocks])
+    slopes = slice(blocks, blocks + d)
+    # at this point the gradient has least noise, and none in common with the curvature
+    level[slopes] = -np.linalg.lstsq(spread[slopes, slopes], spread[slopes] @ level, rcond=None)[0]
+    move = level[slopes] * unit[slopes]
+    own = np.maximum(seen, (noise / where.root) ** 2)  # with the noise of batches
+    raw, precision = coefficients[slopes].T / unit[slopes], np.diag(spread)[slopes] / unit[slopes] ** 2
+    curvature, sd = _symmetric(raw, np.outer(own, precision))
+    far = float(np.sqrt(np.mean(np.sum(y**2, axis=1)))) / unit[-1] / max(float(np.mean(np.diag(curvature))), 1e-300)
+    bend = 2 * far * np.abs(coefficients[-1])
+    most = int(np.argmax(bend))
+    return Found(
+        reference=where.internal(start + move),
+        gradient=level @ coefficients,
+        variance=float(level @ spread @ level),
+        curvature=curvature,
+        curvature_sd=sd,
+        spread=y.std(axis=0),
+        residual=seen,
+        bend=(float(bend[most]), float(2 * far) * float(np.sqrt(own[most] * spread[-1, -1]))),
+        answers=count,
+    )
+
+
+def _symmetric(raw: Floats, variance: Floats) -> tuple[Floats, Floats]:
+    """A matrix and its transpose, averaged by precision, and the noise of its packed coordinates."""
+    i, j, length = triangle(len(raw))
+    first, second = 1 / variance[i, j], 1 / variance[j, i]
+    value = (first * raw[i, j] + second * raw[j, i]) / (first + second)
+    sd = np.where(i == j, np.sqrt(variance[i, j]), length / np.sqrt(first + second))
+    return unpack(value * length, len(raw)), sd
+
+
+def shrunk(raw: Floats, sd: Floats, target: Floats, target_sd: float) -> tuple[Floats, Floats]:
+    """A noisy matrix pulled to a target as far as its deviations look like noise; and the noise that is left.
+
+    Entry (a, b) deviates from the target by √(T_aa T_bb)·N(0, t²) with one t for all entries, flat on a grid.
+    `target_sd` is the relative noise of the target's own size, which all entries share.
+    """
+    root = np.sqrt(np.diag(target))
+    i, j, _ = triangle(len(raw))
+    unit = root[i] * root[j]
+    away, noise = pack(raw - target) / unit, sd / unit
+    total = _SPREADS[:, None] ** 2 + noise**2
+    fit = -0.5 * np.sum(np.log(total) + away**2 / total, axis=1)
+    chance = np.exp(fit - fit.max())
+    chance /= chance.sum()
+    keeps = _SPREADS[:, None] ** 2 / total
+    keep = chance @ keeps
+    left = keep * noise**2 + chance @ ((keeps - keep) * away) ** 2 + ((1 - keep) * target_sd) ** 2
+    return target + unpack(keep * away * unit, len(raw)), np.sqrt(left) * unit
+
+
+def curvature_of(part: Found, where: Coordinates) -> tuple[Floats, Floats, Floats]:
+    """The curvature by y that is used, the noise left in its packed coordinates, and directions that it does not show.
+
+    Pulled to a multiple of the identity where coordinates are alike: that is a density, or the like, times the second
+    moments of the design.
+    """
+    target = where.target(part.curvature)
+    own = pack(target)
+    size = 1 / np.sqrt(np.sum(own**2 / np.maximum(part.curvature_sd, 1e-300) ** 2))
+    value, left = shrunk(part.curvature, part.curvature_sd, target, float(size))
+    value, lost = _usable(value, left)
+    return value, left, lost
+
+
+def posterior_of(
+    found: Sequence[Found],
+    where: Coordinates,
+    decode: Floats,
+    mechanism: Mechanism,
+    sigma: float,
+    sampling: tuple[Floats, Floats],
+    box: tuple[Floats, Floats],
+    levels: tuple[float, ...] | None,
+) -> tuple[LocalGaussian, list[float], list[str]]:
+    """The local posterior of all levels, their residual variances over that of the noise, and why some are marked.
+
+    Args:
+      found: for each level.
+      where: the coordinates of `found`.
+      decode: loadings of the noise of an answer on the levels' gradients, (m, k).
+      mechanism, sigma: what was run.
+      sampling: covariance of the score of one record (up to τ(1 − τ) with an index) in the frame of `where`, and the
+        noise of its packed coordinates.
+      box: of the parameters.
+      levels: of the index.
+    """
+    q, n = mechanism.sampling_rate, mechanism.n
+    (low, high), root = box, where.root
+    d = len(root)
+    i, j, _ = triangle(d)
+    covariance, covariance_sd = sampling
+    bends, sds, frees, loads = [], [], [], []
+    misfits: list[float] = []
+    reasons: list[str] = []
+    for at, part in enumerate(found):
+        value, left, lost = curvature_of(part, where)
+        step: Floats = -np.linalg.solve(value, part.gradient).astype(np.float64)
+        distance = float(np.sqrt(np.mean((step / part.spread) ** 2)))
+        loud = float(np.sqrt(np.sum(decode[at] ** 2)))
+        factor = 1.0 if levels is None else levels[at] * (1 - levels[at])
+        known = (sigma / q * loud) ** 2 + 2 * (1 - q) / q * factor * np.diag(covariance) / n
+        misfits.append(float(np.mean(part.residual * root**2 / known)))
+        reason = None
+        if misfits[at] > MISFIT:
+            reason = "the answers are not those of a loss that is locally quadratic"
+        elif part.bend[0] > max(BENT, CERTAIN * part.bend[1]):
+            reason = "the loss is not quadratic over the distances that this budget can tell apart"
+        elif distance > LOST:
+            reason = "the training has not come near the estimate"
+        estimate = part.reference + where.internal(step)
+        if reason is None and ((estimate < low) | (estimate > high)).any():
+            reason = "the estimate is at the side of the box"
+        name = "" if levels is None else f"at {levels[at]:g} "
+        if reason is not None:
+            reasons.append(f"Not identified {name}at this ε: {reason}.".replace("  ", " "))
+            lost = np.eye(d)
+        noise = sigma / q * loud * np.sqrt(part.variance)
+        own = float(np.trace(covariance)) / d / n * factor
+        wider = max(1.0, distance / FAR)
+        noise = float(np.sqrt((wider * noise) ** 2 + (wider**2 - 1) * own))
+        bends.append(root[:, None] * value * root)
+        sds.append(left * root[i] * root[j])
+        frees.append(_projector(lost / root[:, None]))
+        loads.append(noise / loud * decode[at])
+    batches = 1 + 2 * (1 - q) / q * max(part.variance for part in found)
+    posterior = LocalGaussian(
+        center=np.stack([part.reference for part in found]),
+        gradient=np.stack([root * part.gradient for part in found]),
+        frame=where.frame,
+        curvature=np.stack(bends),
+        curvature_sd=np.stack(sds),
+        privacy=np.stack(loads),
+        sampling=covariance / n * batches,
+        sampling_sd=covariance_sd / n * batches,
+        free=np.stack(frees),
+        low=low,
+        high=high,
+        knots=None if levels is None else np.array(levels),
+    )
+    return posterior, misfits, reasons
+
+
+def _usable(value: Floats, sd: Floats) -> tuple[Floats, Floats]:
+    """The curvature, positive, and the directions (columns) along which it does not stand clear of its noise."""
+    values, vectors = np.linalg.eigh(value)
+    need = CLEAR * direction_sd(vectors, sd)
+    hidden = values < need
+    least = FLOOR * float(np.min(values[~hidden])) if not hidden.all() else float(np.max(need))
+    raised = np.where(hidden, np.maximum(values, np.maximum(least, need)), values)
+    return (vectors * raised) @ vectors.T, vectors[:, hidden]
+
+
+def _projector(columns: Floats) -> Floats:
+    """Onto the span of the columns."""
+    d = len(columns)
+    if columns.shape[1] == 0:
+        return np.zeros((d, d))
+    if columns.shape[1] == d:
+        return np.eye(d)
+    basis, _ = np.linalg.qr(columns)
+    projector: Floats = basis @ basis.T
+    return projector

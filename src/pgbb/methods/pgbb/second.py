@@ -1,0 +1,127 @@
+"""Second moments around a training, and the posterior that they and its transcript add up to."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb._numerics.symmetric import pack, triangle, unpack
+from pgbb.accountant import Mechanism
+from pgbb.methods.pgbb import moments
+from pgbb.methods.pgbb.coordinates import Coordinates
+from pgbb.methods.pgbb.dither import BURN_IN, EARLY
+from pgbb.methods.pgbb.joint import Joint
+from pgbb.methods.pgbb.noise_aware import Found, analyse, curvature_of, posterior_of, shrunk
+from pgbb.model.models import Problem
+from pgbb.release.local_gaussian import FLOOR, LocalGaussian
+
+if TYPE_CHECKING:
+    from pgbb.private.door import Sums
+
+__all__ = ["SecondMoments"]
+
+Floats = NDArray[np.float64]
+
+
+class SecondMoments:
+    """Asks for second moments before and after a training (`training.Second`), and makes a posterior of all answers."""
+
+    def __init__(self, sums: "Sums", problem: Problem, joint: Joint, mechanism: Mechanism, sigma: float) -> None:
+        self._sums, self._problem, self._joint = sums, problem, joint
+        self._mechanism, self._sigma = mechanism, sigma
+        self._first_sd, self._last_sd = moments.noises(problem, sums.noise(moments.STAGE))
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Numbers of the answers before and after."""
+        return moments.sizes(self._problem)
+
+    def before(self) -> tuple[Floats, Floats]:
+        """Second moments of the design, packed, and the matrix from whitened coordinates to θ."""
+        answer, _ = moments.before(self._sums, self._problem)
+        return answer, self._coordinates(answer).step
+
+    def after(self, found: Any, transcript: dict[str, np.ndarray]) -> Floats:
+        """Second moments of the score at the estimate, packed."""
+        where = self._coordinates(found)
+        parts = self._parts(where, transcript)
+        problem = self._problem
+        theta = problem.center
+        if parts:
+            value, _, _ = curvature_of(parts[0], where)
+            step: Floats = np.linalg.solve(value, parts[0].gradient).astype(np.float64)
+            theta = parts[0].reference - where.internal(step)
+        theta = np.clip(theta, problem.center - problem.radius, problem.center + problem.radius)
+        return moments.after(self._sums, problem, theta)[0]
+
+    def posterior(
+        self, answers: tuple[Any, Any], transcript: dict[str, np.ndarray]
+    ) -> tuple[LocalGaussian, dict[str, Any], list[str]]:
+        """The local posterior, what a release records about it, and notes."""
+        problem, joint = self._problem, self._joint
+        where = self._coordinates(answers[0])
+        box = problem.center - problem.radius, problem.center + problem.radius
+        parts = self._parts(where, transcript)
+        found, misfits, reasons = posterior_of(
+            parts,
+            where,
+            joint.decode,
+            self._mechanism,
+            self._sigma,
+            self._sampling(where, answers[1]),
+            box,
+            joint.levels,
+        )
+        record = {
+            "method": "pgbb",
+            "intervals": "noise-aware",
+            "answers": [part.answers for part in parts],
+            "misfit": misfits,
+            "bend": [list(part.bend) for part in parts],
+        }
+        return found, record, reasons
+
+    def _coordinates(self, answer: Any) -> Coordinates:
+        problem = self._problem
+        if problem.design is None:
+            return Coordinates.of_box(problem.radius)
+        p = len(problem.design.names)
+        moment = unpack(np.asarray(answer, np.float64), p)
+        return Coordinates.of_design(moment, self._first_sd, problem.dim - p)
+
+    def _parts(self, where: Coordinates, transcript: dict[str, np.ndarray]) -> list[Found]:
+        """What the answers say about each level."""
+        joint, mechanism = self._joint, self._mechanism
+        q, k = mechanism.sampling_rate, mechanism.draws_per_step
+        count = len(transcript.get("u", ()))
+        first = mechanism.steps - count // k  # 0, but where another process has the beginning
+        step = first + np.arange(count) // k
+        used = step >= BURN_IN * mechanism.steps
+        if not used.any():  # another process has them all
+            return [Found.nothing(self._problem.center) for _ in range(joint.count)]
+        late = step[used] >= EARLY * mechanism.steps
+        gradients = joint.gradients(transcript["answer"][used].astype(np.float64)) / q
+        shape = (-1, joint.count, joint.dim)
+        points, dither = (transcript[name][used].astype(np.float64).reshape(shape) for name in ("query", "dither"))
+        u = transcript["u"][used].astype(np.float64)
+        loud = np.sqrt(np.sum(joint.decode**2, axis=1))
+        return [
+            analyse(gradients[:, at], u, points[:, at], dither[:, at], late, where, self._sigma / q * float(loud[at]))
+            for at in range(joint.count)
+        ]
+
+    def _sampling(self, where: Coordinates, answer: Any) -> tuple[Floats, Floats]:
+        """Covariance of the score of one record in the frame, and the noise of its packed coordinates."""
+        d = len(where.root)
+        i, j, _ = triangle(d)
+        if self._problem.kind == "quantile":
+            return np.diag(where.root**2), np.full(len(i), self._first_sd)
+        raw = where.frame.T @ unpack(np.asarray(answer, np.float64), d) @ where.frame
+        raw, unit = raw / np.outer(where.root, where.root), where.root[i] * where.root[j]
+        sd = self._last_sd / unit
+        target = where.target(raw)
+        own = pack(target)
+        value, left = shrunk(raw, sd, target, float(1 / np.sqrt(np.sum(own**2 / sd**2))))
+        values, vectors = np.linalg.eigh(value)
+        value = (vectors * np.maximum(values, FLOOR * float(np.min(np.diag(target))))) @ vectors.T
+        return value * np.outer(where.root, where.root), left * unit

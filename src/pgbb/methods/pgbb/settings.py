@@ -1,0 +1,141 @@
+"""Constants of Algorithms 1 and 2, what is asked of the records with them, and at which noise."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pgbb import _validate
+from pgbb.accountant import Composition, Mechanism, noise_scale
+from pgbb.errors import InvalidValue
+from pgbb.methods.calibrated.method import levels_of
+from pgbb.methods.pgbb.joint import Joint, joint_of
+from pgbb.methods.pgbb.moments import with_moments
+from pgbb.methods.request import Planned, Request, prepared
+from pgbb.model.models import Problem
+
+__all__ = ["Settings", "asked_of", "plan"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Constants of Algorithms 1 and 2. None means a rule on public quantities.
+
+    Args:
+      blocks: S; default 5 (constant weights below 100 records). More blocks follow the bootstrap law more
+        closely where there is little noise, and learn it worse where there is much.
+      steps, draws_per_step: T and K. The noise grows with √(T·K): more is not better.
+      sampling_rate: q; default the rate that gives batches of about 1,000 records, at least .01.
+      gamma: Dirichlet concentration; default γ*(n, S).
+      learning_rate: of Adam, decaying by a cosine.
+      slope: how far θ moves with the output of the network at the centre of the box: 1 for the paper's linear output;
+        by default 1/20 of the distance from the centre of the box to its side, which suits any units.
+      iterate: which generator `sample` uses: the "average" of the later iterates, or the "last". Both are stored.
+      average_from: the share of steps after which iterates are averaged: about 500 of them at equal distances, for
+        neighbours are alike.
+      operator_norm: bound on the operator norm of the generator's kernels, or None.
+      pseudo, pseudo_blocks, alpha: public pseudo-samples from F_base, their blocks and Dirichlet mass.
+      reshuffle: a fresh partition for every answer; γ* is not calibrated for this variant.
+      keep_transcript: also store the noisy answers, which are as private as the rest; with printed intervals.
+      intervals: "noise-aware", a local posterior that carries the sampling error and the privacy noise; or "printed",
+        the generator of the paper, whose draws carry only part of that noise. By default noise-aware where that is
+        served: not for a custom loss with an index, pseudo-samples, a kept transcript, a run without noise, or an
+        accountant of the paper, which does not cover answers over all records.
+      knots: levels asked for when the model has an interval of τ, with noise-aware intervals.
+    """
+
+    blocks: int | None = None
+    steps: int = 5_000
+    draws_per_step: int = 4
+    sampling_rate: float | None = None
+    gamma: float | None = None
+    learning_rate: float = 1e-3
+    slope: float | None = None
+    iterate: Literal["average", "last"] = "average"
+    average_from: float = 0.5
+    operator_norm: float | None = None
+    pseudo: Any = None
+    pseudo_blocks: int | None = None
+    alpha: float = 0.0
+    reshuffle: bool = False
+    keep_transcript: bool = False
+    intervals: Literal["noise-aware", "printed"] | None = None
+    knots: int = 9
+
+    def __post_init__(self) -> None:
+        if self.intervals is not None:
+            _validate.one_of("intervals", self.intervals, ("noise-aware", "printed"))
+        _validate.integer("knots", self.knots, low=3, high=33)
+        _validate.one_of("iterate", self.iterate, ("average", "last"))
+        if self.blocks == 2 and self.gamma is None:
+            raise InvalidValue(
+                "blocks = 2 with gamma = None is not allowed: γ*(n, S) needs blocks ≥ 3. Take more blocks, blocks = 1 "
+                "for constant weights, or pass gamma > 0 yourself."
+            )
+        _validate.number("learning_rate", self.learning_rate, above=0)
+        _validate.number("average_from", self.average_from, low=0, below=1)
+        _validate.number("alpha", self.alpha, low=0)
+        if self.slope is not None:
+            _validate.number("slope", self.slope, above=0)
+        if self.operator_norm is not None:
+            _validate.number("operator_norm", self.operator_norm, above=0)
+        if (self.alpha > 0) != (self.pseudo is not None):
+            raise InvalidValue(
+                f"alpha = {self.alpha!r} with pseudo = {'given' if self.pseudo is not None else None} is not allowed: "
+                "pseudo-samples and their Dirichlet mass alpha > 0 go together."
+            )
+
+    def describe(self, n: int, clip: float) -> Mechanism:
+        """The mechanism on n records whose statistics are bounded by `clip`."""
+        return Mechanism(
+            n=n,
+            blocks=(5 if n >= 100 else 1) if self.blocks is None else self.blocks,
+            gamma=self.gamma,
+            alpha=self.alpha,
+            sampling_rate=min(1.0, max(0.01, 1000 / n)) if self.sampling_rate is None else self.sampling_rate,
+            steps=self.steps,
+            draws_per_step=self.draws_per_step,
+            clip=clip,
+        )
+
+    def target(self, mechanism: Mechanism, *, aware: bool) -> Mechanism | Composition:
+        """All that is asked of the records: what is certified, planned and run."""
+        return with_moments(mechanism) if aware else mechanism
+
+    def serves(self, accountant: str, *, pseudo: bool = False, non_private: bool = False, index: bool = False) -> bool:
+        """Whether intervals are noise-aware; an error where that was asked for and is not served.
+
+        `index` is that of a custom loss.
+        """
+        obstacles = {
+            "a custom loss with an index": index,
+            "pseudo-samples": pseudo,
+            "keep_transcript = True": self.keep_transcript,
+            "non_private = True": non_private,
+            f"accountant = {accountant!r}": accountant != "exact",
+        }
+        met = [name for name, there in obstacles.items() if there]
+        if met and self.intervals == "noise-aware":
+            raise InvalidValue(
+                f"intervals = 'noise-aware' with {met[0]} is not allowed: leave that out, or write intervals='printed'."
+            )
+        return not met and self.intervals != "printed"
+
+
+def asked_of(request: Request, settings: Settings, problem: Problem) -> Joint | None:
+    """What the mechanism is asked about with noise-aware intervals; None with printed ones."""
+    index = problem.index is not None and problem.kind != "quantile"
+    pseudo = settings.pseudo is not None
+    if not settings.serves(request.accountant, pseudo=pseudo, non_private=request.non_private, index=index):
+        return None
+    levels = levels_of(problem, settings.knots)
+    return joint_of(problem, None if levels is None else tuple(levels.tolist()))
+
+
+def plan(request: Request, settings: Settings, n: int) -> Planned:
+    """What will be asked of n records, and at which noise."""
+    problem = prepared(request.model, request.schema)
+    joint = asked_of(request, settings, problem)
+    clip = problem.clip if joint is None else joint.problem.clip
+    target = settings.target(settings.describe(n, clip), aware=joint is not None)
+    if request.non_private:
+        return Planned(target, 0.0)
+    return Planned(target, noise_scale(target, request.epsilon, request.delta, request.accountant))

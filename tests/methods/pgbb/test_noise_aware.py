@@ -1,0 +1,277 @@
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import ndtr
+
+import pgbb
+from pgbb import Custom, HuberRegression, InvalidValue, LogisticRegression, Mean, QuantileRegression, Range, Schema
+from pgbb.accountant import Composition, Mechanism, epsilon
+from pgbb.methods.pgbb.coordinates import Coordinates
+from pgbb.methods.pgbb.joint import joint_of
+from pgbb.methods.pgbb.moments import SHARE, with_moments
+from pgbb.methods.pgbb.noise_aware import analyse, shrunk
+from pgbb.methods.registry import settings_for
+from pgbb.methods.request import Request
+
+SCHEMA = Schema(a=Range(-1, 1), b=Range(-1, 1), y=Range(-6, 6), z=pgbb.Flag(), w=Range(0, 2))
+QUICK = {"schema": SCHEMA, "delta": 1e-6, "blocks": 5, "steps": 60, "draws_per_step": 2, "sampling_rate": 0.2}
+LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)
+
+
+def fit(model, data, **settings):
+    return pgbb.fit(model, data, **({"method": "pgbb"} | settings))
+
+
+def frame(n=2000, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1, 1, (n, 2))
+    noise = rng.standard_normal(n)
+    line = x @ np.array([1.5, -1.0])
+    return pd.DataFrame({
+        "a": x[:, 0], "b": x[:, 1], "y": line + 0.5 * noise, "z": (line + noise > 0).astype(int),
+        "w": rng.uniform(0.5, 2, n),
+    })  # fmt: skip
+
+
+# --- the analysis, on answers of a known law ----------------------------------------------------------------------
+
+
+def transcript(rng, blocks=20, count=1600, noise=5.0, gain=0.1):
+    """Answers 4(θ − Σ u_s t_s) + noise at points that a learner of block weights chooses from them, and dither."""
+    targets = 0.1 * rng.standard_normal(blocks)
+    u = rng.dirichlet(np.ones(blocks), count)
+    dither = rng.standard_normal((count, 1)) * np.where(np.arange(count) < 600, 0.6, 0.2)[:, None]
+    query, answers, weights = np.empty((count, 1)), np.empty((count, 1)), np.zeros(blocks)
+    for t in range(count):
+        query[t] = weights @ u[t] + dither[t]
+        answers[t] = 4 * (query[t] - u[t] @ targets) + noise * rng.standard_normal()
+        weights -= gain * (1 - t / count) * answers[t] * u[t]
+    return answers, u, query, dither, np.arange(count) >= 600, targets.mean()
+
+
+def scores(instrument=True, runs=150):
+    """Standardised errors of the estimate and of the curvature over runs, the noise taken as it is."""
+    found = []
+    for seed in range(runs):
+        answers, u, query, dither, late, target = transcript(np.random.default_rng(seed))
+        where = Coordinates.of_box(np.ones(1))
+        part = analyse(answers, u, query, dither if instrument else where.whitened(query), late, where, 5.0)
+        estimate = part.reference[0] - part.gradient[0] / part.curvature[0, 0]
+        error = 5.0 * math.sqrt(part.variance) / 4
+        found.append([(estimate - target) / error, (part.curvature[0, 0] - 4) / part.curvature_sd[0]])
+    return np.array(found)
+
+
+def plausible(values):
+    """Mean 0 and standard deviation 1, within four standard errors and 15 %."""
+    size = math.sqrt(len(values))
+    return abs(values.mean()) < 4 / size and abs(values.std() - 1) < 4 / math.sqrt(2) / size + 0.05
+
+
+def test_errors_of_estimate_and_curvature_have_the_law_that_the_posterior_gives_them():
+    found = scores()
+    assert plausible(found[:, 0]) and plausible(found[:, 1])
+    assert not plausible(found[:, 0] / 1.6) and not plausible(1.6 * found[:, 1])  # the comparison can fail
+
+
+def test_without_the_dither_as_instrument_noise_that_the_points_follow_passes_for_curvature():
+    assert not plausible(scores(instrument=False)[:, 1])
+
+
+def test_a_matrix_of_noise_is_pulled_to_its_target_and_one_that_stands_out_is_not():
+    rng = np.random.default_rng(1)
+    target, sd = np.eye(3), np.full(6, 0.2)
+    near = target + np.diag(0.01 * rng.standard_normal(3))
+    value, left = shrunk(near, sd, target, 0.1)
+    assert np.abs(value - near).max() < 0.02 and (left < sd).all()
+    far = target + np.array([[2.0, 1.0, 0.0], [1.0, -0.5, 0.0], [0.0, 0.0, 3.0]])
+    value, left = shrunk(far, sd, target, 0.1)
+    assert np.abs(value - far).max() < 0.15 and left == pytest.approx(sd, rel=0.1)
+
+
+# --- all levels in one answer ---------------------------------------------------------------------------------------
+
+
+def test_the_gradients_of_all_levels_are_read_off_one_answer_of_bounded_length():
+    problem = QuantileRegression("y ~ a + b", taus=LEVELS, bandwidth=0.2).prepare(SCHEMA)
+    joint = joint_of(problem, LEVELS)
+    rng = np.random.default_rng(2)
+    theta = np.array([[t - 0.5, 1.0, -1.0] for t in LEVELS])
+    rows = np.column_stack([np.ones(50), rng.uniform(-1, 1, (50, 2))]).astype(np.float32)
+    y = rng.normal(0, 2, 50).astype(np.float32)
+    answers = np.array([joint.problem.joint(theta.ravel(), x, r) for x, r in zip(rows, y, strict=True)])
+    found = joint.gradients(answers)
+    for j, level in enumerate(LEVELS):
+        exact = ((1 - level) - ndtr((y - rows @ theta[j]) / 0.2))[:, None] * rows
+        assert found[:, j] == pytest.approx(exact, abs=1e-5)
+    longest = np.linalg.norm(answers, axis=1) / np.linalg.norm(rows, axis=1)
+    assert longest.max() <= 1 + 1e-6 and joint.problem.clip == problem.design.norm_bound
+    assert joint.dim == 3 and joint.count == 5
+    apart = np.sqrt(np.sum(joint.decode**2, axis=1)) / math.sqrt(5)  # with a fifth of the answers each
+    assert (apart < 0.9 * max(LEVELS)).all()
+
+
+# --- what is asked, and what it costs ------------------------------------------------------------
+
+
+def test_second_moments_have_their_share_of_the_budget_and_enter_the_certificate():
+    m = Mechanism(n=10_000, blocks=20, sampling_rate=0.1, steps=10_000, clip=2.394)
+    target = with_moments(m)
+    gradients, moments = (
+        part.answers * (part.sampling_rate * part.signal(noise)) ** 2 * part.kappa for part, noise in target.parts(1.0)
+    )
+    assert moments / (moments + gradients) == pytest.approx(SHARE)
+    assert epsilon(target, 0.03, 1e-4) > epsilon(m, 0.03, 1e-4)
+    release = fit(HuberRegression("y ~ a + b"), frame(), epsilon=1.0, **QUICK)
+    claim = release.certificate
+    assert isinstance(claim.mechanism, Composition) and claim.mechanism == with_moments(claim.mechanism.mechanisms[0])
+    assert [p.answers for p in claim.mechanism.mechanisms] == [120, 2]
+    assert claim.check().epsilons["exact"] <= 1.0 and release.verify().ok
+    cheaper = Composition(claim.mechanism.mechanisms, (1.0, claim.mechanism.scales[1] / 3))
+    assert epsilon(cheaper, claim.sigma, 1e-6) > 1.0  # less noise on the second moments would not be covered
+
+
+def test_no_second_moment_is_asked_for_a_third_time():
+    from pgbb.methods.pgbb.opening import open_for
+    from pgbb.methods.pgbb.settings import Settings
+    from pgbb.methods.request import prepared
+
+    model = HuberRegression("y ~ a")
+    settings = Settings(steps=60, draws_per_step=2, sampling_rate=0.2)
+    request = Request(model, frame(), SCHEMA, 1.0, 1e-6, insecure_seed=1)
+    opened = open_for(request, settings, prepared(model, SCHEMA))
+    opened.second.before()
+    opened.second.before()
+    with pytest.raises(pgbb.PgbbError, match="second moments"):
+        opened.second.before()
+
+
+@pytest.mark.parametrize(
+    "model, weights",
+    [
+        (QuantileRegression("y ~ a", taus=[0.3, 0.5]), "w"),
+        (QuantileRegression("y ~ a", interval=(0.1, 0.9)), None),
+        (LogisticRegression("z ~ a + a:b"), None),
+        (Mean("y", scale=1.0, clip=2.0), None),
+        (Custom(lambda t, r, i: (r["y"] - t[0]) ** 2, dim=1, clip=2.0, columns=["y"], box=(-5, 5)), None),
+    ],
+)
+def test_every_model_fits_saves_loads_and_verifies(model, weights, tmp_path):
+    release = fit(model, frame(), epsilon=1.0, weights=weights, **QUICK)
+    again = pgbb.load(release.save(tmp_path / "r.pgbb"))
+    assert again.verify().ok and again.payload.kind == "local"
+    tau = 0.5 if again.model.index is not None else None
+    assert np.array_equal(again.sample(50, tau=tau, seed=1), release.sample(50, tau=tau, seed=1))
+    assert {"sampling_sd", "privacy_sd", "identified"} <= set(again.summary(tau=tau))
+    assert json.loads(json.dumps(again.stored_diagnostics))["intervals"] == "noise-aware"
+
+
+# --- intervals ------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def means():
+    """(estimate − sample mean, privacy sd, sampling sd) of fits to samples of 2,000 with mean 1."""
+    found = []
+    for seed in range(24):
+        values = np.random.default_rng(1000 + seed).normal(1, 0.5, 2000)
+        release = fit(
+            Mean("y", scale=0.5, clip=8.0), pd.DataFrame({"y": values}), schema=SCHEMA, epsilon=1.0, delta=1e-5,
+            blocks=10, steps=1000, draws_per_step=2, sampling_rate=0.1, insecure_seed=seed,
+        )  # fmt: skip
+        row = release.summary().iloc[0]
+        found.append([row["mean"] - values.mean(), row["privacy_sd"], row["sampling_sd"], row["identified"]])
+    return np.array(found, dtype=float)
+
+
+def test_the_privacy_noise_of_a_release_is_the_one_that_it_states(means):
+    ratio = means[:, 0] / means[:, 1]
+    assert means[:, 3].all()
+    assert 0.6 < ratio.std() < 1.5 and abs(ratio.mean()) < 0.8
+    assert not 0.6 < (3 * ratio).std() < 1.5  # the comparison can fail
+
+
+def test_the_sampling_error_of_a_release_is_that_of_the_records(means):
+    assert np.median(means[:, 2]) == pytest.approx(0.5 / math.sqrt(2000), rel=0.15)
+    assert np.median(means[:, 2]) != pytest.approx(2 * 0.5 / math.sqrt(2000), rel=0.15)
+
+
+def test_a_private_regression_recovers_the_coefficients_and_says_how_well():
+    release = fit(
+        HuberRegression("y ~ a + b - 1"), frame(20_000, 2), schema=SCHEMA, epsilon=2.0, delta=1e-6, blocks=10,
+        steps=2000, draws_per_step=2, sampling_rate=0.05, insecure_seed=3,
+    )  # fmt: skip
+    table = release.summary()
+    error = (table.loc[["a", "b"], "mean"] - [1.5, -1.0]) / table.loc[["a", "b"], "sd"]
+    assert table["identified"].all() and error.abs().max() < 3.5 and table.loc["a", "sd"] < 0.03
+    assert release.certificate.notes == ()
+
+
+def test_levels_share_their_noise_and_are_ordered():
+    release = fit(
+        QuantileRegression("y ~ a + b", taus=[0.1, 0.5, 0.9]), frame(20_000, 4), schema=SCHEMA, epsilon=4.0,
+        delta=1e-6, blocks=5, steps=2000, draws_per_step=4, sampling_rate=0.02, insecure_seed=3,
+    )  # fmt: skip
+    levels = [release.summary(tau=t).loc["Intercept", "mean"] for t in (0.1, 0.5, 0.9)]
+    assert levels == pytest.approx([-0.64, 0.0, 0.64], abs=0.06)
+    assert (np.abs(release.payload.tensors["privacy"]).sum(axis=0) > 0).all()
+    assert np.linalg.matrix_rank(release.payload.tensors["privacy"]) == 3
+
+
+def test_a_training_that_did_not_learn_is_marked_and_as_wide_as_the_box():
+    release = fit(HuberRegression("y ~ a + b"), frame(300, 5), epsilon=0.05, insecure_seed=1, **QUICK)
+    with pytest.warns(pgbb.PgbbWarning, match="not identified"):
+        table = release.summary()
+    assert not table["identified"].any()
+    width = table.loc["a", "upper"] - table.loc["a", "lower"]
+    assert width > 6 and "Not identified" in release.certificate.notes[0]
+
+
+# --- what is refused ------------------------------------------------------------
+
+INDEXED = Custom(
+    lambda t, r, i: (r["y"] - t[0]) ** 2 * i, dim=1, clip=2.0, columns=["y"], box=(-5, 5), index=[0.5, 1.0]
+)
+
+
+@pytest.mark.parametrize(
+    "changes, word",
+    [
+        ({"intervals": "honest"}, "intervals"),
+        ({"accountant": "paper"}, "accountant = 'paper'"),
+        ({"non_private": True}, "non_private"),
+        ({"keep_transcript": True}, "keep_transcript"),
+        ({"model": INDEXED}, "custom loss with an index"),
+        ({"knots": 1}, "knots"),
+        ({"blocks": 2}, "blocks"),
+    ],
+)
+def test_a_contradiction_is_refused_before_the_records_are_read(changes, word):
+    given = {"model": HuberRegression("y ~ a"), "intervals": "noise-aware", "epsilon": 1.0} | QUICK | changes
+    with pytest.raises(InvalidValue, match=word):
+        pgbb.fit(given.pop("model"), "never-opened.csv", method="pgbb", **given)
+
+
+@pytest.mark.parametrize("changes", [{"accountant": "paper"}, {"non_private": True}, {"keep_transcript": True}])
+def test_by_default_intervals_are_printed_where_nothing_else_is_served(changes):
+    release = fit(HuberRegression("y ~ a"), frame(), epsilon=1.0, **QUICK, **changes)
+    assert release.payload.kind == "generator" and isinstance(release.certificate.mechanism, Mechanism)
+
+
+def test_what_is_planned_is_what_is_asked():
+    model = QuantileRegression("y ~ a + b", taus=LEVELS)
+    chosen, settings = settings_for("pgbb", {k: v for k, v in QUICK.items() if k not in ("schema", "delta")})
+    request = Request(model, frame(), SCHEMA, 1.0, 1e-6)
+    planned = chosen.load().plan(request, settings, 2000)
+    release = fit(model, frame(), epsilon=1.0, **QUICK)
+    assert release.certificate.mechanism == planned.mechanism and release.certificate.sigma == planned.sigma
+
+
+def test_a_training_of_one_step_shows_nothing_and_says_so():
+    release = fit(Mean("y", scale=1.0), frame(), epsilon=1.0, **(QUICK | {"steps": 1}))
+    with pytest.warns(pgbb.PgbbWarning, match="not identified"):
+        assert not release.summary()["identified"].any()
+    assert release.verify().ok
