@@ -63,7 +63,7 @@ class Prior:
           frame: F.
           point: where the gradient was asked.
           best: the estimate that the gradient leads to.
-          known: False where the local model does not hold: then the prior is all there is.
+          known: False where the local model does not hold: then the posterior is as wide as the prior, around `best`.
         """
         inverse = np.linalg.inv(frame)
         values, axes = np.linalg.eigh(bend.value)
@@ -77,9 +77,8 @@ class Prior:
         seen, faint = unroot @ (axes * kept * ~lost) @ axes.T @ apart, unroot @ (axes * kept * lost) @ axes.T
         precision, prior = seen.T @ seen + faint.T @ faint, np.diag(self.sd**-2.0)
         total = precision + prior
-        step = np.linalg.solve(
-            total, precision @ (inverse @ (best - point)) + prior @ (inverse @ (self.center - point))
-        )
+        center = self.center if known else best
+        step = np.linalg.solve(total, precision @ (inverse @ (best - point)) + prior @ (inverse @ (center - point)))
         squares, vectors = np.linalg.eigh(unroot @ total @ unroot)
         middle = root @ (vectors * np.sqrt(np.maximum(squares, 0.0))) @ vectors.T @ root
         middle = (middle + middle.T) / 2
