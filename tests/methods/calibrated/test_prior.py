@@ -63,6 +63,7 @@ def test_between_seen_and_hidden_the_posterior_widens_without_a_jump():
 
 def test_a_local_model_that_does_not_hold_leaves_the_prior():
     draws = posterior(settle([3.0, 2.0, 4.0], 0.01, known=False)).draw(20_000, None, 0)[0]
+    assert draws.mean(axis=0) == pytest.approx(BEST, abs=1.5)
     assert np.cov(draws.T) == pytest.approx(400 * FRAME @ FRAME.T, rel=0.1, abs=20)
     assert not posterior(settle([3.0, 2.0, 4.0], 0.01, known=False)).columns(None, np.eye(3))["identified"].any()
 

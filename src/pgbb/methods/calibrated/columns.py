@@ -66,7 +66,7 @@ def reference_frame(
     rng = np.random.default_rng(0)
     columns: dict[str, Floats] = {}
     levels: dict[str, dict[int, float]] = {}
-    least = max(LEAST_SHARE, noise / 2)
+    least = min(max(LEAST_SHARE, noise / 2), 0.5)
     for j, (middle, spread) in numeric.items():
         mapped = np.clip(middle + spread * rng.standard_normal(ROWS), -1, 1)
         columns[design.terms[j].factors[0].column] = design.shift[j] + design.scale[j] * mapped

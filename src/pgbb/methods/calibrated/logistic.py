@@ -40,6 +40,7 @@ __all__ = ["LogisticCurvature", "fit_logistic", "logistic_curvature"]
 POINTS = 2**11
 EFFECT = 2.0  # logits that a standard deviation of a covariate moves, typically
 OTHER = 0.2  # of them, that a step misses because curvature changes
+LEAST = 1e-6  # p(1 − p), where all points are far out
 FARTHEST = 2.0  # logits that a step moves, at most
 _PATH = (np.array([0.1127016654, 0.5, 0.8872983346]), np.array([5.0, 8.0, 5.0]) / 18)  # Gauss's three points
 
@@ -61,7 +62,8 @@ class LogisticCurvature:
     def at(self, theta: Floats) -> Floats:
         """E p(1 − p)uuᵀ."""
         p = expit(self.points @ (self.inverse @ theta))
-        return (self.points.T * (p * (1 - p))) @ self.points * (self.mass / len(self.points))
+        bend = np.maximum(p * (1 - p), LEAST)
+        return (self.points.T * bend) @ self.points * (self.mass / len(self.points))
 
     def change(self, start: Floats, end: Floats) -> Floats:
         """The curvature met on the way, on average, less that at the start."""

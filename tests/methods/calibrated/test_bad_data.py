@@ -1,0 +1,53 @@
+"""Data with which no regression can do much: fits end, intervals are finite, nothing is warned of while fitting."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pgbb
+
+SCHEMA = pgbb.Schema(
+    y=pgbb.Range(0, 10), z=pgbb.Flag(), a=pgbb.Range(0, 1), b=pgbb.Range(-5, 5), g=pgbb.Levels("u", "v", "never")
+)
+MODELS = {
+    "quantile": pgbb.QuantileRegression("y ~ a + b + g", taus=[0.25, 0.5]),
+    "huber": pgbb.HuberRegression("y ~ a + b + g"),
+    "logistic": pgbb.LogisticRegression("z ~ a + b + g"),
+}
+
+
+def usual(n):
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"a": rng.uniform(0, 1, n), "b": rng.normal(0, 1, n), "g": rng.choice(["u", "v"], n)})
+    data["y"] = np.clip(5 + data["b"] + rng.normal(0, 1, n), 0, 10)
+    data["z"] = (data["y"] > 5).astype(int)
+    return data
+
+
+CASES = {
+    "a constant response": lambda d: d.assign(y=3.0, z=1),
+    "a response at one end": lambda d: d.assign(y=0.0, z=0),
+    "a constant column": lambda d: d.assign(b=-5.0),
+    "two equal columns": lambda d: d.assign(b=d["a"]),
+    "one level": lambda d: d.assign(g="u"),
+    "separated": lambda d: d.assign(z=(d["b"] > 0).astype(int), y=10.0 * (d["b"] > 0)),
+    "nothing valid": lambda d: d.assign(a=np.nan),
+}
+
+
+@pytest.mark.parametrize("epsilon, n", [(0.05, 20), (1.0, 20), (100.0, 2000)])
+@pytest.mark.parametrize("model", MODELS)
+def test_intervals_are_finite_and_nothing_is_warned_of(model, epsilon, n):
+    for make in CASES.values():
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            release = pgbb.fit(
+                MODELS[model], make(usual(n)), schema=SCHEMA, epsilon=epsilon, delta=1e-6, insecure_seed=0
+            )
+            warnings.simplefilter("ignore", pgbb.PgbbWarning)
+            table = release.summary(tau=0.5) if model == "quantile" else release.summary()
+        assert np.isfinite(table[["mean", "sd", "lower", "upper"]].to_numpy()).all()
+        width = table["upper"] - table["lower"]
+        assert (width > 0).all() and (not table.loc["g[T.never]", "identified"] or width["g[T.never]"] > 10)
