@@ -175,11 +175,11 @@ def test_survey_weights_multiply_and_invalid_records_contribute_nothing():
     problem = QuantileRegression("y ~ a + b").prepare(SCHEMA)
     records = records_for(data, problem, SCHEMA, "w")
     theta = np.array([0.1, 0.7, -0.3])
-    answer, _ = asker(records).ask("all", ask_for.median, theta, 0.5, np.eye(3) / 2)
+    answer, _ = asker(records).ask("all", ask_for.weighted_response, theta, 0.5, np.eye(3) / 2)
     good = np.ones(N, bool)
     good[[3, 8, 11]] = False
     x = np.column_stack([np.ones(N), data["a"], data["b"].clip(-1, 1)])
-    rows = {i: slow.median(x[i], data["y"][i], theta, 0.5, np.eye(3) / 2) for i in np.flatnonzero(good)}
+    rows = {i: slow.weighted_response(x[i], data["y"][i], theta, 0.5, np.eye(3) / 2) for i in np.flatnonzero(good)}
     assert answer == pytest.approx(sum(data["w"][i] / 4 * clipped(r) for i, r in rows.items()) / N, abs=4e-6)
     assert answer != pytest.approx(sum(clipped(r) for r in rows.values()) / N, abs=1e-2)  # weights do matter
 

@@ -170,7 +170,7 @@ def parameters(rng, scale=1.0, spread=1.0):
     a = np.array(strategy(TAUS)[0])
     pair, around = rng.normal(size=2) * scale, np.array([-0.3, -0.1, 0.1, 0.3])
     first, pick = np.array(prefixes(BINS)[0]), np.eye(P)[:, [0, 2]]
-    columns = np.sort(rng.uniform(-1, 1, (2, BINS + 1)), axis=1)
+    columns = np.sort(np.random.default_rng(99).uniform(-1, 1, (2, BINS + 1)), axis=1)
     return {
         "moment": (ask_for.moment, moment, (frame,), False),
         "moment_and_cut": (ask_for.moment_and_cut, moment_and_cut, (frame, 1 / 3), False),

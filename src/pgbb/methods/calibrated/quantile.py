@@ -20,9 +20,8 @@ from pgbb.methods.calibrated.box import box_for
 from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of, filtered
 from pgbb.methods.calibrated.frame import Cut, design_frame
 from pgbb.methods.calibrated.prior import SPREADS, Prior, tempered
-from pgbb.methods.calibrated.questions import JITTERS
 from pgbb.methods.calibrated.refine import combine, widened, widening_for_contradiction, widening_for_last_step
-from pgbb.methods.calibrated.start import PEAK, least_squares, locate_response
+from pgbb.methods.calibrated.start import PEAK, least_squares, locate_response, places_around
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import FLOOR, LocalGaussian
@@ -55,14 +54,12 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     a, b = strategy(tuple(levels.tolist()))
     reach = np.minimum(np.minimum(levels, 1 - levels) / 2, WIDEST)
     density = residuals.density(levels, reach)
-    finest = max(1e-4 * size, design.response_step / JITTERS)
+    around = places_around(design)
+    finest = max(1e-4 * size, design.response_step / len(around))
     h = np.clip(REACH * reach / density, finest, 2 * size)
     theta = np.repeat(start[None], m, axis=0)
     if constant:
         theta[:, 0] += residuals.quantile(levels)
-    around = (
-        design.response_step * ((np.arange(JITTERS) + 0.5) / JITTERS - 0.5) if design.response_step else np.zeros(1)
-    )
     farthest = 2 * reach / density  # no step moves fitted values by more
 
     def gradient(stage: str, at: Floats, width: Floats) -> tuple[Floats, float]:

@@ -10,14 +10,14 @@ from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import Box
 from pgbb.methods.calibrated.curvature import filtered
 from pgbb.methods.calibrated.frame import Frame
-from pgbb.methods.calibrated.questions import BINS
+from pgbb.methods.calibrated.questions import BINS, JITTERS
 from pgbb.methods.calibrated.response import Distribution, Located, histogram, locate
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 
 Floats = NDArray[np.float64]
 
-__all__ = ["PEAK", "least_squares", "locate_response"]
+__all__ = ["PEAK", "least_squares", "locate_response", "places_around"]
 
 PEAK = 0.39894228  # of the standard normal density
 FARTHEST = 4.0  # ends of the histogram of residuals, in sizes of the response
@@ -30,6 +30,13 @@ def locate_response(asker: Asker, problem: Problem, design: Design) -> Located:
     """Median and spread of the shifted response: the stage "response"."""
     low, high = (end - problem.shift for end in design.response_bounds)
     return locate(asker, low, high, len(design.names))
+
+
+def places_around(design: Design) -> Floats:
+    """Where a response with a declared step lies, around its value; at it, without a step."""
+    if not design.response_step:
+        return np.zeros(1)
+    return design.response_step * ((np.arange(JITTERS) + 0.5) / JITTERS - 0.5)
 
 
 def least_squares(
