@@ -37,7 +37,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("epsilon, n", [(0.05, 20), (1.0, 20), (100.0, 2000)])
+@pytest.mark.parametrize("epsilon, n", [(0.05, 20), (100.0, 2000)])
 @pytest.mark.parametrize("model", MODELS)
 def test_intervals_are_finite_and_nothing_is_warned_of(model, epsilon, n):
     for make in CASES.values():

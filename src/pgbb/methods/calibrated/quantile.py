@@ -185,7 +185,7 @@ def _sharpness(
     wide = np.maximum(wide, np.maximum(noise[0], LEAST_DENSITY * density))
     relative = (1 + weight) ** 2 * variance[1] / wide**2
     away = sharp / wide - 1
-    prior = np.where(away**2 > 9 * relative, away**2, SMOOTHNESS**2)
+    prior = SMOOTHNESS**2 + np.maximum(away**2 - 9 * relative, 0.0)
     keep = prior / (prior + relative)
     ratio = np.maximum(1 + keep * away, 0.02)
     doubt = np.hypot(np.sqrt(keep * relative), noise[0] / wide)

@@ -100,7 +100,7 @@ def whole_noise(n: int, epsilon: float, delta: float) -> float:
     """Noise of one answer about n records that has the whole budget: what the rules below go by.
 
     >>> round(whole_noise(10_000, 1.0, 1e-6), 6)
-    0.000844
+    0.000845
     """
     return noise_scale(Mechanism(n=n, blocks=1, sampling_rate=1.0, steps=1, clip=1.0), epsilon, delta, "exact")
 
