@@ -41,14 +41,7 @@ USUAL = 0.1  # the size t of deviations that is expected, unless they say otherw
 SELDOM, FAR = 0.003, 0.7  # share of entries that deviate more than the others, and by how much
 
 
-def as_answered(
-    raw: Floats,
-    target: Floats,
-    sd: float,
-    target_sd: Floats | float = 0.0,
-    pulled: Any = True,
-    usual: float = USUAL,
-) -> tuple[Floats, Floats]:
+def as_answered(raw: Floats, target: Floats, sd: float, *_: object, **__: object) -> tuple[Floats, Floats]:
     """The matrix as it was answered, with all of its noise: what a fit without shrinkage uses."""
     return raw.copy(), np.full(len(pack(raw)), sd)
 

@@ -48,17 +48,22 @@ class Curvature:
         least = FLOOR * max(float(np.linalg.eigvalsh(self.value)[0]), 1e-12)
         return replace(self, value=floored(self.value + change, least))
 
+    @property
+    def variances(self) -> Floats:
+        """Of the entries of H."""
+        i, j, _ = triangle(len(self.value))
+        found = np.zeros_like(self.value)
+        found[i, j] = found[j, i] = np.where(i == j, 1.0, 0.5) * self.sd**2
+        return found
+
     def blur(self, error: Floats, step: Floats) -> float:
         """Standard deviation of what noise in H makes of the gradient over a step: of each coordinate, on average.
 
         A Newton step divides by H as it was found, so its own noise is known; only the distance that the step has
         to go, of covariance `error` around `step`, is seen through the noise of H.
         """
-        i, j, _ = triangle(len(step))
-        entry = np.zeros_like(self.value)  # variances of the entries of H
-        entry[i, j] = entry[j, i] = np.where(i == j, 1.0, 0.5) * self.sd**2
         square = error + np.outer(step, step)
-        total = float(np.sum(entry @ np.diag(square))) + self.factor_sd**2 * float(
+        total = float(np.sum(self.variances @ np.diag(square))) + self.factor_sd**2 * float(
             np.sum((self.value @ square) * self.value)
         )
         return float(np.sqrt(max(total, 0.0) / len(step)))

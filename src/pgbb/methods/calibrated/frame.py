@@ -31,7 +31,7 @@ CUT = 1 / 3  # part of the last answer on moments that asks how many records ω 
 def squared_reach(n: int, p: int, noise: float) -> float:
     """R²: records whose p covariates are farther out, in Mahalanobis distance, are weighted down.
 
-    As far out as the noise of the last gradient, R·noise, stays at half of its sampling error, about .45/√n, within
+    As far out as the noise of the last gradient, R·noise, stays at its sampling error, about .45/√n, within
     bounds; all of it public.
     """
     affordable = (LOUD * 0.45 / (math.sqrt(n) * max(noise, 1e-12))) ** 2

@@ -20,8 +20,8 @@ __all__ = ["LOGITS", "SPREADS", "Prior", "Settled", "tempered"]
 SPREADS = 5.0  # of the response, for one standard deviation of a covariate: the prior's standard deviation
 LOGITS = 8.0  # the same of a logistic regression
 SLIGHT = 0.01  # weight of a lost direction on a coefficient that counts as none
-LOST = 0.8  # share of that noise from which a direction counts as lost
 HIDDEN = 0.6  # a curvature of this relative noise counts as none, and of less as less of itself
+LOST = 0.8  # share of that noise from which a direction counts as lost
 REDRAWN = 0.3  # relative noise with which a covariance is drawn again, at most
 
 

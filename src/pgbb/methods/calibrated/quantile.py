@@ -115,19 +115,19 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     before, sd_first = gradient("refine", theta, narrow("refine", h / 2))
     point, first = moved(theta, expected((c.solid for c in curvatures), before, sd_first)), moved(theta, newton(before))
     g, sd_second = gradient("final", point, narrow("final", h * LAST))
-    walks, both = (point - theta) @ np.linalg.inv(frame).T, np.sqrt(loudness) * np.hypot(sd_first, sd_second)
+    inverse = np.linalg.inv(frame)
+    walked, both = (point - theta) @ inverse.T, np.sqrt(loudness) * np.hypot(sd_first, sd_second)
     given = list(curvatures)
     curvatures = [
         c.corrected(walk, change, sd, 1.0, n)
-        for c, walk, change, sd in zip(given, walks, g - before, both.tolist(), strict=True)
+        for c, walk, change, sd in zip(given, walked, g - before, both.tolist(), strict=True)
     ]
     second = moved(point, newton(g))
     quiet = float(np.mean(levels * (1 - levels)) * np.trace(near.moment)) / p / n / float(np.mean(loudness))
     best, noise = combine(first, second, sd_first, sd_second, quiet)
-    inverse = np.linalg.inv(frame)
     answer, sd = asker.ask("spread", "moment", frame)
     sampling, left = covariance_of(unpack(answer, p), near.moment, sd, shrink=asker.shrink)
-    early, late, walked = ((b - a) @ inverse.T for a, b in ((theta, first), (point, second), (theta, point)))
+    early, late = (first - theta) @ inverse.T, (second - point) @ inverse.T
 
     prior = Prior(at.start(p, constant), np.full(p, SPREADS * at.spread * near.reach), problem.transform)
     smooth_enough = bool(design.response_step) or not at.heaped

@@ -8,6 +8,7 @@ for it, or a `Stage` with a share, and its function to `statistics`. Public arit
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from pgbb.accountant import Composition, Mechanism, compose, noise_scale
@@ -96,6 +97,7 @@ def composition(stages: Sequence[Stage], n: int) -> Composition:
     )
 
 
+@lru_cache(maxsize=64)
 def whole_noise(n: int, epsilon: float, delta: float) -> float:
     """Noise of one answer about n records that has the whole budget: what the rules below go by.
 

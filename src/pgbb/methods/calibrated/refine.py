@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtri
 
-from pgbb._numerics.symmetric import triangle
 from pgbb.methods.calibrated.algebra import limited
 from pgbb.methods.calibrated.curvature import Curvature, filtered
 from pgbb.methods.calibrated.prior import Prior, tempered
@@ -82,13 +81,13 @@ def refine(
     bend = curvature(point, bend)
     sampling, left = spread(point, bend)
     g, sd_second = gradient("final", point)
-    walk = np.linalg.inv(frame) @ (point - theta)
+    inverse = np.linalg.inv(frame)
+    walked = inverse @ (point - theta)
     if model is None:
-        bend = bend.corrected(walk, g - before, float(np.hypot(sd_first, sd_second)), bound, n)
+        bend = bend.corrected(walked, g - before, float(np.hypot(sd_first, sd_second)), bound, n)
     second = settle(point - frame @ newton(bend, point, g))
     best, sd = combine(first, second, sd_first, sd_second, float(np.trace(sampling)) / len(sampling) / n)
-    inverse = np.linalg.inv(frame)
-    early, late, walked = (inverse @ (b - a) for a, b in ((theta, first), (point, second), (theta, point)))
+    early, late = inverse @ (first - theta), inverse @ (second - point)
     factor = max(
         widening_for_last_step(early, late, bend.solid, sampling / n, sd_first, sd_second),
         widening_for_contradiction(g - before, walked, late, met, sampling / n, sd_first, sd_second),
@@ -171,9 +170,7 @@ def widening_for_contradiction(
       The factor that holds e, at least 1; infinity where noise does not explain it.
     """
     e, d = change - bend.value @ step, len(step)
-    i, j, _ = triangle(d)
-    entry = np.zeros((d, d))  # variances of the entries of H
-    entry[i, j] = entry[j, i] = np.where(i == j, 1.0, 0.5) * bend.sd**2
+    entry = bend.variances
     covariance = entry * np.outer(step, step)
     covariance[np.diag_indices(d)] = entry @ step**2 + sd_first**2 + sd_second**2
     surprise = e @ np.linalg.pinv(covariance) @ e
