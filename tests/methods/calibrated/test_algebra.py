@@ -14,7 +14,7 @@ from pgbb.methods.calibrated.algebra import (
     strategy,
 )
 from pgbb.methods.calibrated.curvature import Curvature, curvature_of, filtered, raised
-from pgbb.methods.calibrated.refine import combine, widened, widening_for_contradiction, widening_for_last_step
+from pgbb.methods.calibrated.refine import combined, felt, widening_for_contradiction, widening_for_last_step
 
 pytestmark = pytest.mark.quick
 
@@ -179,22 +179,32 @@ def test_noise_in_a_curvature_blurs_a_gradient_by_what_is_stated():
     squares = []
     for _ in range(4000):
         change = unpack(bend.sd * rng.standard_normal(len(bend.sd)), d) + 0.2 * rng.standard_normal() * bend.value
-        squares.append(np.mean((change @ (mean + np.sqrt(np.diag(error)) * rng.standard_normal(d))) ** 2))
-    assert np.sqrt(np.mean(squares)) == pytest.approx(bend.blur(error, mean), rel=0.06)
+        squares.append(change @ (mean + np.sqrt(np.diag(error)) * rng.standard_normal(d)))
+    found, stated = np.cov(np.stack(squares).T), bend.blur(error, mean)
+    assert found == pytest.approx(stated, abs=0.06 * np.max(stated))
+    assert found != pytest.approx(Curvature(bend.value, 0 * bend.sd, 0.2).blur(error, mean), abs=0.06 * np.max(stated))
+
+
+def test_a_curvature_of_few_records_has_their_sampling_error():
+    rng, n, share = np.random.default_rng(13), 2_000, 0.02
+    u = np.column_stack([np.full(n, 0.3), np.where(np.arange(n) < share * n, 0.9, 0.0)])
+    means = [np.einsum("i,ij,ik->jk", 2.0 * (rng.random(n) < 0.3), u, u) / n for _ in range(3000)]
+    bend = Curvature(np.mean(means, axis=0), np.zeros(3)).sampled(2.0, n)
+    found, bound = np.var(means, axis=0), bend.variances
+    assert (found <= 1.05 * bound).all() and found[1, 1] > 0.4 * bound[1, 1]  # 0.7 · 0.9² of the bound
 
 
 def test_two_estimates_combine_by_precision_and_their_noise_is_known():
     rng = np.random.default_rng(6)
     first, second = 1 + 0.3 * rng.standard_normal(20_000), 1 + 0.1 * rng.standard_normal(20_000)
-    both, sd = combine(first, second, 0.3, 0.1, 0.0)
+    weight, sd = combined(0.3, 0.1, 0.0)
+    both = weight * second + (1 - weight) * first
     assert sd == pytest.approx((0.3**-2 + 0.1**-2) ** -0.5)
     assert both.std() == pytest.approx(sd, rel=0.03) and both.mean() == pytest.approx(1, abs=0.01)
     assert ((first + second) / 2).std() > 1.5 * sd  # equal weights would lose
     for sds in ((0.0, 0.1), (0.1, 0.0), (0.0, 0.0)):  # without noise the second stands, being nearer
-        exact, left = combine(first, second, *sds, 0.0)
-        assert np.array_equal(exact, second) and left == sds[1]
-    alone, left = combine(first, second, 0.3, 0.1, 1.0)  # noise is small beside the sampling error
-    assert np.array_equal(alone, second) and left == 0.1
+        assert combined(*sds, 0.0) == (1.0, sds[1])
+    assert combined(0.3, 0.1, 1.0) == (1.0, 0.1)  # noise is small beside the sampling error
 
 
 def gradients(rng, true, bend, far, sd):
@@ -245,10 +255,12 @@ def test_a_step_that_noise_does_not_explain_is_given_up_and_one_that_it_may_is_m
 
 
 def test_doubt_widens_the_whole_posterior_by_its_factor():
-    sampling = np.diag([1.0, 3.0])
-    wider = widened(0.5, sampling, 3.0)
-    assert wider**2 + 2.0 == pytest.approx(9 * (0.5**2 + 2.0))  # 2 is the mean sampling variance
-    assert widened(0.5, sampling, 1.0) == widened(0.5, sampling, np.inf) == 0.5
+    sampling, blur = np.diag([1.0, 3.0]), np.array([[0.2, 0.1], [0.1, 0.4]])
+    total = sampling + 0.25 * np.eye(2) + blur
+    for factor, wide in ((1.0, 1.0), (np.inf, 1.0), (3.0, 9.0)):
+        privacy, noise = felt(0.5, blur, sampling, factor)
+        assert noise == pytest.approx(wide * total)
+        assert privacy**2 + 2.0 == pytest.approx(np.trace(noise) / 2)  # 2 is the mean sampling variance
 
 
 # All levels at once --------------------------------------------------------------------------------------------------

@@ -24,7 +24,8 @@ def posterior(settled, privacy=0.1):
 
 def settle(values, sd, **more):
     bend = Curvature(np.diag(values), np.full(6, sd))
-    return PRIOR.settle(bend, SAMPLING + 0.01 * np.eye(3), FRAME, POINT, BEST, **more)
+    drawn = SAMPLING + 0.01 * np.eye(3)
+    return PRIOR.settle(bend, drawn, drawn + more.pop("blur", 0.0), FRAME, POINT, BEST, **more)
 
 
 def test_where_answers_show_all_directions_the_prior_is_not_felt():
@@ -35,6 +36,15 @@ def test_where_answers_show_all_directions_the_prior_is_not_felt():
     line = FRAME / np.array([3.0, 2.0, 4.0])
     wanted = line @ (SAMPLING + 0.01 * np.eye(3)) @ line.T
     assert np.cov(draws.T) == pytest.approx(wanted, abs=0.06 * wanted.max())
+
+
+def test_what_a_gradient_is_felt_to_have_beyond_its_noise_widens_the_draws_that_have_that_noise():
+    blur = np.array([[0.2, 0.1, 0.0], [0.1, 0.1, 0.0], [0.0, 0.0, 0.0]])
+    draws = posterior(settle([3.0, 2.0, 4.0], 0.01, blur=blur)).draw(20_000, None, 0)[0]
+    line = FRAME / np.array([3.0, 2.0, 4.0])
+    wanted = line @ (SAMPLING + 0.01 * np.eye(3) + blur) @ line.T
+    assert np.cov(draws.T) == pytest.approx(wanted, abs=0.06 * wanted.max())
+    assert np.cov(draws.T) != pytest.approx(line @ (SAMPLING + 0.01 * np.eye(3)) @ line.T, abs=0.06 * wanted.max())
 
 
 def test_a_hidden_direction_has_its_prior_and_costs_the_others_nothing():

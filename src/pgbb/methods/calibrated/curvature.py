@@ -22,11 +22,12 @@ __all__ = [
     "covariance_of",
     "curvature_of",
     "filtered",
+    "kalman",
     "noise_of_multiple",
     "raised",
 ]
 
-BENDS = 0.5  # of itself, by which a curvature differs over a step
+BENDS = 0.25  # of itself, by which a curvature differs over a step
 STEP = 0.5  # of what stands clear of noise: curvature along which a step is taken is at least that
 
 
@@ -56,17 +57,23 @@ class Curvature:
         found[i, j] = found[j, i] = np.where(i == j, 1.0, 0.5) * self.sd**2
         return found
 
-    def blur(self, error: Floats, step: Floats) -> float:
-        """Standard deviation of what noise in H makes of the gradient over a step: of each coordinate, on average.
+    def blur(self, error: Floats, step: Floats) -> Floats:
+        """Covariance of what noise in H makes of the gradient over a step.
 
         A Newton step divides by H as it was found, so its own noise is known; only the distance that the step has
         to go, of covariance `error` around `step`, is seen through the noise of H.
         """
-        square = error + np.outer(step, step)
-        total = float(np.sum(self.variances @ np.diag(square))) + self.factor_sd**2 * float(
-            np.sum((self.value @ square) * self.value)
-        )
-        return float(np.sqrt(max(total, 0.0) / len(step)))
+        square, entry = error + np.outer(step, step), self.variances
+        mixed = entry * square
+        mixed[np.diag_indices(len(step))] = entry @ np.diag(square)
+        return mixed + self.factor_sd**2 * self.value @ square @ self.value
+
+    def sampled(self, top: float, n: int) -> "Curvature":
+        """The same with the sampling error of its entries: a mean of at most `top`·uuᵀ over n records, ‖u‖ ≤ 1."""
+        i, j, _ = triangle(len(self.value))
+        diagonal = np.maximum(np.diag(self.value), 0.0)
+        own = top * np.minimum(diagonal[i], diagonal[j]) / n
+        return replace(self, sd=np.sqrt(self.sd**2 + np.where(i == j, 1.0, 2.0) * own))
 
     def corrected(self, step: Floats, change: Floats, noise: float, bound: float, n: int) -> "Curvature":
         """The curvature after gradients have been seen to change by `change` over `step`, up to their `noise`.
@@ -110,9 +117,15 @@ def filtered(metric: Floats, gradient: Floats, sd: float, error: Floats) -> tupl
       sd: of the noise on each of its coordinates.
       error: covariance of the step before.
     """
+    step, left = kalman(metric, gradient, sd, error)
+    return step, left + BENDS**2 * np.outer(step, step)
+
+
+def kalman(metric: Floats, gradient: Floats, sd: float, error: Floats) -> tuple[Floats, Floats]:
+    """The same where the curvature is right."""
     gain = error @ metric @ np.linalg.inv(metric @ error @ metric + max(sd, 1e-12) ** 2 * np.eye(len(metric)))
-    step, left = gain @ gradient, error - gain @ metric @ error
-    return step, (left + left.T) / 2 + BENDS**2 * np.outer(step, step)
+    left = error - gain @ metric @ error
+    return gain @ gradient, (left + left.T) / 2
 
 
 def raised(value: Floats, sd: Floats, share: float = 1.0) -> Floats:

@@ -5,7 +5,7 @@ of the data and not of the declared box.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,19 +22,28 @@ Floats = NDArray[np.float64]
 
 __all__ = ["MOST_REACH", "Cut", "Frame", "design_frame", "squared_reach"]
 
-MOST_REACH = (25.0, 10.0)  # R² is at most the first, or the second a term
+MOST_REACH = (25.0, 5.0)  # R² is at most the first, or the second a term
+SCORE = 0.45  # standard deviation of a score beside its bound, as is usual
 LOUD = 1.0  # noise of the last gradient beside its sampling error, where the reach is chosen by it
 SEEN = 3.0  # standard deviations of noise above which the second moment of an axis counts as seen
+WEIGHTED = 0.5  # records that may be weighted down, over √n, where noise is small: they move a wrong line by little
+MOST_LONGER = 2.0  # R² grows by no more for them
 CUT = 1 / 3  # part of the last answer on moments that asks how many records ω weights down; its noise grows by 5 %
 
 
-def squared_reach(n: int, p: int, noise: float) -> float:
+def squared_reach(n: int, p: int, noise: float, score: float = SCORE) -> float:
     """R²: records whose p covariates are farther out, in Mahalanobis distance, are weighted down.
 
-    As far out as the noise of the last gradient, R·noise, stays at its sampling error, about .45/√n, within
-    bounds; all of it public.
+    As far out as the noise of the last gradient, R·noise, stays at its sampling error, score/√n, within bounds; all
+    of it public.
+
+    Args:
+      n: number of records.
+      p: number of terms.
+      noise: of the last gradient.
+      score: standard deviation of the score, where its bound has that noise.
     """
-    affordable = (LOUD * 0.45 / (math.sqrt(n) * max(noise, 1e-12))) ** 2
+    affordable = (LOUD * score / (math.sqrt(n) * max(noise, 1e-12))) ** 2
     least, most = (max(fixed, each * p) for fixed, each in (LEAST_REACH, MOST_REACH))
     return min(max(affordable, least), most)
 
@@ -67,8 +76,39 @@ class Frame:
         """The moment with eigenvalues raised to where they stand clear of its noise: for steps, not for intervals."""
         return raised(self.moment, self.moment_sd)
 
+    def farther(self, most: float) -> "Frame":
+        """The frame whose reach leaves out at most this share of the records, where more are clearly left out.
 
-def design_frame(asker: Asker, design: Design) -> Frame:
+        The share falls about exponentially with R²: the logarithm of what is seen says how far to go.
+        """
+        seen = min(self.cut.share - 2 * self.cut.sd, 0.5)
+        if seen <= most:
+            return self
+        longer = min(math.log(most) / math.log(seen), MOST_LONGER)
+        cut = replace(self.cut, share=self.cut.share**longer)
+        return Frame(
+            self.matrix / math.sqrt(longer),
+            self.moment / longer,
+            self.moment_sd / longer,
+            cut,
+            self.reach * math.sqrt(longer),
+        )
+
+    def turned(self, axes: Floats) -> "Frame":
+        """The same with other orthogonal axes."""
+        i, j, _ = triangle(len(axes))
+        variance = np.empty_like(self.moment)
+        variance[i, j] = variance[j, i] = np.where(i == j, 1.0, 0.5) * self.moment_sd**2
+        noise = (axes**2).T @ variance @ axes**2
+        return replace(
+            self,
+            matrix=self.matrix @ axes,
+            moment=axes.T @ self.moment @ axes,
+            moment_sd=np.sqrt(np.where(i == j, 1.0, 2.0) * noise[i, j]),
+        )
+
+
+def design_frame(asker: Asker, design: Design, score: float = SCORE) -> Frame:
     """Coordinates u = xF in which E xxᵀ is about I/R² and most ‖u‖ ≤ 1: the stages "columns", "frame" and "moments".
 
     The first frame is that of a design of independent columns, each where it lies and as wide as it is. Then
@@ -88,12 +128,15 @@ def design_frame(asker: Asker, design: Design) -> Frame:
         values, axes = np.linalg.eigh(found)
         floor = np.clip(clear_of(axes, left) / 2, 1e-12, 1 / reach**2)  # what noise hides may be there, and stays
         frame = frame @ (axes / np.sqrt(np.maximum(values, floor))) @ axes.T  # axes stay near the terms
-    most = squared_reach(asker.n, p, asker.noise("final"))
+    most = squared_reach(asker.n, p, asker.noise("final"), score)
     frame, reach = _scaled(frame, design, most if asker.whitens else design.norm_bound**2)
     answer, sd = asker.ask("moments", "moment_and_cut", frame, CUT)
     unit = np.sqrt(1 + CUT**2)
     found, left = _moment(unpack(answer[:-1] * unit, p), sd * unit, reach, asker.shrink)
-    return Frame(frame, found, left, Cut(float(answer[-1]) * unit / CUT, sd * unit / CUT), reach)
+    cut = Cut(float(answer[-1]) * unit / CUT, sd * unit / CUT)
+    near = Frame(frame, found, left, cut, reach)
+    noise = reach * asker.noise("final") * math.sqrt(asker.n) / score
+    return near.farther(WEIGHTED * math.hypot(1, noise) / math.sqrt(asker.n)) if asker.whitens else near
 
 
 def _scaled(frame: Floats, design: Design, most: float) -> tuple[Floats, float]:

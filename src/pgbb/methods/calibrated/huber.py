@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb._numerics.symmetric import unpack
+from pgbb.methods.calibrated.algebra import floored
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import box_for
 from pgbb.methods.calibrated.curvature import (
@@ -22,12 +23,13 @@ from pgbb.methods.calibrated.response import Distribution
 from pgbb.methods.calibrated.start import least_squares, locate_response
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
-from pgbb.release.local_gaussian import LocalGaussian
+from pgbb.release.local_gaussian import FLOOR, LocalGaussian
 
 Floats = NDArray[np.float64]
 
 __all__ = ["SCALE_WEIGHT", "fit_huber", "score_bound"]
 
+UNLIKE = 0.1  # how far a curvature is from that of residuals that are independent of the design, relative
 SCALE_WEIGHT = 0.5  # coordinate of the Huber scale beside Σw² = 1
 
 
@@ -59,17 +61,36 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
         answer, sd = asker.ask(stage, "huber_score", at, near.matrix, SCALE_WEIGHT, c, kappa, top)
         return answer * top, sd * top
 
+    def around(size: Floats) -> Floats:
+        """E vvᵀ for v = (a·u, b) where `size` holds a² , ab and b², were residuals independent of the design."""
+        found = np.zeros((p + 1, p + 1))
+        found[:p, :p], found[p, p] = size[0] * near.moment, size[2]
+        if mean is not None:
+            found[:p, p] = found[p, :p] = size[1] * mean
+        return found
+
     def spread(at: Floats, bend: Curvature) -> tuple[Floats, Floats]:
+        if not asker.asks("spread"):
+            psi = np.clip(residuals.middles / at[-1], -c, c)
+            other = SCALE_WEIGHT * (psi**2 - kappa) / 2
+            found = around(np.array([residuals.mean(v) for v in (psi**2, psi * other, other**2)]))
+            return found, noise_of_multiple(found, near.moment, near.moment_sd)
         answer, sd = asker.ask("spread", "huber_spread", at, near.matrix, SCALE_WEIGHT, c, kappa, top)
         raw = unpack(answer, p + 1) * top**2
         return covariance_of(raw, near.moment, sd * top**2, mean, shrink=asker.shrink)
 
     def curvature(at: Floats, before: Curvature | None) -> Curvature:
+        if not asker.asks("curvature"):
+            r = residuals.middles / at[-1]
+            inside, r = np.abs(r) < c, SCALE_WEIGHT * r
+            found = around(np.array([residuals.mean(inside * v) for v in (r**0, r, r**2)])) / at[-1]
+            least = FLOOR * float(np.linalg.eigvalsh(near.moment)[0]) / at[-1]
+            return Curvature(floored(found, least), noise_of_multiple(found, near.moment, near.moment_sd), UNLIKE)
         answer, sd = asker.ask("curvature", "huber_curvature", at, near.matrix, SCALE_WEIGHT, c)
         unit = (1 + (SCALE_WEIGHT * c) ** 2) / at[-1]
         raw, noise = unpack(answer, p + 1) * unit, sd * unit
         if before is not None:
-            return asked_again(raw, before, noise, shrink=asker.shrink)
+            return asked_again(raw, before, noise, shrink=asker.shrink).sampled(1 / at[-1], asker.n)
         target = bordered(raw, near.moment, noise, 0.1 / at[-1], mean, 1e-6 / at[-1])
         target_sd = noise_of_multiple(target, near.moment, near.moment_sd)
         return curvature_of(raw, target, noise, target_sd, shrink=asker.shrink)

@@ -38,6 +38,7 @@ Floats = NDArray[np.float64]
 __all__ = ["LogisticCurvature", "fit_logistic", "logistic_curvature"]
 
 POINTS = 2**11
+UNLIKE = 0.1  # how far a curvature is from that of a normal design, relative
 EFFECT = 2.0  # logits that a standard deviation of a covariate moves, typically
 OTHER = 0.2  # of them, that a step misses because curvature changes
 LEAST = 1e-6  # p(1 − p), where all points are far out
@@ -70,11 +71,11 @@ class LogisticCurvature:
         met = sum(w * self.at(start + s * (end - start)) for s, w in zip(*_PATH, strict=True))
         return np.asarray(met - self.at(start))
 
-    def varies(self, best: Floats, frame: Floats, bend: Curvature, sampling: Floats, sd: float) -> bool:
+    def varies(self, best: Floats, frame: Floats, bend: Curvature, noise: Floats) -> bool:
         """Whether curvature doubles or halves within two standard deviations of the posterior: it is not local then."""
         inverse = np.linalg.inv(bend.solid)
-        noise = inverse @ (sampling + sd**2 * np.eye(len(best))) @ inverse
-        values, vectors = np.linalg.eigh((noise + noise.T) / 2)
+        law = inverse @ noise @ inverse
+        values, vectors = np.linalg.eigh((law + law.T) / 2)
         here = self.at(best)
         for value, vector in zip(values, vectors.T, strict=True):
             for side in (-2.0, 2.0):
@@ -125,11 +126,20 @@ def fit_logistic(asker: Asker, problem: Problem, design: Design) -> tuple[LocalG
         error = error + (OTHER * near.reach) ** 2 * np.eye(p)
         theta = box.clip(theta - frame @ limited(step, solid, FARTHEST, 0.0))
 
+    _, axes = np.linalg.eigh(model.at(theta))  # along which a weak curvature is told from its noise by the model
+    near, error = near.turned(axes), axes.T @ error @ axes
+    frame, moment, moment_sd = near.matrix, near.moment, near.moment_sd
+    model = logistic_curvature(moment, moment_sd, frame, design.has_intercept)
+
     def curvature(at: Floats, before: Curvature | None) -> Curvature:
+        if not asker.asks("curvature"):
+            found = model.at(at)
+            return Curvature(found, moment_sd * float(np.trace(found) / np.trace(moment)), UNLIKE)
         answer, sd = asker.ask("curvature", "logistic_curvature", at, frame)
         raw, noise = unpack(answer, p) / 4, sd / 4
         if before is not None:
-            return asked_again(raw, before.plus(model.at(at) - model.at(theta)), noise, shrink=asker.shrink)
+            moved = before.plus(model.at(at) - model.at(theta))
+            return asked_again(raw, moved, noise, shrink=asker.shrink).sampled(0.25, asker.n)
         shape = model.at(at)
         target = bordered(raw, shape, 0.0, 0.1)
         return curvature_of(raw, target, noise, noise_of_multiple(target, moment, moment_sd), shrink=asker.shrink)
@@ -138,6 +148,8 @@ def fit_logistic(asker: Asker, problem: Problem, design: Design) -> tuple[LocalG
         return asker.ask(stage, "logistic_score", at, frame)
 
     def spread(at: Floats, bend: Curvature) -> tuple[Floats, Floats]:
+        if not asker.asks("spread"):
+            return bend.value, bend.sd
         answer, sd = asker.ask("spread", "logistic_spread", at, frame)
         raw = unpack(answer, p)
         return covariance_of(raw, bend.value, sd, shrink=asker.shrink)

@@ -17,6 +17,9 @@ HINT = 0.5  # how far, in logarithms, the spread may be from the scale that the 
 CLOSEST, FARTHEST = 3.0, 30.0  # half the window, in spreads
 LOUD = 0.4  # noise of the last answer beside the sampling error, where the window is chosen by it
 LONGER = 1.2  # a scale so many times the spread is not that of a normal law
+HEAVY = 0.15  # of the records lie beyond one spread, and fewer by the square of the distance, where tails are long
+EXCESS = 2.5  # records beyond the window lie farther by half of it over this, on average
+DOUBT = 0.7  # of that, relative
 CUT = 0.02  # a share of records beyond the window that is too large to be left out
 
 
@@ -35,8 +38,8 @@ def fit_mean(asker: Asker, problem: Problem) -> LocalGaussian:
 
     The window lies around the located median, and all of it is in units of the located spread. The scale of a Gaussian
     mean is a hint, for budgets that see little of the spread. Records beyond the window count at its end: how
-    many there are is asked, and what they may move is added to the interval. Where they are too many, or nothing
-    is hidden by noise, the window is the whole range.
+    many there are is asked, what they move is added where they lie beyond one end alone, and what they may move is
+    added to the interval. Where they are too many, or nothing is hidden by noise, the window is the whole range.
     """
     bottom, top = float(problem.settings["low"]), float(problem.settings["high"])
     low, high = problem.center[0] - problem.radius[0], problem.center[0] + problem.radius[0]
@@ -61,19 +64,22 @@ def fit_mean(asker: Asker, problem: Problem) -> LocalGaussian:
     beyond, noise = (present - answer[0] * np.sqrt(2)) / 2, sd / np.sqrt(2)
     far = max(ends[1] - middle, middle - ends[0])
     square, square_sd = far**2 * (present + answer[1] * np.sqrt(2)) / 2, far**2 * sd / np.sqrt(2)
-    if ends == (bottom, top):
-        shift = 0.0
-    elif beyond > 3 * noise + CUT:
-        ends, shift = (bottom, top), 0.0
+    shift, moved = 0.0, 0.0
+    if ends != (bottom, top) and beyond > 3 * noise + CUT:
+        ends = bottom, top
         square += beyond * (max(top - middle, middle - bottom) ** 2 - far**2)  # at most
-    else:
-        tail = 0.5 * float(np.exp(-far / spread / long)) if long else 2 * float(ndtr(-far / spread))
+    elif ends != (bottom, top):
+        steps = far / spread
+        tail = max(0.5 * float(np.exp(-steps / long)), HEAVY / steps**2) if long else 2 * float(ndtr(-steps))
         prior = max(tail**2, beyond**2 - noise**2)
         keep = prior / (prior + noise**2)
-        shift = float(np.hypot(keep * beyond, np.sqrt(keep) * noise)) * far / 2.5
+        side = int(ends[0] == bottom) - int(ends[1] == top)  # beyond one end alone, or both
+        left_out, excess = max(tail + keep * (beyond - tail), 0.0), far / EXCESS
+        moved = side * left_out * excess
+        shift = float(np.hypot(left_out * (DOUBT if side else 1.0), np.sqrt(keep) * noise)) * excess
     answer, sd = asker.ask("final", "mean_score", *ends)
     half = (ends[1] - ends[0]) / 2
-    gradient = present * (middle - (ends[0] + ends[1]) / 2) - half * answer
+    gradient = present * (middle - (ends[0] + ends[1]) / 2) - half * answer - moved
     expected = present * spread**2
     square = square - float(gradient[0]) ** 2 / present
     doubt = max((PRIOR * expected) ** 2, (square - expected) ** 2 - square_sd**2)

@@ -60,7 +60,8 @@ def _stages(request: Request, settings: Settings, n: int) -> tuple[Stage, ...]:
     problem = prepared(request.model, request.schema)
     levels = levels_of(problem, settings.knots)
     noise = 0.0 if request.non_private else whole_noise(n, request.epsilon, request.delta)
-    return questions_for(problem, 0 if levels is None else len(levels), noise)
+    asked = 0 if levels is None else len(levels)
+    return questions_for(problem, asked, noise, weighted=request.weights is not None)
 
 
 def run(request: Request, settings: Settings, without: frozenset[Ingredient] = frozenset()) -> Release:

@@ -48,17 +48,26 @@ class Prior:
     units: Floats
 
     def settle(
-        self, bend: Curvature, noise: Floats, frame: Floats, point: Floats, best: Floats, *, known: bool = True
+        self,
+        bend: Curvature,
+        drawn: Floats,
+        noise: Floats,
+        frame: Floats,
+        point: Floats,
+        best: Floats,
+        *,
+        known: bool = True,
     ) -> Settled:
         """The posterior of coefficients whose estimate is `best`.
 
         With curvature H and noise N of the gradient, the answers have the precision HN⁻¹H and the prior P; their sum A
-        is XN⁻¹X for one positive matrix X, the geometric mean of N and A. So draws −X⁻¹·noise have the covariance
-        A⁻¹, and no reader of the file needs to know of the prior. A direction whose curvature is mostly noise
-        counts as having less of it.
+        is XD⁻¹X for one positive matrix X, the geometric mean of A and of the covariance D with which noise is drawn.
+        So draws −X⁻¹·noise have the covariance A⁻¹, and no reader of the file needs to know of the prior. A direction
+        whose curvature is mostly noise counts as having less of it.
 
         Args:
           bend: the curvature in the frame.
+          drawn: covariance of the noise that draws have, in the frame.
           noise: covariance of the noise of the gradient, in the frame.
           frame: F.
           point: where the gradient was asked.
@@ -71,10 +80,9 @@ class Prior:
         relative = np.minimum(np.hypot(relative, bend.factor_sd) / HIDDEN, 1.0)
         kept, lost = np.maximum(values, 0.0) * (1 - relative**4) * known, relative > LOST
         apart = self._apart(axes[:, lost], frame)
-        low, turn = np.linalg.eigh(noise)
-        low = np.maximum(low, 1e-12 * float(low[-1]) + 1e-300)
-        root, unroot = (turn * np.sqrt(low)) @ turn.T, (turn / np.sqrt(low)) @ turn.T
-        seen, faint = unroot @ (axes * kept * ~lost) @ axes.T @ apart, unroot @ (axes * kept * lost) @ axes.T
+        _, whiten = _roots(noise)
+        root, unroot = _roots(drawn)
+        seen, faint = whiten @ (axes * kept * ~lost) @ axes.T @ apart, whiten @ (axes * kept * lost) @ axes.T
         precision, prior = seen.T @ seen + faint.T @ faint, np.diag(self.sd**-2.0)
         total = precision + prior
         center = self.center if known else best
@@ -97,6 +105,13 @@ class Prior:
         pure = np.linalg.solve(line, np.where(small[:, None], 0.0, moved))
         away: Floats = np.eye(len(frame)) - pure @ np.linalg.solve(lost.T @ pure, lost.T)
         return away
+
+
+def _roots(covariance: Floats) -> tuple[Floats, Floats]:
+    """Its square root and the inverse of that."""
+    low, turn = np.linalg.eigh(covariance)
+    low = np.sqrt(np.maximum(low, 1e-12 * float(low[-1]) + 1e-300))
+    return (turn * low) @ turn.T, (turn / low) @ turn.T
 
 
 def tempered(value: Floats, sd: Floats) -> Floats:

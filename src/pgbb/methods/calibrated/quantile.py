@@ -17,10 +17,10 @@ from pgbb._numerics.symmetric import unpack
 from pgbb.methods.calibrated.algebra import USUAL, Shrink, floored, limited, strategy
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import box_for
-from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of, filtered
+from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of, filtered, kalman
 from pgbb.methods.calibrated.frame import Cut, design_frame
 from pgbb.methods.calibrated.prior import SPREADS, Prior, tempered
-from pgbb.methods.calibrated.refine import combine, widened, widening_for_contradiction, widening_for_last_step
+from pgbb.methods.calibrated.refine import combined, felt, widening_for_contradiction, widening_for_last_step
 from pgbb.methods.calibrated.start import PEAK, least_squares, locate_response, places_around
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
@@ -32,12 +32,14 @@ __all__ = ["REACH", "WIDEST", "fit_quantile"]
 
 WIDEST = 0.15  # neighbouring quantiles are τ ± min(τ, 1 − τ)/2, and no farther than this
 REACH = 0.8  # bandwidth of the curvature, in units of the distance to the neighbouring quantiles
-NEAREST = 0.02  # the same distance, for the curvature, where noise is small
+SQUARED = 0.28209479  # integral of its square, for the standard normal density
 LAST = 0.25  # bandwidth of the last gradient, in units of that
 NEARER = 3.0  # densities are compared over the bandwidth of the curvature and one shorter by this factor
 HEAPED = 0.5  # how far densities over different distances are from each other, at most, where there is a density
 SMOOTHNESS = 0.1  # how far densities over the two are from each other, relative, unless they say so clearly
 UNLIKE = 0.15  # how far coefficients of a level are from those of the mean, in spreads a standard normal quantile
+CLEAREST = 0.7  # standard deviation of a score beside its noise, at most, where the reach is chosen by it
+ROUGH = 0.35  # how far densities are from that of all residuals, relative
 LEAST_DENSITY = 0.2  # of what the residuals say, at least
 BLUR = 2.0  # the last two bandwidths are at most this many standard deviations of what they help to find
 
@@ -47,11 +49,13 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     p, n = problem.dim, asker.n
     m, constant = len(levels), design.has_intercept
     at = locate_response(asker, problem, design)
-    near, size = design_frame(asker, design), at.size(constant)
+    a, b = strategy(tuple(levels.tolist()))
+    score = float(np.sqrt(np.mean(levels * (1 - levels)) / np.mean(np.sum(b**2, axis=1))))
+    score = min(score, CLEAREST)
+    near, size = design_frame(asker, design, score), at.size(constant)
     frame, solid = near.matrix, near.solid
     box = box_for(problem, near, size, at.start(p, constant))
     start, error, residuals = least_squares(asker, near, at, box, constant)
-    a, b = strategy(tuple(levels.tolist()))
     reach = np.minimum(np.minimum(levels, 1 - levels) / 2, WIDEST)
     density = residuals.density(levels, reach)
     around = places_around(design)
@@ -88,23 +92,34 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
         error = np.sqrt(levels * (1 - levels) / n + loudness * spread / p * asker.noise(stage) ** 2)
         return np.clip(BLUR * error / density, finest, np.maximum(most, finest))
 
-    for turn in range(asker.question("levels", "cells").times):
-        width = narrow("levels", h) if turn else h
-        g, sd = gradient("levels", theta, width)
-        theta = moved(theta, expected((f * solid for f in density), g, sd))
+    inverse = np.linalg.inv(frame)
+
+    def curvature(width: Floats, ratio: Floats, f: Floats) -> list[Curvature]:
+        """At each level, over this distance and as many times what is seen there; f is the density."""
+        overlap = _overlap(levels, width * density)
+        answer, sd = asker.ask("curvature", "cell_curvature", theta, width, overlap, frame, around)
+        unit = PEAK / width * overlap * ratio
+        raw = unpack(answer.reshape(m, -1), p) * unit[:, None, None]
+        found = _curvatures(raw, sd * unit, near.moment, near.moment_sd, f, asker.shrink)
+        return [c.sampled(float(SQUARED / w), n) for c, w in zip(found, width, strict=True)]
+
+    metrics, turns = [f * solid for f in density], asker.question("levels", "cells").times
+    for turn in range(turns):
+        if asker.asks("curvature") and asker.question("curvature", "cell_curvature").times > 1 and turn == turns // 2:
+            metrics = [c.solid for c in curvature(h / 2, np.ones(m), density)]
+        g, sd = gradient("levels", theta, np.maximum(h / 2**turn, narrow("levels", h)))  # long steps see farther
+        theta = moved(theta, expected(metrics, g, sd))
 
     if asker.asks("curvature"):
-        reach = np.clip(asker.noise("curvature") * near.reach**2 * np.sqrt(2 * p), np.minimum(NEAREST, reach), reach)
+        reach = np.clip(
+            asker.noise("curvature") * near.reach**2 * np.sqrt(2 * p), np.minimum(n ** (-1 / 3), reach), reach
+        )
     h = np.clip(REACH * reach / density, finest, h)
     widths = np.stack([h, h / NEARER, np.minimum(narrow("final", h) / 2, h / NEARER)])
     smooth, ratio, ratio_sd = _sharpness(asker, theta, levels, widths, density, around)
     f = smooth * ratio
     if asker.asks("curvature"):
-        overlap = _overlap(levels, REACH * reach)
-        answer, sd = asker.ask("curvature", "cell_curvature", theta, h, overlap, frame, around)
-        unit = PEAK / h * overlap * ratio
-        raw = unpack(answer.reshape(m, -1), p) * unit[:, None, None]
-        found = _curvatures(raw, sd * unit, near.moment, near.moment_sd, f, asker.shrink)
+        found = curvature(h, ratio, f)
     else:
         found = [Curvature(f_j * near.moment, f_j * near.moment_sd) for f_j in f.tolist()]
     curvatures = [replace(c, factor_sd=float(s)) for c, s in zip(found, ratio_sd / ratio, strict=True)]
@@ -115,18 +130,20 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     before, sd_first = gradient("refine", theta, narrow("refine", h / 2))
     point, first = moved(theta, expected((c.solid for c in curvatures), before, sd_first)), moved(theta, newton(before))
     g, sd_second = gradient("final", point, narrow("final", h * LAST))
-    inverse = np.linalg.inv(frame)
-    walked, both = (point - theta) @ inverse.T, np.sqrt(loudness) * np.hypot(sd_first, sd_second)
-    given = list(curvatures)
+    walked, given = (point - theta) @ inverse.T, list(curvatures)
+    both = np.sqrt(loudness) * np.hypot(sd_first, sd_second)
     curvatures = [
         c.corrected(walk, change, sd, 1.0, n)
         for c, walk, change, sd in zip(given, walked, g - before, both.tolist(), strict=True)
     ]
     second = moved(point, newton(g))
     quiet = float(np.mean(levels * (1 - levels)) * np.trace(near.moment)) / p / n / float(np.mean(loudness))
-    best, noise = combine(first, second, sd_first, sd_second, quiet)
-    answer, sd = asker.ask("spread", "moment", frame)
-    sampling, left = covariance_of(unpack(answer, p), near.moment, sd, shrink=asker.shrink)
+    weight, noise = combined(sd_first, sd_second, quiet)
+    best = weight * second + (1 - weight) * first
+    sampling, left = near.moment, near.moment_sd
+    if asker.asks("spread"):
+        answer, sd = asker.ask("spread", "moment", frame)
+        sampling, left = covariance_of(unpack(answer, p), near.moment, sd, shrink=asker.shrink)
     early, late = (first - theta) @ inverse.T, (second - point) @ inverse.T
 
     prior = Prior(at.start(p, constant), np.full(p, SPREADS * at.spread * near.reach), problem.transform)
@@ -139,10 +156,11 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
             widening_for_last_step(early[j], late[j], c.solid, own, *noises),
             widening_for_contradiction(g[j] - before[j], walked[j], late[j], given[j], own, *noises),
         )
-        wide = widened(float(np.hypot(noise * loud, c.blur(errors[j], late[j]))), own, factor)
-        total = own + wide**2 * np.eye(p)
+        step, unseen = kalman(c.solid, g[j], noises[1], errors[j])
+        wide, total = felt(float(noise * loud), c.blur(unseen, (1 - weight) * walked[j] - step), own, factor)
         known = smooth_enough and factor < np.inf and not box.touched(best[j], frame, c, total)
-        settled.append(prior.settle(c, total, frame, point[j], best[j], known=known))
+        drawn = own + wide**2 * np.eye(p)
+        settled.append(prior.settle(c, drawn, total, frame, point[j], best[j], known=known))
         privacy.append(wide / loud * b[j])
     posterior = LocalGaussian(
         center=point,
@@ -172,7 +190,7 @@ def _sharpness(
     Where it is far from one, or the density over the finest distance is far from what these two make of it, the
     response is heaped: there is no density, and the doubt is as large as what was seen.
     """
-    least = 4 * asker.noise("density") * np.sqrt(len(levels)) * PEAK / density  # or noise is all that is seen
+    least = 12 * asker.noise("density") * np.sqrt(len(levels)) * PEAK / density  # or noise is all that is seen
     h = np.stack([h[0], h[1], np.clip(least, h[2], h[1])])
     overlap = _overlap(np.tile(levels, 3), (h * density).ravel())
     answer, sd = asker.ask("density", "densities", theta, h, overlap, around)
@@ -182,6 +200,8 @@ def _sharpness(
     wide, near, finest = found
     weight = 1 / (NEARER**2 - 1)
     sharp = (1 + weight) * near - weight * wide
+    trust = (ROUGH * density) ** 2 / ((ROUGH * density) ** 2 + noise[0] ** 2)
+    wide, noise[0] = trust * wide + (1 - trust) * density, np.sqrt(trust) * noise[0]
     wide = np.maximum(wide, np.maximum(noise[0], LEAST_DENSITY * density))
     relative = (1 + weight) ** 2 * variance[1] / wide**2
     away = sharp / wide - 1

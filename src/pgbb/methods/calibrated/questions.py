@@ -32,8 +32,10 @@ BINS = 64  # of a histogram
 LEAST_REACH = (16.0, 2.5)  # R² of a frame is at least the first, and the second a term
 JITTERS = 8  # places around a response with a step
 CURVATURE = 0.09  # share of a curvature matrix at each level
-WORTH = 0.07  # noise of its entries, beside those of E uuᵀ, above which it would show nothing
-COLUMNS, FRAME, MOMENTS = 0.05, 0.07, 0.08  # shares of what every design asks
+WORTH = 0.021  # noise of entries, beside those of E uuᵀ, above which such matrices are not asked
+CHEAPER = 0.03  # the same for one matrix instead of one a level
+COLUMNS, FRAME = 0.05, 0.07  # shares of what every design asks
+MOMENTS = 0.08, 0.14  # share of second moments of a design: the second where other matrices follow from them
 Shape = tuple[int, ...]
 
 
@@ -107,7 +109,7 @@ def whole_noise(n: int, epsilon: float, delta: float) -> float:
     return noise_scale(Mechanism(n=n, blocks=1, sampling_rate=1.0, steps=1, clip=1.0), epsilon, delta, "exact")
 
 
-def questions_for(problem: Problem, levels: int, noise: float = 0.0) -> tuple[Stage, ...]:
+def questions_for(problem: Problem, levels: int, noise: float = 0.0, *, weighted: bool = True) -> tuple[Stage, ...]:
     """The stages of a model that has so many quantile levels (other kinds of model ignore the number).
 
     Shares are rules on the kind of model, its terms and the noise; the same for all data.
@@ -116,13 +118,14 @@ def questions_for(problem: Problem, levels: int, noise: float = 0.0) -> tuple[St
       problem: the model.
       levels: how many quantile levels there are.
       noise: standard deviation of one answer that has the whole budget: with n, ε and δ it is public.
+      weighted: whether records have survey weights.
     """
     if problem.kind == "mean":
         return _mean()
     if problem.design is None:
         return _custom(problem.dim)
     if problem.kind == "quantile":
-        return _quantile(problem.design, levels, noise)
+        return _quantile(problem.design, levels, noise, weighted)
     return (_huber if problem.kind == "huber" else _logistic)(problem.design, noise)
 
 
@@ -136,7 +139,7 @@ def own_terms(design: Design) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     return tuple(j for j in linear if j not in shares), shares
 
 
-def _design(design: Design, noise: float) -> tuple[Stage, ...]:
+def _design(design: Design, noise: float, lean: bool = False) -> tuple[Stage, ...]:
     """The frame of a design, from where its columns lie, if each has a term of its own."""
     dear = noise / math.sqrt(FRAME) * max(LEAST_REACH[0], LEAST_REACH[1] * len(design.terms))  # noise of a round
     p, own = len(design.terms), own_terms(design)
@@ -154,7 +157,7 @@ def _design(design: Design, noise: float) -> tuple[Stage, ...]:
     times = (4 if dear < 0.03 else 3 if dear < 0.06 else 2) if located else 5
     rounds = Question("moment", ((p, p),), times=times, power=0)
     whitened = Stage("frame", FRAME if located else COLUMNS + FRAME, "a design made white by rounds", (rounds,))
-    moments = Stage("moments", MOMENTS, "its second moments", (Question("moment_and_cut", ((p, p), ())),))
+    moments = Stage("moments", MOMENTS[lean], "its second moments", (Question("moment_and_cut", ((p, p), ())),))
     return (*stages, whitened, moments)
 
 
@@ -163,9 +166,14 @@ def _start(p: int) -> tuple[Stage, ...]:
     theta, bins = (p,), ((BINS + 1,), (BINS, BINS))
     return (
         Stage("response", 0.03, "where the response lies", (Question("histogram", (theta, *bins), times=3, power=0),)),
-        Stage("start", 0.04, "a least-squares fit", (Question("weighted_response", (theta, (), (p, p))),)),
+        Stage("start", 0.06, "a least-squares fit", (Question("weighted_response", (theta, (), (p, p))),)),
         Stage("residuals", 0.03, "histogram of its residuals", (Question("histogram", (theta, *bins)),)),
     )
+
+
+def _shown(p: int, noise: float, most: float) -> bool:
+    """Whether a matrix of second moments with the whole budget would have entries of less noise, beside white ones."""
+    return noise * max(LEAST_REACH[0], LEAST_REACH[1] * p) < most
 
 
 def _rest(stages: Sequence[Stage], why: str, question: Question) -> tuple[Stage, ...]:
@@ -173,26 +181,29 @@ def _rest(stages: Sequence[Stage], why: str, question: Question) -> tuple[Stage,
     return (*stages, Stage("final", 1 - sum(s.share for s in stages), why, (question,)))
 
 
-def _quantile(design: Design, levels: int, noise: float) -> tuple[Stage, ...]:
+def _quantile(design: Design, levels: int, noise: float, weighted: bool) -> tuple[Stage, ...]:
     p = len(design.terms)
-    shown = noise / math.sqrt(CURVATURE) * max(LEAST_REACH[0], LEAST_REACH[1] * p) < WORTH  # or too dear a matrix
+    shown = _shown(p, noise, WORTH)  # or the matrix would be too dear
+    quiet = _shown(p, noise, WORTH / 4)
     frame, each, curves = (p, p), (levels,), (levels, p)
     around = (JITTERS if design.response_step else 1,)
     cells = (curves, each, (levels + 1, levels + 1), frame, around)
     stages = (
-        *_design(design, noise),
+        *_design(design, noise, not shown),
         *_start(p),
         Stage("levels", 0.08, "all levels, roughly", (
-            Question("cells", cells, times=4 if shown else 2),
+            Question("cells", cells, times=6 if quiet else 4 if shown else 2),
         )),
         *([Stage("curvature", CURVATURE, "curvature at each level", (
-            Question("cell_curvature", (curves, each, (), frame, around)),
+            Question("cell_curvature", (curves, each, (), frame, around), times=2 if quiet else 1),
         ))] if shown else ()),
-        Stage("density", 0.03 if shown else 0.06, "densities over three distances: what smoothing does", (
+        Stage("density", 0.03 if shown else 0.09, "densities over three distances: what smoothing does", (
             Question("densities", (curves, (3, levels), (), around)),
         )),
         Stage("refine", 0.14, "gradients of all levels", (Question("cells", cells),)),
-        Stage("spread", 0.03, "second moments of the weighted design", (Question("moment", (frame,), power=2),)),
+        *([Stage("spread", 0.03, "second moments of the weighted design", (
+            Question("moment", (frame,), power=2),
+        ))] if weighted else ()),
     )  # fmt: skip
     return _rest(stages, "gradients of all levels, once more", Question("cells", cells))
 
@@ -202,13 +213,12 @@ def _huber(design: Design, noise: float) -> tuple[Stage, ...]:
     theta, frame = (p + 1,), (p, p)  # with the scale
     score = (theta, frame, (), (), (), ())
     stages = (
-        *_design(design, noise),
+        *_design(design, noise, not _shown(p, noise, CHEAPER)),
         *_start(p),
         Stage("locate", 0.05, "gradient, roughly", (Question("huber_score", score),)),
-        Stage("curvature", 0.08, "curvature, before and after the first of the gradients below", (
-            Question("huber_curvature", (theta, frame, (), ()), times=2),
-        )),
-        Stage("spread", 0.05, "second moments of the score", (Question("huber_spread", score, power=2),)),
+        *_matrices(_shown(p, noise, CHEAPER),
+                   Question("huber_curvature", (theta, frame, (), ()), times=2),
+                   Question("huber_spread", score, power=2)),
         Stage("refine", 0.14, "gradient", (Question("huber_score", score),)),
     )  # fmt: skip
     return _rest(stages, "gradient, once more", Question("huber_score", score))
@@ -218,15 +228,24 @@ def _logistic(design: Design, noise: float) -> tuple[Stage, ...]:
     p = len(design.terms)
     given = ((p,), (p, p))
     stages = (
-        *_design(design, noise),
+        *_design(design, noise, not _shown(p, noise, CHEAPER)),
         Stage("locate", 0.15, "Newton steps, roughly", (Question("logistic_score", given, times=4),)),
-        Stage("curvature", 0.10, "curvature, before and after the first of the gradients below", (
-            Question("logistic_curvature", given, times=2),
-        )),
-        Stage("spread", 0.05, "second moments of the score", (Question("logistic_spread", given, power=2),)),
+        *_matrices(_shown(p, noise, CHEAPER),
+                   Question("logistic_curvature", given, times=2),
+                   Question("logistic_spread", given, power=2)),
         Stage("refine", 0.14, "gradient", (Question("logistic_score", given),)),
     )  # fmt: skip
     return _rest(stages, "gradient, once more", Question("logistic_score", given))
+
+
+def _matrices(shown: bool, curvature: Question, spread: Question) -> tuple[Stage, ...]:
+    """Curvature and second moments of the score; where noise would hide them they follow from those of the design."""
+    if not shown:
+        return ()
+    return (
+        Stage("curvature", 0.09, "curvature, before and after the first of the gradients below", (curvature,)),
+        Stage("spread", 0.05, "second moments of the score", (spread,)),
+    )
 
 
 def _mean() -> tuple[Stage, ...]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import chdtri
 
 from pgbb.methods.calibrated.algebra import limited
-from pgbb.methods.calibrated.curvature import Curvature, filtered
+from pgbb.methods.calibrated.curvature import Curvature, filtered, kalman
 from pgbb.methods.calibrated.prior import Prior, tempered
 from pgbb.release.local_gaussian import LocalGaussian
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-__all__ = ["combine", "refine", "widened", "widening_for_contradiction", "widening_for_last_step"]
+__all__ = ["combined", "felt", "refine", "widening_for_contradiction", "widening_for_last_step"]
 
 NEGLIGIBLE = 0.02  # privacy variance beside sampling variance
 SELDOM = 1e-3  # how often a local model that holds may widen its posterior for nothing
@@ -86,7 +86,8 @@ def refine(
     if model is None:
         bend = bend.corrected(walked, g - before, float(np.hypot(sd_first, sd_second)), bound, n)
     second = settle(point - frame @ newton(bend, point, g))
-    best, sd = combine(first, second, sd_first, sd_second, float(np.trace(sampling)) / len(sampling) / n)
+    weight, sd = combined(sd_first, sd_second, float(np.trace(sampling)) / len(sampling) / n)
+    best = weight * second + (1 - weight) * first
     early, late = inverse @ (first - theta), inverse @ (second - point)
     factor = max(
         widening_for_last_step(early, late, bend.solid, sampling / n, sd_first, sd_second),
@@ -94,13 +95,15 @@ def refine(
     )
     if model is not None:
         bend = bend.plus(model.at(best) - model.at(point))
-        if model.varies(best, frame, bend, sampling / n, widened(sd, sampling / n, factor)):
+        if model.varies(best, frame, bend, felt(sd, np.zeros_like(frame), sampling / n, factor)[1]):
             factor = np.inf
-    privacy = widened(float(np.hypot(sd, bend.blur(error, late))), sampling / n, factor)
-    noise = sampling / n + privacy**2 * np.eye(len(theta))
+    step, unseen = kalman(bend.solid, g, sd_second, error)
+    blur = bend.blur(unseen, (1 - weight) * walked - step)  # both estimates have a way to go
+    privacy, noise = felt(sd, blur, sampling / n, factor)
     if box.touched(best, frame, bend, noise):
         factor = np.inf
-    settled = prior.settle(bend, noise, frame, point, best, known=factor < np.inf)
+    drawn = sampling / n + privacy**2 * np.eye(len(theta))
+    settled = prior.settle(bend, drawn, noise, frame, point, best, known=factor < np.inf)
     return LocalGaussian(
         center=point[None],
         gradient=settled.gradient[None],
@@ -117,16 +120,16 @@ def refine(
     )
 
 
-def combine(first: Floats, second: Floats, sd_first: float, sd_second: float, sampling: float) -> tuple[Floats, float]:
-    """Two estimates weighted by the precision of their noise, and the standard deviation of the result's noise.
+def combined(sd_first: float, sd_second: float, sampling: float) -> tuple[float, float]:
+    """Weight of the second of two estimates, by the precision of their noise, and the noise of the weighted mean.
 
     The first is farther from the target and has a larger error of second order. Where the noise of the second
     is small beside the sampling variance, the first has nothing to add.
     """
     if sd_first == 0 or sd_second == 0 or sd_second**2 < NEGLIGIBLE * sampling:
-        return second, sd_second
+        return 1.0, sd_second
     weight = sd_second**-2 / (sd_first**-2 + sd_second**-2)
-    return weight * second + (1 - weight) * first, float(np.hypot(weight * sd_second, (1 - weight) * sd_first))
+    return weight, float(np.hypot(weight * sd_second, (1 - weight) * sd_first))
 
 
 def widening_for_last_step(
@@ -182,8 +185,16 @@ def widening_for_contradiction(
     return np.inf if surprise > chdtri(d, RARE) and wider > WIDEST else wider
 
 
-def widened(sd: float, sampling: Floats, factor: float) -> float:
-    """Noise that makes a posterior `factor` times as wide, all in all; as it was where the factor is infinite."""
-    if not 1 < factor < np.inf:
-        return sd
-    return float(np.sqrt(factor**2 * sd**2 + (factor**2 - 1) * np.trace(sampling) / len(sampling)))
+def felt(sd: float, blur: Floats, sampling: Floats, factor: float) -> tuple[float, Floats]:
+    """Noise that a gradient is felt to have, where the posterior must be `factor` times as wide: as wide as it was, if
+    the factor is infinite. Privacy's part of it, of each coordinate on average, and the covariance of all of it.
+
+    Args:
+      sd: of the noise of privacy, on each coordinate.
+      blur: covariance of what noise in the curvature adds.
+      sampling: covariance of the sampling error.
+      factor: at least 1.
+    """
+    wide = factor**2 if 1 < factor < np.inf else 1.0
+    noise = wide * (sampling + sd**2 * np.eye(len(sampling)) + blur)
+    return float(np.sqrt(np.trace(noise - sampling) / len(noise))), noise

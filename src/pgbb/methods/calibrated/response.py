@@ -22,7 +22,7 @@ LEAST_TAIL = 0.02  # the next histogram holds all but this share at each end, or
 SPREADS = 3.0  # that count as the size of the response
 UNSEEN = 0.15  # noise of partial sums above which a histogram shows nothing
 FINE = 12.0  # bins between the outer quantiles, or heaps cannot be told from few bins
-HEAPED = 0.5  # squared distance of shares of bins from their neighbours', beside theirs: more are heaps
+HEAPED = 1.0  # squared distance of shares of bins from their neighbours', beside theirs: more are heaps
 MARGIN = 0.5  # and goes beyond that by this share of its width
 
 
@@ -127,9 +127,8 @@ def locate(asker: Asker, bottom: float, top: float, terms: int) -> Located:
     if found.sd > UNSEEN:
         inner[1], spread = (low + high) / 2, (high - low) / 4
     present, doubt = float(np.mean(totals)), 3 * total_sd / np.sqrt(len(totals))
-    return Located(
-        float(inner[1]), spread, found.sd, 1.0 if present > 1 - doubt else max(present, 0.05), rough > HEAPED
-    )
+    present = 1.0 if present > 1 - doubt else max(present, 0.05)
+    return Located(float(inner[1]), spread, found.sd, present, rough > HEAPED)
 
 
 def _roughness(found: Distribution) -> float:
