@@ -29,14 +29,18 @@ def python(code, *arguments, **options):
     return run(sys.executable, "-c", code, *arguments, **options)
 
 
-def pgbb_command(*arguments, **options):
-    """The command line in a process of its own; where that is not the point, use `pgbb_here`."""
-    kept = {
-        "JAX_COMPILATION_CACHE_DIR": _CODE.name,
+def keeping(folder):
+    """The environment of a process that keeps what it compiles in a folder."""
+    return {
+        "JAX_COMPILATION_CACHE_DIR": str(folder),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
-    return run(sys.executable, "-m", "pgbb", *arguments, **{"env": {**os.environ, **kept}, **options})
+
+
+def pgbb_command(*arguments, **options):
+    """The command line in a process of its own; where that is not the point, use `pgbb_here`."""
+    return run(sys.executable, "-m", "pgbb", *arguments, **{"env": {**os.environ, **keeping(_CODE.name)}, **options})
 
 
 def pgbb_here(*arguments, cwd="."):
