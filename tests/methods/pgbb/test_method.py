@@ -1,3 +1,5 @@
+from functools import cache
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -51,13 +53,23 @@ def weighted_huber(x, y, w, c=1.345, kappa=0.71):
     return minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
 
 
+@pytest.fixture(scope="module")
+def noiseless():
+    """A release that was trained without noise, by n and blocks."""
+
+    @cache
+    def release(n, blocks):
+        return fit(
+            HuberRegression("y ~ a + b - 1"), frame(n, 1), schema=SCHEMA, epsilon=1.0, delta=1e-6, blocks=blocks,
+            steps=5000, draws_per_step=16, sampling_rate=1.0, learning_rate=3e-3, non_private=True, insecure_seed=1,
+        )  # fmt: skip
+
+    return release
+
+
 @pytest.mark.parametrize("n, blocks", [(1000, 20), (100, 100)])
-def test_without_noise_draws_follow_the_exact_blocked_bootstrap(n, blocks):
-    data = frame(n, 1)
-    release = fit(
-        HuberRegression("y ~ a + b - 1"), data, schema=SCHEMA, epsilon=1.0, delta=1e-6, blocks=blocks, steps=5000,
-        draws_per_step=16, sampling_rate=1.0, learning_rate=3e-3, non_private=True, insecure_seed=1,
-    )  # fmt: skip
+def test_without_noise_draws_follow_the_exact_blocked_bootstrap(n, blocks, noiseless):
+    data, release = frame(n, 1), noiseless(n, blocks)
     order = Randomness.create(1).secret.permutation(n)
     x, y = data[["a", "b"]].to_numpy()[order], data["y"].to_numpy()[order]
     block, sizes = block_of_position(n, blocks), block_sizes(n, blocks)
@@ -230,12 +242,11 @@ def test_a_large_delta_is_warned_about():
         fit(HuberRegression("y ~ a"), frame(), epsilon=1.0, **(QUICK | {"delta": 0.01}))
 
 
-def test_diagnostics_tell_a_learned_map_from_an_unlearned_one():
-    settings = {"schema": SCHEMA, "epsilon": 1.0, "delta": 1e-6, "blocks": 5, "sampling_rate": 1.0, "insecure_seed": 1}
-    model = HuberRegression("y ~ a + b - 1")
-    learned = fit(model, frame(1000), steps=3000, draws_per_step=8, learning_rate=3e-3, non_private=True, **settings)
+def test_diagnostics_tell_a_learned_map_from_an_unlearned_one(noiseless):
+    learned = noiseless(1000, 20)
     assert learned.diagnostics().linear_share[["a", "b"]].min() > 0.9
-    assert fit(model, frame(60), **(settings | {"blocks": 1}), steps=5).diagnostics().linear_share is None
+    settings = {"schema": SCHEMA, "epsilon": 1.0, "delta": 1e-6, "blocks": 1, "sampling_rate": 1.0, "steps": 5}
+    assert fit(HuberRegression("y ~ a + b - 1"), frame(60), **settings).diagnostics().linear_share is None
     tensors = dict(learned.payload.tensors)
     tensors["average/kernel0"] = 30 * tensors["average/kernel0"]  # a wild map
     wild = type(learned)(learned.model, learned.schema, learned.certificate, type(learned.payload)(
