@@ -45,6 +45,11 @@ def pgbb_command(*arguments, **options):
 
 def pgbb_here(*arguments, cwd="."):
     """The command line in this process, as `pgbb` runs it, and what it printed: it saves the seconds of a start."""
+    return command_here(main, *arguments, cwd=cwd)
+
+
+def command_here(start, *arguments, cwd="."):
+    """A command that this function starts, in this process, and what it printed."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     with (
         warnings.catch_warnings(),
@@ -57,7 +62,7 @@ def pgbb_here(*arguments, cwd="."):
         patch.setenv("PGBB_NO_CACHE", "1")
         patch.setattr(sys, "argv", ["pgbb", *map(str, arguments)])
         try:
-            main()
+            start()
         except SystemExit as end:
             code = end.code or 0
     return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
