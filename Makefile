@@ -21,9 +21,9 @@ install: $(BIN)/python
 test: lint
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(if $(SEED),--shuffle $(SEED))
 
-# Between edits: the checkers and the tests that are marked quick.
+# Between edits: the checkers and the tests that are marked quick and not slow.
 quick: lint
-	$(BIN)/python -m pytest -n auto --dist loadfile -m quick
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "quick and not slow"
 
 # One pair of versions: make compat PYTHON=python3.13 JAX=0.12.0.1 builds a wheel, installs it into an empty environment
 # and runs the tests, or some of them (TESTS=tests/methods), with what is installed.

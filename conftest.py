@@ -10,7 +10,16 @@ import pytest
 
 from tests.state import EACH_FILE, differences, taken
 
-FIRST = ("test_hosts", "test_paper", "test_sklearn", "test_calibrated")  # a minute each: no worker should end with one
+FIRST = (
+    "test_hosts",
+    "test_noise_aware",
+    "test_calibrate",
+    "test_method",
+    "test_kernels",
+    "test_quick",
+    "test_sklearn",
+)
+"""A minute each: no worker should end with one."""
 
 
 def pytest_addoption(parser):

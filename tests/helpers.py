@@ -29,18 +29,27 @@ def python(code, *arguments, **options):
     return run(sys.executable, "-c", code, *arguments, **options)
 
 
-def pgbb_command(*arguments, **options):
-    """The command line in a process of its own; where that is not the point, use `pgbb_here`."""
-    kept = {
-        "JAX_COMPILATION_CACHE_DIR": _CODE.name,
+def keeping(folder):
+    """The environment of a process that keeps what it compiles in a folder."""
+    return {
+        "JAX_COMPILATION_CACHE_DIR": str(folder),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
-    return run(sys.executable, "-m", "pgbb", *arguments, **{"env": {**os.environ, **kept}, **options})
+
+
+def pgbb_command(*arguments, **options):
+    """The command line in a process of its own; where that is not the point, use `pgbb_here`."""
+    return run(sys.executable, "-m", "pgbb", *arguments, **{"env": {**os.environ, **keeping(_CODE.name)}, **options})
 
 
 def pgbb_here(*arguments, cwd="."):
     """The command line in this process, as `pgbb` runs it, and what it printed: it saves the seconds of a start."""
+    return command_here(main, *arguments, cwd=cwd)
+
+
+def command_here(start, *arguments, cwd="."):
+    """A command that this function starts, in this process, and what it printed."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     with (
         warnings.catch_warnings(),
@@ -53,7 +62,7 @@ def pgbb_here(*arguments, cwd="."):
         patch.setenv("PGBB_NO_CACHE", "1")
         patch.setattr(sys, "argv", ["pgbb", *map(str, arguments)])
         try:
-            main()
+            start()
         except SystemExit as end:
             code = end.code or 0
     return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())

@@ -234,6 +234,7 @@ def test_every_table_that_a_page_includes_is_in_the_tree():
     assert included and all((ROOT / name).is_file() for name in included)
 
 
+@pytest.mark.slow
 def test_the_ten_lines_of_the_readme_run(tmp_path):
     (code,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
     done = subprocess.run(

@@ -44,6 +44,7 @@ def test_a_gaussian_release_costs_its_squared_shifts_and_nothing_else():
     assert both.square == pytest.approx(1.25 * one.square, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [SAMPLED, BLOCKS, REFITS], ids=["sampled", "blocks", "refits"])
 def test_a_charge_dominates_the_certified_curve_and_little_less_would_not(target):
     sigma = noise_scale(target, 0.5, 1e-6)

@@ -31,6 +31,7 @@ def test_truncation_order_matters_as_the_design_says():
 log_uniform = lambda low, high: st.floats(np.log(low), np.log(high)).map(lambda v: float(np.exp(v)))  # noqa: E731
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(
     signal=log_uniform(1e-6, 5.0),
@@ -50,6 +51,7 @@ def test_log_moment_matches_the_printed_formula_in_multiprecision(signal, q, ord
     assert got >= expected  # rounded up, never down
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(signal=log_uniform(1e-6, 5.0), q=log_uniform(1e-4, 0.5), order=log_uniform(2, 256).map(round))
 def test_worst_case_matches_the_printed_formula_at_constant_weight(signal, q, order):

@@ -32,10 +32,10 @@ def run(*arguments, cwd):
     return pgbb_here(*arguments, cwd=cwd)
 
 
-@pytest.mark.parametrize("method", [[], PGBB], ids=["default", "pgbb"])
-def test_fit_show_sample_plot_verify_go_round(folder, method):
+@pytest.mark.parametrize("method, fit", [([], pgbb_command), (PGBB, pgbb_here)], ids=["default", "pgbb"])
+def test_fit_show_sample_plot_verify_go_round(folder, method, fit):
     model = ["-f", "y ~ x + g", "--taus", ".2,.8", *BASE, *method]
-    done = pgbb_command("fit", "d.csv", "-s", "s.toml", *model, "-o", "r.pgbb", "--force", cwd=folder)
+    done = fit("fit", "d.csv", "-s", "s.toml", *model, "-o", "r.pgbb", "--force", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "g[T.south]" in done.stdout and "written to r.pgbb" in done.stdout
     for command in (

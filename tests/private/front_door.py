@@ -26,6 +26,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pgbb.model.models import QuantileRegression
 from pgbb.model.schema import Flag, Levels, Range, Schema
 from pgbb.private.loading import records_for
 from pgbb.private.records import load_columns
@@ -115,6 +116,7 @@ TEXT = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.dictio
 KINDS = {
     "range of floats": Kind(Range(0, 4), (0.5, 1.25, 3.0), FLOATS, ("Float64",), ("float64", "float32")),
     "range of integers": Kind(Range(0, 4), (1, 2, 3), (*INTEGERS, *FLOATS), ("Int64",), ("int8", "int16", "int32")),
+    "range with a step": Kind(Range(0, 4, step=1), (1, 2, 3), (pa.int8(), pa.float64()), ("Int64",), ("int8",)),
     "range of decimals": Kind(
         Range(0, 4), tuple(map(decimal.Decimal, ("0.50", "1.25", "3.00"))), (pa.decimal128(9, 2), pa.decimal256(50, 2))
     ),
@@ -340,6 +342,13 @@ def columns(source: Any, declared: Any) -> Any:
     return np.column_stack([data.values["c"], data.valid])
 
 
+def responses(source: Any, declared: Any) -> Any:
+    """As the response of a quantile regression, whose step its fit knows."""
+    schema = Schema(c=declared)
+    found = records_for(source, QuantileRegression("c ~ 1", taus=[0.5]).prepare(schema), schema)
+    return np.column_stack([found.rows, found.valid])
+
+
 def finding(
     make: Callable[[list[Any], Any, Path], Any], kind: Kind, cell: Any, place: int, folder: Path, read: Any = columns
 ) -> str | None:
@@ -465,6 +474,8 @@ class Case:
 def groups() -> list[tuple[str, str, Any, Kind, Any]]:
     """(container, kind, how to build, column, how to read) of every kind of column in every container."""
     found = [(c, k, make, kind, columns) for k, kind in KINDS.items() for c, make in containers(kind).items()]
+    counted = KINDS["range with a step"]
+    found += [(c, "response with a step", make, counted, responses) for c, make in containers(counted).items()]
     found.append(
         ("stata with labels", "levels of labels", lambda c, h, f: _stata(c, "int8", h, f, True), LABELLED, columns)
     )

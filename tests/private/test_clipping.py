@@ -11,7 +11,16 @@ from pgbb.private.clipping import BATCH, DOUBLE, FULL_BATCH, clipped, largest_sq
 
 
 def exact_square(vector):
-    return sum(Fraction(float(v)) ** 2 for v in vector)
+    """The squared length, in whole numbers of the smallest unit."""
+    mantissa, exponent = np.frexp(np.asarray(vector, float))
+    least = int(exponent.min())
+    whole = [int(m) << e for m, e in zip((mantissa * 2.0**53).tolist(), (exponent - least).tolist(), strict=True)]
+    return Fraction(sum(v * v for v in whole)) / Fraction(2) ** (2 * (53 - least))
+
+
+def test_an_exact_square_is_that_of_fractions():
+    for v in (rows(7)[0], rows(3)[1].astype(np.float32), np.array([0.0, 5e-324, -3.0]), np.array([1e300, 1e-300])):
+        assert exact_square(v) == sum(Fraction(float(x)) ** 2 for x in v)
 
 
 def rows(d, count=300, seed=0):

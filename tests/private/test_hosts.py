@@ -1,3 +1,4 @@
+import contextlib
 import itertools
 import json
 import os
@@ -27,7 +28,7 @@ from pgbb.private.partition import UNIT, Listing, Share, records_of, survey
 from pgbb.private.placement import place, place_share
 from pgbb.private.poisson import members_here
 from pgbb.private.records import Records
-from tests.helpers import patience
+from tests.helpers import keeping, patience
 from tests.private.hosts_process import MODEL, PGBB, SCHEMA, digest, fit
 
 N = 4 * UNIT + 777
@@ -61,7 +62,9 @@ def data(tmp_path_factory):
     other = made.copy()
     other.loc[N - 5, "y"] = -7.5  # held by the last process
     made.to_parquet(folder / "all.parquet", index=False)
+    (folder / "code").mkdir()
     return {
+        "code": folder / "code",
         "file": folder / "all.parquet",
         "folder": written(folder / "parts", made),
         "other": written(folder / "other", other),
@@ -82,11 +85,13 @@ def port():
         return free.getsockname()[1]
 
 
-def start(jobs, devices=1, **env):
+def start(jobs, code, devices=1):
+    """A process that runs these jobs; the folder keeps compiled code, so that later processes need not compile."""
     flags = f"--xla_force_host_platform_device_count={devices}"
     return subprocess.Popen(
         [sys.executable, str(SCRIPT), json.dumps(jobs, default=str)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, cwd=ROOT, env={**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", **env},
+        text=True, cwd=ROOT,
+        env={**os.environ, **keeping(code), "XLA_FLAGS": flags, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
     )  # fmt: skip
 
 
@@ -96,11 +101,23 @@ def ended(process):
     return [json.loads(line) for line in out.splitlines()], err
 
 
-def greeting(at, after):
-    """Process 1, which joins late, and process 0, which says hello to it."""
+def reached(at):
+    """A connection to a port of this machine, as soon as somebody listens there."""
+    end = time.monotonic() + patience(60)
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", at), timeout=patience(60))
+        except ConnectionRefusedError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.02)
+
+
+def greeting(at, ready):
+    """Process 1, which joins when all is ready for it, and process 0, which says hello to it."""
 
     def late():
-        time.sleep(after)
+        ready.wait(patience())
         with connected(Hosts(f"127.0.0.1:{at}", 2, 1)) as together:
             return together.first(b"")
 
@@ -141,26 +158,25 @@ def test_two_processes_and_four_devices_give_the_same_bits_as_one(data):
     seed = {"insecure_seed": 3}
     alone = [{"data": data["file"], **seed}, {"data": data["file"], **seed, **PGBB}]
     drawn_there = {**alone[1], "device_batches": True}
-    ports = [port() for _ in range(7)]
+    ports = [port() for _ in range(6)]
 
     def of(process):
         at = [{"data": data["folder"], "hosts": f"127.0.0.1:{number},2,{process}", **seed} for number in ports]
         twin = {"data": data["other"]}
         mixed = [{**PGBB, "device_batches": process == leader} for leader in (0, 1)]
-        changes = [{}, PGBB, {**PGBB, "device_batches": True}, twin, {**PGBB, **twin}, *mixed]
+        changes = [{}, PGBB, twin, {**PGBB, **twin}, *mixed]
         return [{**job, **change} for job, change in zip(at, changes, strict=True)]
 
-    first, second = start([*of(0), *alone], devices=4), start([*of(1), drawn_there])
+    first, second = start([*of(0), *alone], data["code"], devices=4), start([*of(1), drawn_there], data["code"])
     one = [digest(fit(**job)) for job in alone]
     (zero, zero_err), (other, other_err) = ended(first), ended(second)
-    assert len(zero) == 9 and len(other) == 8, zero_err + other_err
+    assert len(zero) == 8 and len(other) == 7, zero_err + other_err
     assert zero[0]["devices"] == 4 and other[0]["devices"] == 1
-    assert [found["digest"] for found in zero[7:]] == one  # four devices alone
+    assert [found["digest"] for found in zero[6:]] == one  # four devices alone
     assert [found["digest"] for found in zero[:2]] == one
-    assert zero[2]["digest"] == other[7]["digest"] != one[1]
-    assert zero[5]["digest"] == zero[2]["digest"] and zero[6]["digest"] == one[1]  # process 0 decides
-    assert zero[3]["digest"] != one[0] and zero[4]["digest"] != one[1]
-    assert [found["digest"] for found in zero[:7]] == [found["digest"] for found in other[:7]]  # all have the release
+    assert zero[2]["digest"] != one[0] and zero[3]["digest"] != one[1]
+    assert zero[4]["digest"] == other[6]["digest"] != one[1] and zero[5]["digest"] == one[1]  # process 0 decides
+    assert [found["digest"] for found in zero[:6]] == [found["digest"] for found in other[:6]]  # all have the release
 
 
 def test_positions_are_those_of_the_shuffle_of_all_rows():
@@ -258,7 +274,7 @@ def test_a_lost_process_ends_the_fit_and_a_restart_goes_on(data, tmp_path):
         jobs = [
             {**common, "hosts": f"{at},{k}", **({"kill": kill["at"]} if kill.get("who") == k else {})} for k in (0, 1)
         ]
-        begun = [start([job]) for job in jobs]
+        begun = [start([job], data["code"]) for job in jobs]
         found = [ended(process) for process in begun]
         return [f[0] for f in found], [p.returncode for p in begun], [f[1] for f in found]
 
@@ -304,7 +320,7 @@ def talk(*blocks, **changes):
     at = f"127.0.0.1:{port()}"
 
     def one(k):
-        with connected(Hosts(at, len(blocks), k, **{"wait": 10.0, **changes})) as together:
+        with connected(Hosts(at, len(blocks), k, **{"wait": patience(60), **changes})) as together:
             return blocks[k](together)
 
     return in_threads(*(lambda k=k: one(k) for k in range(len(blocks))))
@@ -606,11 +622,11 @@ def test_a_port_in_use_is_reported():
 
 
 def test_with_a_key_a_stranger_is_left_out_and_the_fit_goes_on(monkeypatch):
-    at = port()
+    at, gone = port(), threading.Event()
 
     def stranger():
-        time.sleep(0.3)
-        with socket.create_connection(("127.0.0.1", at), timeout=patience(60)) as connection:
+        with contextlib.ExitStack() as last, reached(at) as connection:
+            last.callback(gone.set)
             connection.sendall(bytes(72))
             heard = b""
             while part := connection.recv(4096):
@@ -618,7 +634,7 @@ def test_with_a_key_a_stranger_is_left_out_and_the_fit_goes_on(monkeypatch):
         return heard
 
     monkeypatch.setenv(KEY, "a secret of thirty-two letters ..")
-    heard, said, own = in_threads(stranger, *greeting(at, 0.8))
+    heard, said, own = in_threads(stranger, *greeting(at, gone))
     assert said == own == b"hello" and b"is not the same" in heard and b"hello" not in heard
     assert heard[44 : 44 + 32] == bytes(32)  # after the greeting, no proof for one who has given none
     monkeypatch.setenv(KEY, "short")
@@ -644,18 +660,18 @@ def test_a_process_with_another_key_is_told_and_a_false_process_0_is_not_quoted(
 
 def test_a_stranger_who_sends_byte_by_byte_is_left_after_the_time_of_a_handshake(monkeypatch):
     monkeypatch.setattr("pgbb.private.hosts._HANDSHAKE", 0.6)
-    at = port()
+    at, there = port(), threading.Event()
 
     def slow():
-        time.sleep(0.2)
-        begun = time.monotonic()
-        with socket.create_connection(("127.0.0.1", at), timeout=patience(60)) as connection, pytest.raises(OSError):
+        with reached(at) as connection, pytest.raises(OSError):
+            begun = time.monotonic()
+            there.set()
             while time.monotonic() < begun + 120:
                 connection.sendall(b"x")
                 time.sleep(0.2)
         return time.monotonic() - begun
 
-    seconds, said, own = in_threads(slow, *greeting(at, 0.4))
+    seconds, said, own = in_threads(slow, *greeting(at, there))
     assert seconds < 60 and said == own == b"hello"
 
 

@@ -17,6 +17,7 @@ from pgbb.cli import app
 from pgbb.release.file import Release, load
 from pgbb.release.payloads import Payload, forward
 from pgbb.report import LARGEST, page
+from tests.helpers import patience
 from tests.release.builders import (
     SCHEMA,
     TAUS,
@@ -324,7 +325,7 @@ def test_two_thousand_draws_take_less_than_a_tenth_of_a_second(name, fitted, bro
     clock = (
         f"(() => {{ const t = performance.now(); pgbb.sample(2000, {levels}, 1); return performance.now() - t; }})()"
     )
-    assert min(browser.value(clock) for _ in range(5)) < 100
+    assert min(browser.value(clock) for _ in range(5)) < 1000 * patience(0.1)
 
 
 # It can be operated --------------------------------------------------------------------------------------------------

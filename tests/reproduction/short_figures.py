@@ -17,7 +17,7 @@ from reproduction import provenance, registry, runner, store
 FILE = Path(__file__).with_suffix(".json")
 APART = ("replicate", "seconds", "tau", "mae", "coverage", "ess", "lower", "upper")
 """No figures, or ones that the last bit of a processor can move by more than `TOLERANCE`."""
-TOLERANCE = {"calibrated": 0.25}  # it decides by thresholds, which the last bit of a processor can cross; others: 0.01
+TOLERANCE = {"calibrated": 0.1}  # it decides by thresholds, which the last bit of a processor can cross; others: 0.01
 ADVICE = (
     "If the random numbers are not merely others, raise the revision of the method in reproduction/provenance.py, or "
     "of the study. Then run python -m tests.reproduction.short_figures"

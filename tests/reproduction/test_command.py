@@ -1,19 +1,22 @@
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import jsonschema
 import pytest
 
+from pgbb.cli import entry
+from reproduction.command import app
 from reproduction.registry import every
+from tests import helpers
+from tests.helpers import command_here, pgbb_here
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "reproduction" / "output.schema.json").read_text(encoding="utf-8"))
 
 
 def run(*arguments):
-    return subprocess.run([sys.executable, "-m", "reproduction", *arguments], capture_output=True, text=True, cwd=ROOT)
+    return command_here(lambda: entry.run(app, "python -m reproduction"), *arguments, cwd=ROOT)
 
 
 def follows(found, command):
@@ -25,7 +28,7 @@ def follows(found, command):
 
 
 def test_the_list_names_every_study_and_its_label():
-    done = run("list")
+    done = helpers.run(sys.executable, "-m", "reproduction", "list", cwd=ROOT)
     assert done.returncode == 0, done.stderr
     for part in ("budget", "tab:K-comparison", "natality", "PGBB_DATA", "ablation"):
         assert part in done.stdout
@@ -64,7 +67,7 @@ def test_mistakes_get_one_paragraph(tmp_path):
 
 
 def test_the_command_line_of_pgbb_says_where_the_studies_are():
-    done = subprocess.run([sys.executable, "-m", "pgbb", "study", "list"], capture_output=True, text=True)
+    done = pgbb_here("study", "list")
     assert (done.returncode, done.stdout) == (2, "") and "python -m reproduction" in done.stderr
 
 
@@ -73,7 +76,7 @@ def test_without_pgbb_the_command_says_what_to_install(tmp_path):
     code = (
         f"import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); runpy.run_module('reproduction', run_name='__main__')"
     )
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    done = helpers.run(sys.executable, "-I", "-S", "-c", code, cwd=tmp_path)
     assert done.returncode == 1 and "make install" in done.stderr and "Traceback" not in done.stderr
 
 

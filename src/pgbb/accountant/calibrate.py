@@ -162,6 +162,7 @@ def epsilon_bounds(mechanism: Target, sigma: float, delta: float) -> tuple[float
     return _epsilon_bounds(_target(mechanism), _validate.sigma(sigma), _validate.delta(delta))
 
 
+@lru_cache(maxsize=256)  # a plan, its certificate and its verification ask the same
 def _epsilon_bounds(target: Target, sigma: float, delta: float) -> tuple[float, float]:
     if delta < bounds.SMALLEST_DELTA:
         raise NotCertifiable(

@@ -102,16 +102,10 @@ def clear_of(vectors: Floats, sd: Floats) -> Floats:
     return np.maximum(3 * direction_sd(vectors, sd), radius)
 
 
-def limited(step: Floats, metric: Floats, most: Floats | float, noise: Floats | float) -> Floats:
-    """A step in the frame, (…, p), kept only as far as it stands out of its noise, and no farther than `most`.
-
-    Its squared length in the metric, which is how far it moves fitted values,
-    exceeds the expected square `noise` of its own noise by what is worth moving:
-    the factor 1 − noise/length² (James and Stein) lets steps die out at the target.
-    """
+def limited(step: Floats, metric: Floats, most: Floats | float) -> Floats:
+    """A step in the frame, (…, p), of at most this length in the metric, which is how far it moves fitted values."""
     square = np.maximum(np.sum((step @ metric) * step, axis=-1), 1e-300)
-    factor = np.maximum(1 - noise / square, 0.0)
-    return step * (factor / np.maximum(factor * np.sqrt(square) / most, 1.0))[..., None]
+    return step * (1 / np.maximum(np.sqrt(square) / most, 1.0))[..., None]
 
 
 def monotone(values: Floats) -> Floats:

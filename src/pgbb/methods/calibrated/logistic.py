@@ -124,7 +124,7 @@ def fit_logistic(asker: Asker, problem: Problem, design: Design) -> tuple[LocalG
         bend = raised(model.at(theta), moment_sd / 4, 0.5)
         step, error = filtered(bend, g, sd, error)
         error = error + (OTHER * near.reach) ** 2 * np.eye(p)
-        theta = box.clip(theta - frame @ limited(step, solid, FARTHEST, 0.0))
+        theta = box.clip(theta - frame @ limited(step, solid, FARTHEST))
 
     _, axes = np.linalg.eigh(model.at(theta))  # along which a weak curvature is told from its noise by the model
     near, error = near.turned(axes), axes.T @ error @ axes

@@ -74,7 +74,7 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     loudness = np.sum(b**2, axis=1)
 
     def moved(at: Floats, steps: Floats) -> Floats:
-        return box.clip(at - limited(steps, solid, farthest, 0.0) @ frame.T)
+        return box.clip(at - limited(steps, solid, farthest) @ frame.T)
 
     unlike = (UNLIKE * ndtri(levels) * at.spread * near.reach) ** 2
     errors = [error + v * np.eye(p) for v in unlike]

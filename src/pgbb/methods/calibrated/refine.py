@@ -69,7 +69,7 @@ def refine(
             most = 2 * np.sqrt(straight @ metric @ straight)
             for _ in range(6):
                 met = bend.plus(model.change(at, settle(at - frame @ step)))
-                step = limited(met.step(g), metric, most, 0.0)
+                step = limited(met.step(g), metric, most)
         return step
 
     bend = curvature(theta, None)
