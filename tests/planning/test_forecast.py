@@ -99,7 +99,7 @@ def test_the_prediction_for_a_mean_is_what_a_fit_reports():
         )  # fmt: skip
         rows.append(release.summary(draws=100)[["sampling_sd", "privacy_sd"]].to_numpy()[0])
     width = forecast(n, 1.0, 1e-5, Reference("mean", terms=1, spread=0.5)).widths[0]
-    assert [width.sampling, width.privacy] == pytest.approx(np.mean(rows, axis=0), rel=0.15)
+    assert [width.sampling, width.privacy] == pytest.approx(np.mean(rows, axis=0), rel=0.2)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

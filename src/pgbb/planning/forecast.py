@@ -18,7 +18,7 @@ from pgbb import _validate
 from pgbb.accountant import ACCOUNTANTS, noise_scale
 from pgbb.accountant.calibrate import Accountant
 from pgbb.methods.calibrated.algebra import strategy
-from pgbb.methods.calibrated.frame import squared_reach
+from pgbb.methods.calibrated.frame import SCORE, score_of, squared_reach
 from pgbb.methods.calibrated.huber import score_bound
 from pgbb.methods.calibrated.mean import CLOSEST, half_window
 from pgbb.methods.calibrated.quantile import REACH, WIDEST
@@ -257,10 +257,12 @@ def forecast(
     _validate.one_of("accountant", accountant, ACCOUNTANTS)
     goal, failure = _validate.epsilon(epsilon), _validate.delta(delta)
     n = _validate.integer("n", n, low=1)
-    stages = questions_for(reference.problem(), len(reference.levels), whole_noise(n, goal, failure))
+    noise = whole_noise(n, goal, failure)
+    stages = questions_for(reference.problem(), len(reference.levels), noise, weighted=False)
     sigma = noise_scale(composition(stages, n), goal, failure, accountant)
     unit = sigma / math.sqrt(gradient_share(stages))
-    farthest = squared_reach(n, reference.terms, sigma * stages[-1].scale)
+    score = score_of(np.array(reference.levels)) if reference.family == "quantile" else SCORE
+    farthest = squared_reach(n, reference.terms, sigma * stages[-1].scale, score)
     reference = replace(reference, reach=min(reference.reach or math.inf, farthest))
     if reference.family == "mean" and reference.half is None:
         reference = replace(reference, half=half_window(reference.spread, n, sigma * stages[-1].scale))

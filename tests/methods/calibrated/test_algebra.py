@@ -174,7 +174,7 @@ def test_a_filtered_step_is_the_expected_one_and_knows_what_it_leaves():
 
 def test_noise_in_a_curvature_blurs_a_gradient_by_what_is_stated():
     rng, d = np.random.default_rng(12), 4
-    bend = Curvature(positive(rng, d), rng.uniform(0.02, 0.1, d * (d + 1) // 2), 0.2)
+    bend = Curvature(positive(rng, d), rng.uniform(0.1, 0.3, d * (d + 1) // 2), 0.2)
     error, mean = np.diag([0.5, 1.0, 0.2, 0.1]), np.array([0.3, -0.2, 0.5, 0.0])
     squares = []
     for _ in range(4000):

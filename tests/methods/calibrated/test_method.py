@@ -90,7 +90,7 @@ def test_without_noise_the_centre_is_that_of_the_exact_solver(model):
     expected = exact(model, data)
     assert off(table, expected).max() < 0.15
     assert off(table, expected + 0.5 * table["sampling_sd"].to_numpy()).min() > 0.15  # half a standard error would show
-    assert (table["privacy_sd"] == 0).all() and table["identified"].all()
+    assert (table["privacy_sd"] < 1e-3 * table["sampling_sd"]).all() and table["identified"].all()
     assert release.certificate.non_private and not release.verify().ok
 
 
@@ -177,7 +177,7 @@ def test_intervals_cover_the_truth_and_need_both_of_their_parts(replicates):
 
 def test_the_stated_parts_are_the_errors_that_are_made(replicates):
     """Noise against the exact fit of the same data is privacy_sd; the exact fits scatter with sampling_sd."""
-    known = [r for r, release in enumerate(replicates) if not release.payload.tensors["free"].any()]  # nothing marked
+    known = [r for r, release in enumerate(replicates) if release.summary(seed=0, draws=100)["identified"].all()]
     assert len(known) >= REPLICATES - 2
     found = np.array([replicates[r].summary(seed=0, draws=2000)["mean"].to_numpy()[:3] for r in known])
     fits = np.array([exact(REGRESSION, frame(2000, 100 + r))[:3] for r in known])
@@ -481,7 +481,7 @@ def test_what_is_asked_is_what_the_questions_say():
         expected = Counter(
             {
                 (s.name, q.function(problem), q.shapes, q.power): q.times
-                for s in questions_for(problem, 2, whole_noise(n, 1.0, 1e-6))
+                for s in questions_for(problem, 2, whole_noise(n, 1.0, 1e-6), weighted=False)
                 for q in s.questions
             }
         )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb._numerics.symmetric import triangle, unpack
-from pgbb.methods.calibrated.algebra import Shrink, clear_of
+from pgbb.methods.calibrated.algebra import Shrink, clear_of, strategy
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.columns import locate_columns, reference_frame
 from pgbb.methods.calibrated.curvature import raised
@@ -20,10 +20,11 @@ from pgbb.model.formula import Design
 
 Floats = NDArray[np.float64]
 
-__all__ = ["MOST_REACH", "Cut", "Frame", "design_frame", "squared_reach"]
+__all__ = ["MOST_REACH", "SCORE", "Cut", "Frame", "design_frame", "score_of", "squared_reach"]
 
 MOST_REACH = (25.0, 5.0)  # R² is at most the first, or the second a term
 SCORE = 0.45  # standard deviation of a score beside its bound, as is usual
+CLEAREST = 0.7  # the same at most, where the reach is chosen by it
 LOUD = 1.0  # noise of the last gradient beside its sampling error, where the reach is chosen by it
 SEEN = 3.0  # standard deviations of noise above which the second moment of an axis counts as seen
 WEIGHTED = 0.5  # records that may be weighted down, over √n, where noise is small: they move a wrong line by little
@@ -46,6 +47,12 @@ def squared_reach(n: int, p: int, noise: float, score: float = SCORE) -> float:
     affordable = (LOUD * score / (math.sqrt(n) * max(noise, 1e-12))) ** 2
     least, most = (max(fixed, each * p) for fixed, each in (LEAST_REACH, MOST_REACH))
     return min(max(affordable, least), most)
+
+
+def score_of(levels: Floats) -> float:
+    """The same standard deviation for quantile levels that are asked together."""
+    _, b = strategy(tuple(levels.tolist()))
+    return min(float(np.sqrt(np.sum(levels * (1 - levels)) / np.sum(b**2))), CLEAREST)
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,9 @@ def fit_mean(asker: Asker, problem: Problem) -> LocalGaussian:
         known = float(problem.settings["scale"])
         spread = spread**trust * known ** (1 - trust)
         wide = min(max(known, spread), 3 * spread)
-        long = 2.0 if known > LONGER * spread else 0.0  # a standard deviation above the spread means a long tail
+        long = (
+            2.0 if known > LONGER * (1 + 4 * at.sd) * spread else 0.0
+        )  # a standard deviation above the spread means a long tail
     else:
         wide = spread
     final = asker.noise("final")

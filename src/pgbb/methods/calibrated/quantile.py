@@ -18,7 +18,7 @@ from pgbb.methods.calibrated.algebra import USUAL, Shrink, floored, limited, str
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import box_for
 from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of, filtered, kalman
-from pgbb.methods.calibrated.frame import Cut, design_frame
+from pgbb.methods.calibrated.frame import Cut, design_frame, score_of
 from pgbb.methods.calibrated.prior import SPREADS, Prior, tempered
 from pgbb.methods.calibrated.refine import combined, felt, widening_for_contradiction, widening_for_last_step
 from pgbb.methods.calibrated.start import PEAK, least_squares, locate_response, places_around
@@ -38,7 +38,6 @@ NEARER = 3.0  # densities are compared over the bandwidth of the curvature and o
 HEAPED = 0.5  # how far densities over different distances are from each other, at most, where there is a density
 SMOOTHNESS = 0.1  # how far densities over the two are from each other, relative, unless they say so clearly
 UNLIKE = 0.15  # how far coefficients of a level are from those of the mean, in spreads a standard normal quantile
-CLEAREST = 0.7  # standard deviation of a score beside its noise, at most, where the reach is chosen by it
 ROUGH = 0.35  # how far densities are from that of all residuals, relative
 LEAST_DENSITY = 0.2  # of what the residuals say, at least
 BLUR = 2.0  # the last two bandwidths are at most this many standard deviations of what they help to find
@@ -50,9 +49,7 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     m, constant = len(levels), design.has_intercept
     at = locate_response(asker, problem, design)
     a, b = strategy(tuple(levels.tolist()))
-    score = float(np.sqrt(np.mean(levels * (1 - levels)) / np.mean(np.sum(b**2, axis=1))))
-    score = min(score, CLEAREST)
-    near, size = design_frame(asker, design, score), at.size(constant)
+    near, size = design_frame(asker, design, score_of(levels)), at.size(constant)
     frame, solid = near.matrix, near.solid
     box = box_for(problem, near, size, at.start(p, constant))
     start, error, residuals = least_squares(asker, near, at, box, constant)
@@ -140,7 +137,7 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     quiet = float(np.mean(levels * (1 - levels)) * np.trace(near.moment)) / p / n / float(np.mean(loudness))
     weight, noise = combined(sd_first, sd_second, quiet)
     best = weight * second + (1 - weight) * first
-    sampling, left = near.moment, near.moment_sd
+    sampling, left = floored(near.moment, 1e-9 * float(np.trace(near.moment))), near.moment_sd
     if asker.asks("spread"):
         answer, sd = asker.ask("spread", "moment", frame)
         sampling, left = covariance_of(unpack(answer, p), near.moment, sd, shrink=asker.shrink)
@@ -200,7 +197,9 @@ def _sharpness(
     wide, near, finest = found
     weight = 1 / (NEARER**2 - 1)
     sharp = (1 + weight) * near - weight * wide
-    trust = (ROUGH * density) ** 2 / ((ROUGH * density) ** 2 + noise[0] ** 2)
+    gap = wide + 2 * noise[0] < LEAST_DENSITY * density  # next to nothing lies there
+    trust = (ROUGH * density) ** 2 + np.maximum((wide - density) ** 2 - 9 * noise[0] ** 2, 0.0)
+    trust = trust / (trust + noise[0] ** 2)
     wide, noise[0] = trust * wide + (1 - trust) * density, np.sqrt(trust) * noise[0]
     wide = np.maximum(wide, np.maximum(noise[0], LEAST_DENSITY * density))
     relative = (1 + weight) ** 2 * variance[1] / wide**2
@@ -212,7 +211,7 @@ def _sharpness(
     heaped = np.maximum(np.abs(away) - 3 * np.sqrt(relative) - HEAPED, 0.0)
     miss = np.abs(finest / wide / ratio - 1) - 3 * np.sqrt(variance[2] + variance[1]) / wide / ratio - HEAPED
     heaped = np.maximum(heaped, miss)
-    return wide, ratio, np.where(heaped > 0, np.maximum(doubt, ratio), doubt)
+    return wide, ratio, np.where((heaped > 0) | gap, np.maximum(doubt, ratio), doubt)
 
 
 def _overlap(levels: Floats, width: Floats) -> float:

@@ -166,7 +166,7 @@ def _start(p: int) -> tuple[Stage, ...]:
     theta, bins = (p,), ((BINS + 1,), (BINS, BINS))
     return (
         Stage("response", 0.03, "where the response lies", (Question("histogram", (theta, *bins), times=3, power=0),)),
-        Stage("start", 0.06, "a least-squares fit", (Question("weighted_response", (theta, (), (p, p))),)),
+        Stage("start", 0.05, "a least-squares fit", (Question("weighted_response", (theta, (), (p, p))),)),
         Stage("residuals", 0.03, "histogram of its residuals", (Question("histogram", (theta, *bins)),)),
     )
 
@@ -243,7 +243,7 @@ def _matrices(shown: bool, curvature: Question, spread: Question) -> tuple[Stage
     if not shown:
         return ()
     return (
-        Stage("curvature", 0.09, "curvature, before and after the first of the gradients below", (curvature,)),
+        Stage("curvature", 0.08, "curvature, before and after the first of the gradients below", (curvature,)),
         Stage("spread", 0.05, "second moments of the score", (spread,)),
     )
 

@@ -176,6 +176,7 @@ def widening_for_contradiction(
     entry = bend.variances
     covariance = entry * np.outer(step, step)
     covariance[np.diag_indices(d)] = entry @ step**2 + sd_first**2 + sd_second**2
+    covariance += bend.factor_sd**2 * np.outer(bend.value @ step, bend.value @ step)
     surprise = e @ np.linalg.pinv(covariance) @ e
     ratio = float(last @ bend.value @ last) / max(float(step @ bend.value @ step), 1e-300)
     matters = min(ratio, 1.0) * float(e @ np.linalg.pinv(sampling + sd_second**2 * np.eye(d)) @ e) / d
