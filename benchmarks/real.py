@@ -37,6 +37,7 @@ from scipy.optimize import brentq
 from scipy.special import expit, ndtr
 
 import pgbb
+from pgbb.planning.forecast import Reference, forecast
 
 Floats = NDArray[np.float64]
 DELTA = 1e-6
@@ -381,6 +382,14 @@ def measure(fits: list[dict[str, Any]], known: dict[str, Any]) -> dict[str, Any]
     }
 
 
+def planned(case: Case, fits: list[dict[str, Any]], known: dict[str, Any]) -> tuple[float, float]:
+    """What `pgbb plan` says: width in sampling errors, of all coefficients, and the chance that one is identified."""
+    kind: Any = case.kind
+    terms = len(known["names"]) - (kind == "huber")
+    told = forecast(fits[0]["n"], fits[0]["epsilon"], DELTA, Reference(kind, terms, levels=case.taus or (0.5,)))
+    return float(np.exp(np.mean([np.log(w.total / w.sampling) for w in told.widths]))), told.identified["column"]
+
+
 def _nanmedian(values: Floats) -> Floats:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -403,7 +412,7 @@ def report(folder: Path, models: Iterable[str], cells: set[str] | None = None) -
         f"{'cell':38}{'fits':>5}{'cov':>6}{'marked':>8}{'cov.m':>7}{'width':>8}{'floor':>7}{'ratio':>7}{'s':>7}  silent"
     )
     by_file: dict[str, list[float]] = {}
-    total = 0
+    total, close, likely = 0, [], []
     for model in models:
         fits = read(folder, model)
         known = (
@@ -412,7 +421,12 @@ def report(folder: Path, models: Iterable[str], cells: set[str] | None = None) -
         for cell in dict.fromkeys(f["cell"] for f in fits):
             if cells is not None and cell not in cells:
                 continue
-            m = measure([f for f in fits if f["cell"] == cell], known)
+            own = [f for f in fits if f["cell"] == cell]
+            m = measure(own, known)
+            width, chance = planned(MODELS[model], own, known)
+            likely.append(abs(1 - m["marked"] - chance) <= 0.1)
+            if m["width"] is not None and m["floor"] is not None:
+                close.append(abs(np.log(m["width"] / width)) <= np.log(1.2))
             total += len(m["silent"])
             if m["coverage"] is not None:
                 by_file.setdefault(MODELS[model].file, []).append(m["coverage"])
@@ -421,6 +435,8 @@ def report(folder: Path, models: Iterable[str], cells: set[str] | None = None) -
                   f"  {'; '.join(m['silent'][:4])}{' …' if len(m['silent']) > 4 else ''}", flush=True)  # fmt: skip
     print(f"\nsilent misses: {total}; mean coverage of unmarked coefficients by file: "
           + ", ".join(f"{f} {np.mean(v):.2f}" for f, v in sorted(by_file.items())))  # fmt: skip
+    print(f"plan against fits: widths within 20 % in {sum(close)} of {len(close)} cells, "
+          f"chance of identification within .1 in {sum(likely)} of {len(likely)}")  # fmt: skip
 
 
 def chosen(patterns: list[str], hold_out: bool) -> Iterator[str]:

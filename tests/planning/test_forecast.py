@@ -72,7 +72,7 @@ def test_the_prediction_for_a_logistic_regression_is_what_a_fit_reports():
 def test_the_prediction_for_quantiles_is_what_a_fit_reports():
     rng = np.random.default_rng(3)
     n, taus = 10_000, (0.1, 0.5, 0.9)
-    result = forecast(n, 1.0, 1e-4, Reference("quantile", terms=4, levels=taus, spread=0.5))
+    result = forecast(n, 1.0, 1e-4, Reference("quantile", terms=4, levels=taus, spread=0.5, reach=10.0))
     found = {tau: [] for tau in taus}
     for seed in range(8):
         x = rng.uniform(-1, 1, (n, 3))
@@ -117,14 +117,24 @@ def test_noise_and_stages_are_those_of_the_plan(family):
 
 def test_widths_shrink_with_records_and_budget_as_theory_says():
     reference = Reference("logistic", terms=6, reach=10.0)
-    small, large = (forecast(n, 1.0, 1e-6, reference).widths[0] for n in (10_000, 40_000))
+    small, large = (forecast(n, 1.0, 1e-6, reference).widths[0] for n in (1_000_000, 4_000_000))
     assert large.sampling == pytest.approx(small.sampling / 2) and large.privacy == pytest.approx(
         small.privacy / 4, rel=1e-3
     )
-    strict = forecast(10_000, 0.5, 1e-6, reference).widths[0]
+    strict = forecast(1_000_000, 0.5, 1e-6, reference).widths[0]
     assert strict.sampling == small.sampling and strict.privacy > 1.8 * small.privacy
     assert small.total == pytest.approx(np.hypot(small.sampling, small.privacy)) and 0 < small.share < 1
     assert small.interval == pytest.approx(3.92 * small.total, rel=1e-4)
+
+
+def test_the_chance_of_identification_grows_with_records_and_falls_with_terms_and_rarity():
+    chances = [forecast(n, 1.0, 1e-6, Reference("huber", terms=6)).identified for n in (1_000, 3_000, 10_000, 300_000)]
+    for kind in ("column", "level_of_one_percent"):
+        found = [c[kind] for c in chances]
+        assert found == sorted(found) and found[0] < 0.5 and found[-1] > 0.99
+    assert all(c["level_of_one_percent"] < c["column"] for c in chances[:3])
+    assert forecast(1_000, 1.0, 1e-6, Reference("huber", terms=20)).identified["column"] < chances[0]["column"]
+    assert forecast(1_000, 1.0, 1e-6, Reference("mean", terms=1)).identified["column"] == 1.0
 
 
 def test_known_values_of_normal_theory():

@@ -209,6 +209,11 @@ def _show_forecast(result: Forecast, console: Console) -> None:
     console.print(table)
     if r.family != "mean":
         console.print(f"for normal errors and covariates within R² = {r.radius**2:g} of their centre; divide by the sd")
+        chance = result.identified
+        console.print(
+            f"A coefficient is identified with a chance of about {chance['column']:.0%}; that of a level which one "
+            f"record in 100 has, {chance['level_of_one_percent']:.0%}."
+        )
 
 
 def _show_search(candidates: tuple[Candidate, ...], time_limit: float | None, console: Console) -> None:

@@ -33,6 +33,9 @@ Family = Literal["quantile", "huber", "logistic", "mean", "custom"]
 FAMILIES: tuple[Family, ...] = ("quantile", "huber", "logistic", "mean", "custom")
 
 Z = 1.959963984540054  # half a 95 % interval, in standard deviations
+HALF, HALF_OF_LEVEL = 0.115, 0.05  # noise of second moments, beside them, that hides a coefficient every second time
+RARE = 0.01  # share of the records that have a rare level
+BLURRED = 36.0  # noise of gradients, beside that of second moments, where curvature is seen through noise
 
 
 @dataclass(frozen=True)
@@ -181,6 +184,14 @@ class Forecast:
     widths: tuple[Width, ...]
 
     @property
+    def identified(self) -> dict[str, float]:
+        """The chance that a coefficient is identified: of a column, and of a level that one record in 100 has."""
+        noise = whole_noise(self.n, self.epsilon, self.delta)
+        of_column = _loudness(noise, self.reference)
+        column, level = (1 / (1 + (x / half) ** 4) for x, half in ((of_column, HALF), (noise / RARE, HALF_OF_LEVEL)))
+        return {"column": column, "level_of_one_percent": min(column, level)}
+
+    @property
     def passes(self) -> int:
         """Answers, each of them one pass over the records."""
         return sum(s.asks for s in self.stages)
@@ -228,11 +239,17 @@ class Forecast:
                 | {"noise_multiplier": self.n * self.noise(s)}
                 for s in self.stages
             ],
+            "identified": self.identified,
             "reference": asdict(self.reference) | {"radius": self.reference.radius},
             "widths": [
                 asdict(w) | {"total": w.total, "interval": w.interval, "privacy_share": w.share} for w in self.widths
             ],
         }
+
+
+def _loudness(noise: float, reference: Reference) -> float:
+    """Noise of second moments with the whole budget, beside those of a white design; 0 for a mean, which needs none."""
+    return 0.0 if reference.family == "mean" else noise * squared_reach(1, reference.terms, math.inf)
 
 
 def gradient_share(stages: Sequence[Stage]) -> float:
@@ -248,11 +265,12 @@ def forecast(
     The gradient of a coefficient is answered with noise R·b·σ/√share, where the
     two rounds of gradients have that share of the budget and the statistic is
     b times a vector of norm ≤ 1; over the curvature f this is the error of the
-    coefficient. σ is 2/(nμ) for the μ of Gaussian DP that (ε, δ) allows.
+    coefficient. Where second moments are hard to see it is larger, by a factor that
+    was found by fits. σ is 2/(nμ) for the μ of Gaussian DP that (ε, δ) allows.
 
     >>> f = forecast(10_000, 1.0, 1e-4, Reference("quantile", terms=4, levels=(0.5,)))
     >>> f.passes, round(f.widths[0].sampling, 4), round(f.widths[0].privacy, 4)
-    (20, 0.0131, 0.0049)
+    (19, 0.0131, 0.0064)
     """
     _validate.one_of("accountant", accountant, ACCOUNTANTS)
     goal, failure = _validate.epsilon(epsilon), _validate.delta(delta)
@@ -266,5 +284,7 @@ def forecast(
     reference = replace(reference, reach=min(reference.reach or math.inf, farthest))
     if reference.family == "mean" and reference.half is None:
         reference = replace(reference, half=half_window(reference.spread, n, sigma * stages[-1].scale))
+    if reference.family != "mean":
+        unit *= math.hypot(1, BLURRED * _loudness(noise, reference))
     widths = tuple(Width(tau, sampling / math.sqrt(n), slope * unit) for tau, sampling, slope in reference.errors())
     return Forecast(n, goal, failure, accountant, reference, stages, sigma, widths)

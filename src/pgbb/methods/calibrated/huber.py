@@ -4,7 +4,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb._numerics.symmetric import unpack
-from pgbb.methods.calibrated.algebra import floored
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import box_for
 from pgbb.methods.calibrated.curvature import (
@@ -23,7 +22,7 @@ from pgbb.methods.calibrated.response import Distribution
 from pgbb.methods.calibrated.start import least_squares, locate_response
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
-from pgbb.release.local_gaussian import FLOOR, LocalGaussian
+from pgbb.release.local_gaussian import LocalGaussian
 
 Floats = NDArray[np.float64]
 
@@ -84,8 +83,8 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
             r = residuals.middles / at[-1]
             inside, r = np.abs(r) < c, SCALE_WEIGHT * r
             found = around(np.array([residuals.mean(inside * v) for v in (r**0, r, r**2)])) / at[-1]
-            least = FLOOR * float(np.linalg.eigvalsh(near.moment)[0]) / at[-1]
-            return Curvature(floored(found, least), noise_of_multiple(found, near.moment, near.moment_sd), UNLIKE)
+            bend = Curvature(found, noise_of_multiple(found, near.moment, near.moment_sd), UNLIKE)
+            return bend.plus(np.zeros_like(found))
         answer, sd = asker.ask("curvature", "huber_curvature", at, near.matrix, SCALE_WEIGHT, c)
         unit = (1 + (SCALE_WEIGHT * c) ** 2) / at[-1]
         raw, noise = unpack(answer, p + 1) * unit, sd * unit
