@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pgbb.model.schema import Flag, Levels, Range, Schema
     from pgbb.private.door import Hosts
     from pgbb.reference.comparison import compare
-    from pgbb.release.file import Release, load
+    from pgbb.release.file import Release, combine, load
     from pgbb.release.signing import generate_key
 
 __version__ = "0.1.0"
@@ -36,6 +36,7 @@ _HOME = {
     "Range": "model.schema",
     "Release": "release.file",
     "Schema": "model.schema",
+    "combine": "release.file",
     "compare": "reference.comparison",
     "fit": "custody.run",
     "generate_key": "release.signing",
@@ -60,6 +61,7 @@ __all__ = [
     "Release",
     "Schema",
     "__version__",
+    "combine",
     "compare",
     "fit",
     "generate_key",

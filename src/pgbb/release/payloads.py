@@ -16,7 +16,7 @@ from pgbb.model.blocks import draw_weights
 from pgbb.model.problem import Problem
 from pgbb.release.local_gaussian import LocalGaussian
 
-__all__ = ["ModelSummary", "Payload", "forward", "summary_of"]
+__all__ = ["ModelSummary", "Payload", "forward", "same_payload", "summary_of"]
 
 KINDS = ("quantile", "huber", "logistic", "mean", "custom")
 PAYLOADS = ("generator", "draws", "local")
@@ -296,6 +296,17 @@ class Payload:
         while f"{iterate}/kernel{count}" in self.tensors:
             count += 1
         return count
+
+
+def same_payload(one: Payload, other: Payload, tolerance: float = 0.0) -> bool:
+    """Whether two payloads hold the same numbers, up to a relative error."""
+    if (one.kind, one.settings, one.tensors.keys()) != (other.kind, other.settings, other.tensors.keys()):
+        return False
+    pairs = [(tensor, other.tensors[name]) for name, tensor in one.tensors.items()]
+    return all(
+        a.shape == b.shape and np.max(np.abs(a - b), initial=0.0) <= tolerance * np.max(np.abs(a), initial=0.0)
+        for a, b in pairs
+    )
 
 
 def forward(payload: Payload, inputs: Floats, iterate: str) -> Floats:
