@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pgbb.custody.ledger import Ledger
     from pgbb.custody.run import fit
     from pgbb.model.custom import Custom
-    from pgbb.model.models import HuberRegression, LogisticRegression, Mean, QuantileRegression
+    from pgbb.model.models import HuberRegression, LinearRegression, LogisticRegression, Mean, QuantileRegression
     from pgbb.model.schema import Flag, Levels, Range, Schema
     from pgbb.private.door import Hosts
     from pgbb.reference.comparison import compare
@@ -30,6 +30,7 @@ _HOME = {
     "HuberRegression": "model.models",
     "Ledger": "custody.ledger",
     "Levels": "model.schema",
+    "LinearRegression": "model.models",
     "LogisticRegression": "model.models",
     "Mean": "model.models",
     "QuantileRegression": "model.models",
@@ -51,6 +52,7 @@ __all__ = [
     "InvalidValue",
     "Ledger",
     "Levels",
+    "LinearRegression",
     "LogisticRegression",
     "Mean",
     "NotCertifiable",

@@ -326,8 +326,8 @@ class Posterior(Draws):
     @property
     def title(self) -> str:
         """The kind of model, with its formula."""
-        kind = {"quantile": "quantile regression", "huber": "Huber regression", "logistic": "logistic regression"}
-        name = kind.get(self.model.kind, f"{self.model.kind} model")
+        family = {"huber": "Huber"}.get(self.model.kind, self.model.kind)
+        name = f"{family} {'model' if family in ('mean', 'custom') else 'regression'}"
         return name if self.model.formula is None else f"{name}: {self.model.formula}"
 
     def _header(self) -> list[str]:

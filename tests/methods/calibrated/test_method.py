@@ -8,7 +8,18 @@ import pandas as pd
 import pytest
 
 import pgbb
-from pgbb import Custom, Flag, HuberRegression, LogisticRegression, Mean, PgbbError, PgbbWarning, Range, Schema
+from pgbb import (
+    Custom,
+    Flag,
+    HuberRegression,
+    LinearRegression,
+    LogisticRegression,
+    Mean,
+    PgbbError,
+    PgbbWarning,
+    Range,
+    Schema,
+)
 from pgbb import QuantileRegression as Quantile
 from pgbb.accountant import epsilon as epsilon_of
 from pgbb.methods.calibrated.asking import INGREDIENTS
@@ -77,6 +88,7 @@ CUSTOM = Custom(squares, dim=2, clip=8.0, columns=["y", "a"], box=(-5, 5))
     "model",
     [
         HUBER,
+        LinearRegression("y ~ a + b"),
         HuberRegression("y ~ a + b - 1", c=1.0, kappa=0.5),
         LogisticRegression("z ~ a + b"),
         Mean("y", scale=0.7),
