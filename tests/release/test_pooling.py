@@ -86,7 +86,7 @@ def settled(seed, estimate, curvature, prior):
     sampling, privacy = covariance(seed, 0.01), 0.05
     noise = sampling + privacy**2 * np.eye(3)
     point = rng.normal(0, 0.1, 3)
-    found = prior.settle(Curvature(curvature, np.zeros(K)), noise, frame, point, estimate)
+    found = prior.settle(Curvature(curvature, np.zeros(K)), noise, noise, frame, point, estimate)
     payload = local(
         None, center=point[None], gradient=found.gradient[None], frame=frame, curvature=found.curvature[None],
         privacy=[[privacy]], sampling=sampling, prior=prior.sd,
@@ -114,7 +114,7 @@ def test_a_model_that_did_not_hold_anywhere_says_nothing_and_stays_marked():
     prior = Prior(np.zeros(3), np.full(3, 0.5), np.eye(3))
     sure, _ = settled(1, np.full(3, 0.2), np.eye(3) * 3, prior)
     lost = prior.settle(
-        Curvature(np.eye(3), np.zeros(K)), 0.01 * np.eye(3), np.eye(3), np.zeros(3), np.full(3, 2.0), known=False
+        Curvature(np.eye(3), np.zeros(K)), *[0.01 * np.eye(3)] * 2, np.eye(3), np.zeros(3), np.full(3, 2.0), known=False
     )
     vague = replace(
         sure, center=np.zeros((1, 3)), gradient=lost.gradient[None], frame=np.eye(3), curvature=lost.curvature[None],

@@ -39,7 +39,7 @@ from pgbb.planning import costs
 __all__ = ["FAMILIES", "Family", "Forecast", "Reference", "Width", "forecast"]
 
 Family = Literal["quantile", "linear", "huber", "logistic", "mean", "custom"]
-LENGTHS = 3.0  # the bound of the scores of a linear regression, in √p spreads, where errors are normal
+LENGTHS = 4.0  # the bound of the scores of a linear regression, in √p spreads, where errors are normal
 FAMILIES: tuple[Family, ...] = ("quantile", "linear", "huber", "logistic", "mean", "custom")
 
 Z = 1.959963984540054  # half a 95 % interval, in standard deviations

@@ -45,7 +45,7 @@ def test_what_the_clip_takes_off_is_put_back_as_far_as_it_shows():
     exact = least_squares(data)
     plenty = fit(data, epsilon=50.0)
     table = plenty.summary()
-    assert (np.abs(table["mean"] - exact) < 0.6 * table["sampling_sd"]).all()
+    assert (np.abs(table["mean"] - exact) < 1.5 * table["sampling_sd"]).all()
     assert "put back" in plenty.certificate.notes[0]
     little = fit(data, epsilon=0.5).summary()
     assert ((little["lower"] < exact) & (exact < little["upper"])).all()

@@ -245,6 +245,7 @@ def test_at_a_tiny_epsilon_coefficients_are_marked_and_intervals_say_little(mode
 
 EVERY = {
     "huber": HUBER,
+    "linear": LinearRegression("y ~ a + b"),
     "levels": Quantile("y ~ a + b", taus=FIVE),
     "interval": Quantile("y ~ a", interval=(0.1, 0.9)),
     "logistic": LogisticRegression("z ~ a + b"),

@@ -79,7 +79,7 @@ def refine(
     bend = curvature(theta, None)
     before, sd_first = gradient("refine", theta)
     step = newton(bend, theta, before)
-    worth, error = filtered(bend.solid, bend.solid @ step, sd_first, error)
+    worth, error = (kalman if quadratic else filtered)(bend.solid, bend.solid @ step, sd_first, error)
     point, first = settle(theta - frame @ worth), settle(theta - frame @ step)
     met = bend if model is None else bend.plus(model.change(theta, point))
     bend = curvature(point, bend)

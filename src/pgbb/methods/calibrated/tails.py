@@ -21,10 +21,9 @@ __all__ = ["PART", "Cut", "Tail", "bound_for", "excess", "lengths", "tail_of"]
 LEAST_TAIL, MOST_TAIL = 0.01, 0.2  # share of the longest scores from which their tail is read, or what noise shows
 ONE_SIDED = 0.5  # of the mean length that is cut off: what it may move one coordinate
 NEAREST, FARTHEST = 1.5, 30.0  # excess is asked up to so many bounds
-HEAVIEST = 0.4  # shape of the tail of lengths, at most
+HEAVIEST = 0.6  # shape of the tail of lengths, at most
 LOUD = 0.6  # noise of the last gradient beside the sampling error, where the bound is chosen by it
 QUIET = 0.35  # the same of the excess
-TRUST = 0.7  # part of the shape that quantiles show, which is taken
 FINEST = 0.03  # narrowest bins of lengths, in typical ones
 PART = 0.5  # of the answer on the excess that asks how many scores are cut, and for their squares
 
@@ -59,7 +58,7 @@ def tail_of(law: Distribution) -> Tail:
     most, wide, start = law.quantile(1 - np.array([inner, outer, share]))
     slope = max(float(start - wide) / np.log(outer / share), 0.05 * float(start), 1e-12)
     before = max(float(wide - most) / np.log(inner / outer), 1e-12)
-    weight = TRUST * np.log(slope / before) / np.log(np.sqrt(inner / share))
+    weight = np.log(slope / before) / np.log(np.sqrt(inner / share))
     return Tail(float(start), share, slope, float(np.clip(weight, 0.0, HEAVIEST)))
 
 
@@ -71,7 +70,7 @@ def bound_for(tail: Tail, noise: float, sampling: float) -> tuple[float, float]:
     >>> [round(v, 4) for v in bound_for(Tail(2.0, 0.02, 0.5), 1e-3, 0.001)]
     [2.725, 0.0012]
     >>> [round(v, 4) for v in bound_for(Tail(2.0, 0.02, 0.5), 1e-3, 0.006)]
-    [3.6, 0.0002]
+    [3.5875, 0.0002]
     """
     shares = tail.share * np.exp(-np.linspace(0, 9, 361))  # beyond, rows would be rounded coarsely beside their lengths
     bounds, moved = tail.lengths(shares), ONE_SIDED * tail.excess(shares)
