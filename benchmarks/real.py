@@ -13,8 +13,8 @@ again goes on where it stopped. Each process computes on one core.
 The sampling error of a coefficient is the standard deviation of non-private fits to samples of 5,000, scaled to n. The
 floor is one Gaussian answer with the whole budget: a gradient in the coordinates that suit the coefficient best, among
 ellipsoids that hold 99.9 % of the records; v = (2Rb/(nμ))² H⁻¹H⁻¹ there, with b the largest score (for a mean, Rb is
-the largest |y − mean| of 99.9 % of the records). H is the curvature of the whole file (for a quantile, over the gap
-between the quantiles τ ± .02 of its residuals). δ is 1e-6.
+the largest |y − mean| of 99.9 % of the records; for least squares the ellipsoids hold 99.9 % of the scores). H is the
+curvature of the whole file (for a quantile, over the gap between the quantiles τ ± .02 of its residuals). δ is 1e-6.
 """
 
 import argparse
@@ -189,6 +189,8 @@ def exact(case: Case, x: Floats, y: Floats) -> Floats:
     if case.kind == "huber":
         beta = huber_fit(u, y)
         return np.append(back(beta[:-1]), beta[-1])[None]
+    if case.kind == "linear":
+        return back(np.linalg.lstsq(u, y, rcond=None)[0])[None]
     if case.kind == "logistic":
         return back(logistic_fit(u, y))[None]
     return np.array([[y.mean()]])
@@ -218,6 +220,10 @@ def floors(case: Case, x: Floats, y: Floats, truth: Floats) -> Floats:
             width = max((high - low) / 2, 1e-3 * float(np.std(r)))
             curvature = (u * (np.abs(r) < width)[:, None]).T @ u / len(u) / (2 * width)
             bound = max(tau, 1 - tau)
+        elif case.kind == "linear":
+            curvature, bound = u.T @ u / len(u), 1.0
+            rows_of = np.random.default_rng(0).permutation(len(u))[:20_000]
+            shapes = list(ellipsoids((u * r[:, None])[rows_of]))
         elif case.kind == "logistic":
             p = expit(line)
             curvature, bound = (u * (p * (1 - p))[:, None]).T @ u / len(u), 1.0

@@ -38,7 +38,7 @@ class Case:
     """A model of a file; `schema` replaces declared columns, `heaped` says that the response has few values."""
 
     file: str
-    kind: str  # quantile, huber, logistic or mean
+    kind: str  # quantile, linear, huber, logistic or mean
     formula: str  # a column, for a mean
     taus: tuple[float, ...] = ()
     schema: tuple[tuple[str, Any], ...] = ()
@@ -49,6 +49,8 @@ class Case:
         """The model as a user would write it."""
         if self.kind == "quantile":
             return pgbb.QuantileRegression(self.formula, taus=self.taus)
+        if self.kind == "linear":
+            return pgbb.LinearRegression(self.formula)
         if self.kind == "huber":
             return pgbb.HuberRegression(self.formula)
         if self.kind == "logistic":
@@ -388,4 +390,16 @@ MODELS: dict[str, Case] = {
     "census2000.q": Case("census2000", "quantile", "lweekinc ~ educ + exper + I(exper**2)", TAUS),
     "rand.q": Case("rand", "quantile", "spent ~ free + female + xage + disea + family", (0.5, 0.75, 0.9)),
     "rand.mean": Case("rand", "mean", "spent", scale=100.0),
+    "food.ls": Case("food", "linear", "wfood ~ lexp + age + size + woman + town"),
+    "cps.ls": Case("cps", "linear", f"lwage ~ {_CPS}"),
+    "cps.wage": Case("cps", "linear", "wage ~ education + experience + afam + city + part"),
+    "births.ls": Case("births", "linear", "Weight ~ Black + Married + Boy + MomAge + MomSmoke + MomWtGain"),
+    "flights.ls": Case("flights", "linear", "dep_delay ~ hour + miles + origin + summer"),
+    "census80.ls": Case("census80", "linear", "logwk ~ educ + exper + black"),
+    "census00.ls": Case("census00", "linear", "logwk ~ educ + exper + I(exper**2) + black"),
+    "gss.ls": Case("gss", "linear", "linc ~ age + prestg10 + man * educcat + maritalcat"),
+    "diamonds.ls": Case("diamonds", "linear", "lprice ~ lcarat + depth + table + cut"),
+    "star.ls": Case("star", "linear", "score ~ classk + totexpk + girl + lunch + race"),
+    "vietnam.ls": Case("vietnam", "linear", "lntotal ~ age + I(age**2) + educyr + man + farms + city + hhsize"),
+    "assets.ls": Case("assets", "linear", "nettfa ~ inc + age + marr + fsize + e401k"),
 }  # fmt: skip

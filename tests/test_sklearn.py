@@ -19,7 +19,12 @@ import pgbb
 from pgbb.custody.entries import BudgetExceeded
 from pgbb.errors import InvalidValue, PgbbWarning
 from pgbb.methods.calibrated import method as calibrated
-from pgbb.sklearn import PrivateHuberRegressor, PrivateLogisticClassifier, PrivateQuantileRegressor
+from pgbb.sklearn import (
+    PrivateHuberRegressor,
+    PrivateLinearRegression,
+    PrivateLogisticClassifier,
+    PrivateQuantileRegressor,
+)
 from tests.helpers import jax_options, python
 
 BOUNDS = {"epsilon": 100.0, "delta": 1e-6, "feature_range": (-10, 10), "weight_range": (0, 2), "insecure_seed": 0}
@@ -27,6 +32,7 @@ ESTIMATORS = (
     PrivateLogisticClassifier(**BOUNDS, classes=(0, 1)),
     PrivateHuberRegressor(**BOUNDS, response_range=(-10, 10)),
     PrivateQuantileRegressor(**BOUNDS, response_range=(-10, 10)),
+    PrivateLinearRegression(**BOUNDS, response_range=(-10, 10)),
 )
 FORBIDDEN = {
     "check_classifiers_one_label": "ten records of one class have no finite fit, and without bound= nothing ends it",

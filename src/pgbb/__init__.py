@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from pgbb.custody.ledger import Ledger
     from pgbb.custody.run import fit
     from pgbb.model.custom import Custom
-    from pgbb.model.models import HuberRegression, LogisticRegression, Mean, QuantileRegression
+    from pgbb.model.models import HuberRegression, LinearRegression, LogisticRegression, Mean, QuantileRegression
     from pgbb.model.schema import Flag, Levels, Range, Schema
     from pgbb.private.door import Hosts
     from pgbb.reference.comparison import compare
-    from pgbb.release.file import Release, load
+    from pgbb.release.file import Release, combine, load
     from pgbb.release.signing import generate_key
 
 __version__ = "0.1.0"
@@ -30,12 +30,14 @@ _HOME = {
     "HuberRegression": "model.models",
     "Ledger": "custody.ledger",
     "Levels": "model.schema",
+    "LinearRegression": "model.models",
     "LogisticRegression": "model.models",
     "Mean": "model.models",
     "QuantileRegression": "model.models",
     "Range": "model.schema",
     "Release": "release.file",
     "Schema": "model.schema",
+    "combine": "release.file",
     "compare": "reference.comparison",
     "fit": "custody.run",
     "generate_key": "release.signing",
@@ -50,6 +52,7 @@ __all__ = [
     "InvalidValue",
     "Ledger",
     "Levels",
+    "LinearRegression",
     "LogisticRegression",
     "Mean",
     "NotCertifiable",
@@ -60,6 +63,7 @@ __all__ = [
     "Release",
     "Schema",
     "__version__",
+    "combine",
     "compare",
     "fit",
     "generate_key",

@@ -27,7 +27,7 @@ from scipy.special import expit, logit
 from pgbb import _validate
 from pgbb.custody.run import fit
 from pgbb.errors import InvalidValue
-from pgbb.model.models import HuberRegression, LogisticRegression, Model, QuantileRegression
+from pgbb.model.models import HuberRegression, LinearRegression, LogisticRegression, Model, QuantileRegression
 from pgbb.model.schema import Column, Flag, Range, Schema
 from pgbb.private.door import columns_of, single, table
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from pgbb.custody.ledger import Ledger
 
-__all__ = ["PrivateHuberRegressor", "PrivateLogisticClassifier", "PrivateQuantileRegressor"]
+__all__ = ["PrivateHuberRegressor", "PrivateLinearRegression", "PrivateLogisticClassifier", "PrivateQuantileRegressor"]
 
 Floats = NDArray[np.float64]
 Rows: TypeAlias = "ArrayLike | pd.DataFrame"
@@ -251,7 +251,7 @@ def _quoted(name: str) -> str:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class _PrivateRegressor(RegressorMixin, _PrivateLinearModel):
-    """What both regressions share: a response with public bounds."""
+    """What regressions share: a response with public bounds."""
 
     response_range: tuple[float, float] | None = None
 
@@ -301,6 +301,23 @@ class PrivateQuantileRegressor(_PrivateRegressor):
 
     def _joint(self) -> bool:
         return np.ndim(self.quantile) > 0
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivateLinearRegression(_PrivateRegressor):
+    """Private least squares: `pgbb.LinearRegression` as a scikit-learn estimator.
+
+    Args:
+      others: as for `PrivateQuantileRegressor`.
+
+    Attributes:
+      release_: the `pgbb.Release`: save it, share it, verify it.
+      coef_, intercept_: posterior means, in original units.
+      n_features_in_, feature_names_in_: as usual.
+    """
+
+    def _model(self, formula: str) -> Model:
+        return LinearRegression(formula)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -52,6 +52,9 @@ def folder(tmp_path_factory):
     (path / "unnamed.csv").write_text("x,,y\n1,2,3\n")
     release().save(path / "q.pgbb")
     release(None).save(path / "p.pgbb")
+    other = release()
+    other.payload.tensors["gradient"] += 0.01
+    other.save(path / "r.pgbb")
     generator(claim=non_private()).save(path / "n.pgbb")
     newer(path / "q.pgbb", path / "newer.pgbb")
     Ledger(path / "l.db").set("births in the north", n=300, epsilon=1.0, delta=1e-6)
@@ -106,6 +109,12 @@ REAL = [
     ("show", ["p.pgbb", "--level", ".8"]),
     ("show", ["n.pgbb"]),
     ("verify", ["q.pgbb"]),
+    ("wald", ["q.pgbb", "educ@.9=educ@.1", "black@.9=black@.1"]),
+    ("wald", ["p.pgbb", "educ=0"]),
+    ("predict", ["q.pgbb", "educ=12", "black=0", "--tau", ".1,.9"]),
+    ("predict", ["q.pgbb", "educ=12", "black=0", "--kind", "response", "--level", ".8"]),
+    ("difference", ["q.pgbb", "r.pgbb"]),
+    ("combine", ["q.pgbb", "r.pgbb", "--out", "c.pgbb"]),
     ("sample", ["q.pgbb", "-m", "3"]),
     ("sample", ["p.pgbb", "-m", "3", "--out", "draws.csv"]),
     ("export", ["q.pgbb", "-m", "3", "--format", "parquet"]),

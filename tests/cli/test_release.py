@@ -6,7 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from pgbb.cli.plot import plot_command
+from pgbb.cli.report import plot_command
 from pgbb.cli.show import sample_command, show_command, verify_command
 from pgbb.errors import PgbbError
 from pgbb.release.file import load

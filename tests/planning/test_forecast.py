@@ -63,6 +63,22 @@ def test_the_prediction_for_the_linear_regression_is_what_a_fit_reports():
     assert wrong.privacy / SD != pytest.approx(found[1], rel=0.15)  # at another ε it is not
 
 
+def test_the_prediction_for_least_squares_is_about_what_a_fit_reports():
+    width = forecast(10_000, 1.0, 1e-4, Reference("linear", terms=4, spread=0.5)).widths[0]
+    rows = []
+    for seed in range(5):
+        data = linear(10_000, seed)
+        data["y"] = data[["x1", "x2", "x3"]] @ BETA + np.random.default_rng(seed).normal(0, 0.5, 10_000)
+        release = pgbb.fit(
+            pgbb.LinearRegression("y ~ x1 + x2 + x3"), data, schema=LINEAR, epsilon=1.0, delta=1e-4, insecure_seed=seed
+        )
+        rows.append(release.summary(draws=100).loc[["x1", "x2", "x3"], ["sampling_sd", "privacy_sd"]].to_numpy())
+    found = np.mean(rows, axis=(0, 1))
+    assert np.array([width.sampling, width.privacy]) / SD == pytest.approx(found, rel=0.3)
+    wrong = forecast(10_000, 2.0, 1e-4, Reference("linear", terms=4, spread=0.5)).widths[0]
+    assert wrong.privacy / SD != pytest.approx(found[1], rel=0.3)
+
+
 def test_the_prediction_for_a_logistic_regression_is_what_a_fit_reports():
     width = forecast(10_000, 1.0, 1e-4, Reference("logistic", terms=4, reach=10.0)).widths[0]
     found = measured(pgbb.LogisticRegression("z ~ x1 + x2 + x3"), ["x1", "x2", "x3"], 8)

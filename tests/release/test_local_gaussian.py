@@ -202,6 +202,7 @@ def test_a_summary_splits_the_variance_in_original_units():
         "sd",
         "lower",
         "upper",
+        "prob_positive",
         "sampling_sd",
         "privacy_sd",
         "privacy_share",
@@ -218,7 +219,13 @@ def test_a_summary_splits_the_variance_in_original_units():
         assert np.allclose(rows["privacy_share"], 1 - sampling / np.diag(total))
         assert np.allclose(rows["sd"], np.sqrt(np.diag(total)), rtol=0.02)
     assert table["identified"].all() and table["identified"].dtype == bool
-    assert list(Posterior(model(), SCHEMA, generator()).summary().columns) == ["mean", "sd", "lower", "upper"]
+    assert list(Posterior(model(), SCHEMA, generator()).summary().columns) == [
+        "mean",
+        "sd",
+        "lower",
+        "upper",
+        "prob_positive",
+    ]
     assert list(p.conf_int(tau=0.5).columns) == ["lower", "upper"]
     assert (posterior(None, privacy=[[0.0]], sampling=np.zeros((D, D))).summary()["privacy_share"] == 0).all()
 

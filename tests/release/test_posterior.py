@@ -164,7 +164,8 @@ def test_the_iterate_can_be_chosen():
 def test_a_summary_is_that_of_the_draws():
     p = posterior()
     table, frame = p.summary(tau=0.5, level=0.8, draws=1000, seed=5), p.sample(1000, tau=0.5, seed=5)
-    assert list(table.columns) == ["mean", "sd", "lower", "upper"] and tuple(table.index) == NAMES
+    assert list(table.columns) == ["mean", "sd", "lower", "upper", "prob_positive"] and tuple(table.index) == NAMES
+    assert np.allclose(table["prob_positive"], (frame > 0).mean())
     assert np.allclose(table["mean"], frame.mean()) and np.allclose(table["sd"], frame.std())
     assert np.allclose(table["lower"], frame.quantile(0.1)) and np.allclose(table["upper"], frame.quantile(0.9))
     assert p.conf_int(0.8, 0.5).equals(p.summary(0.5, 0.8)[["lower", "upper"]])
@@ -385,5 +386,5 @@ def test_tables_are_readable_and_escape_names():
     tiny = Posterior(replace(model(None), transform=np.eye(3) * 1e-9, offset=np.zeros(3)), SCHEMA, generator(False))
     assert r" \times 10^{-" in tiny.to_latex() and "e-" not in tiny.to_latex()
     several = posterior().to_latex()
-    assert several.startswith(r"\begin{tabular}{llrrrr}") and several.count("educ") == 3
+    assert several.startswith(r"\begin{tabular}{llrrrrr}") and several.count("educ") == 3
     assert repr(posterior("interval")).count("educ") == 6  # formula, and five levels

@@ -211,6 +211,14 @@ def spread(sample: Sample, theta: Floats, weights: Floats) -> Floats:
     return np.sqrt(np.einsum("mn,mn->m", weights, np.square(sample.y - theta @ sample.x.T)))
 
 
+def minimise_squares(sample: Sample, weights: Floats) -> tuple[Floats, Bools]:
+    """The least-squares fit of each row of weights; it converges where columns are not collinear."""
+    theta, gram = least_squares(sample, weights), sample.gram(weights)
+    rest = np.einsum("mn,mn,nd->md", weights, sample.y - theta @ sample.x.T, sample.x)  # the tiny ridge is taken back
+    theta = theta + np.einsum("mde,me->md", np.linalg.pinv(gram), rest)
+    return theta, np.linalg.cond(gram) < 1e12
+
+
 def minimise_quantile(
     sample: Sample, tau: float, bandwidth: float, weights: Floats, start: Floats | None = None, penalty: float = 0.0
 ) -> tuple[Floats, Bools]:

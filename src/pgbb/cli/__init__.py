@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 import pgbb
+from pgbb.cli.answers import combine_command, difference_command, predict_command, wald_command
 from pgbb.cli.audit import audit_command
 from pgbb.cli.check import check_command
 from pgbb.cli.compare import compare_command
@@ -18,8 +19,7 @@ from pgbb.cli.fit import fit_command
 from pgbb.cli.init import init_command
 from pgbb.cli.ledger import ledger_app
 from pgbb.cli.plan import plan_command
-from pgbb.cli.plot import plot_command
-from pgbb.cli.report import report_command
+from pgbb.cli.report import plot_command, report_command
 from pgbb.cli.show import export_command, sample_command, show_command, verify_command
 
 app = typer.Typer(
@@ -39,6 +39,10 @@ app.command("plan")(plan_command)
 app.command("fit")(fit_command)
 app.command("compare")(compare_command)
 app.command("show")(show_command)
+app.command("wald")(wald_command)
+app.command("predict")(predict_command)
+app.command("difference")(difference_command)
+app.command("combine")(combine_command)
 app.command("sample")(sample_command)
 app.command("export")(export_command)
 app.command("plot")(plot_command)

@@ -13,18 +13,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from pgbb import _validate
 from pgbb.errors import InvalidValue
 from pgbb.methods.registry import METHODS
-from pgbb.model.models import HuberRegression, LogisticRegression, Mean, Model, QuantileRegression
+from pgbb.model.models import HuberRegression, LinearRegression, LogisticRegression, Mean, Model, QuantileRegression
 
 __all__ = ["build_model", "check_seed", "method_bars", "method_names", "numbers", "progress_bar"]
 
-_FAMILIES = ("quantile", "huber", "logistic", "mean")
+_FAMILIES = ("quantile", "linear", "huber", "logistic", "mean")
 
 DataFile = Annotated[Path, typer.Argument(help="Confidential records: .csv, .parquet, .dta, or a folder of .parquet.")]
 SchemaFile = Annotated[Path, typer.Option("--schema", "-s", help="Public schema (TOML).")]
 Epsilon = Annotated[float, typer.Option("--epsilon", "-e", help="Privacy level ε.")]
 Delta = Annotated[float, typer.Option("--delta", "-d", help="Failure probability δ, well below 1/n.")]
 Formula = Annotated[str | None, typer.Option("--formula", "-f", help="Such as 'y ~ a + b:c + I(a**2)'.")]
-Family = Annotated[str, typer.Option(help="quantile, huber, logistic or mean.")]
+Family = Annotated[str, typer.Option(help="quantile, linear, huber, logistic or mean.")]
 Taus = Annotated[str, typer.Option(help="Quantile levels.")]
 Interval = Annotated[str | None, typer.Option(help="An interval of levels instead, such as .05,.95.")]
 Bandwidth = Annotated[float, typer.Option(help="Smoothing of the check loss, in units of the response.")]
@@ -64,6 +64,8 @@ def build_model(
         return Mean(column, family=mean_family, scale=scale, clip=clip)  # type: ignore[arg-type]
     if formula is None:
         raise InvalidValue(f"--family {family} needs --formula, such as 'logwk ~ educ + exper'.")
+    if family == "linear":
+        return LinearRegression(formula)
     if family == "huber":
         return HuberRegression(formula)
     if family == "logistic":

@@ -1,4 +1,4 @@
-"""`pgbb report`: a release as one page that draws in the browser. It opens no data."""
+"""`pgbb report` and `pgbb plot`: a release as a page that draws in the browser, or as a figure. Neither opens data."""
 
 from pathlib import Path
 from typing import Annotated
@@ -31,3 +31,25 @@ def report_command(
     text = page(load(file), file).encode("utf-8")
     write_whole(target, text)
     written(target, f"page written to {target} ({len(text):,} bytes)", as_json=as_json)
+
+
+def plot_command(
+    file: Annotated[Path, typer.Argument(help="A release file, such as schooling.pgbb.")],
+    out: Annotated[Path, typer.Option("--out", help="Where to draw; the suffix names the format: .png, .pdf, .svg.")],
+    level: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.95,
+    coefficients: Annotated[
+        list[str] | None, typer.Option("--coef", help="Only this coefficient; may be given several times.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Draw each coefficient over the quantile levels with its band, or coefficients with intervals.
+
+    Example: pgbb plot schooling.pgbb --out schooling.png --coef educ
+    """
+    from pgbb.report.plots import coefficient_intervals, quantile_process, save
+
+    _validate.level(level)
+    release = load(file)
+    draw = coefficient_intervals if release.model.index is None else quantile_process
+    target = save(draw(release, level, coefficients), out)
+    written(target, f"figure written to {target}", as_json=as_json)

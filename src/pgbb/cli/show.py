@@ -1,6 +1,7 @@
 """`pgbb show`, `sample`, `export` and `verify`: what a reader does with a release. None of them opens data."""
 
 import json
+import math
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,7 @@ def show_command(
     file: File,
     tau: Tau = None,
     level: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.95,
+    tests: Annotated[bool, typer.Option("--tests", help="std err, z and P>|z| instead of the parts of sd.")] = False,
     as_json: Json = False,
 ) -> None:
     """Print coefficients with intervals, in original units, and what is claimed about privacy.
@@ -39,15 +41,21 @@ def show_command(
     Where the release knows it, also the parts of sd that sampling and privacy noise make.
     Example: pgbb show schooling.pgbb --tau .5
     """
-    show_release(load(file), tau, level, as_json=as_json)
+    show_release(load(file), tau, level, tests=tests, as_json=as_json)
 
 
 def show_release(
-    release: Release, tau: str | None = None, level: float = 0.95, *, as_json: bool = False, **more: object
+    release: Release,
+    tau: str | None = None,
+    level: float = 0.95,
+    *,
+    tests: bool = False,
+    as_json: bool = False,
+    **more: object,
 ) -> None:
     """Print a release; `more` joins the JSON object."""
     _validate.level(level)
-    levels = _parse_levels(tau)
+    levels = parse_levels(tau)
     if levels is None and release.model.index is not None:
         levels = list(release.grid(5))
     rows = _rows(release, levels, level)
@@ -67,7 +75,7 @@ def show_release(
     console = Console(highlight=False)
     _print_header(console, release)
     console.print()
-    console.print(fitting(console, _tables(rows, release.model.index_name, level)))
+    console.print(fitting(console, _tables(rows, release.model.index_name, level, tests)))
     if not all(row.get("identified", True) for row in rows):
         console.print("* not identified at this ε: the interval says little more than was known before", markup=False)
     for remark in diagnostics.remarks:
@@ -90,7 +98,7 @@ def sample_command(
     if out is not None and out.suffix.lower() not in FORMATS:
         raise _validate.fail("--out", str(out), "a file that ends in .csv, .parquet or .json")
     release = load(file)
-    levels = _parse_levels(tau)
+    levels = parse_levels(tau)
     frame = _flat(release.sample(m, tau=levels, seed=seed))
     if out is not None:
         write_whole(out, _written(out.suffix.lower(), frame, release, levels))
@@ -175,7 +183,8 @@ def verify_command(
         raise typer.Exit(1)
 
 
-def _parse_levels(text: str | None) -> list[float] | None:
+def parse_levels(text: str | None) -> list[float] | None:
+    """The levels of --tau."""
     if text is None:
         return None
     try:
@@ -195,7 +204,9 @@ def _rows(release: Release, levels: list[float] | None, level: float) -> list[Ro
     index = release.model.index_name
     rows = []
     for (at, name), values in zip(keys, table.to_dict("records"), strict=True):
-        rows.append({**({} if index is None else {index: at}), "name": name, **values})
+        z = values["mean"] / values["sd"] if values["sd"] > 0 else None
+        test = {"z": z, "pvalue": None if z is None else math.erfc(abs(z) / math.sqrt(2))}
+        rows.append({**({} if index is None else {index: at}), "name": name, **values, **test})
     return rows
 
 
@@ -210,12 +221,14 @@ def _print_header(console: Console, release: Release) -> None:
     )
 
 
-def _tables(rows: list[Row], index: str | None, level: float) -> Iterator[Table]:
+def _tables(rows: list[Row], index: str | None, level: float, tests: bool = False) -> Iterator[Table]:
     """Versions of the table, the fullest first: with both parts of sd, with that of privacy, with neither.
 
     Which of them fits depends on names and levels, not on numbers: those of the next fit come in the same columns.
     """
     parts = {"sampling": "sampling_sd", "privacy": "privacy_sd"} if "sampling_sd" in rows[0] else {}
+    if tests:
+        parts = {"z": "z", "P>|z|": "pvalue"}
     while True:
         for room in ROOM:
             yield _table(rows, index, level, parts, room)
@@ -228,7 +241,14 @@ def _table(rows: list[Row], index: str | None, level: float, parts: dict[str, st
     table = Table(box=None, pad_edge=False)
     for head in ([] if index is None else [index]) + ["coefficient"]:
         table.add_column(head, overflow="fold", no_wrap=True)
-    numbers = {"mean": "mean", "sd": "sd", f"{level:.4g} lower": "lower", "upper": "upper", **parts}
+    tests = "z" in parts
+    numbers = {
+        "coef" if tests else "mean": "mean",
+        "std err" if tests else "sd": "sd",
+        f"{level:.4g} lower": "lower",
+        "upper": "upper",
+        **parts,
+    }
     widths = {key: max(len(head), _digits(key) + room) for head, key in numbers.items()}
     for head, key in numbers.items():
         table.add_column(head, justify="right", overflow="fold", no_wrap=True, min_width=widths[key])
@@ -238,7 +258,9 @@ def _table(rows: list[Row], index: str | None, level: float, parts: dict[str, st
         mark = ("  " if known else " *") if "identified" in row else ""
         cells = [escape(row["name"]) + mark]
         cells += [
-            number(row[key], _digits(key), width) if known or key not in parts.values() else "–"
+            number(row[key], _digits(key), width)
+            if row[key] is not None and (known or key not in parts.values())
+            else "–"
             for key, width in widths.items()
         ]
         if index is not None:
@@ -251,4 +273,4 @@ def _table(rows: list[Row], index: str | None, level: float, parts: dict[str, st
 
 
 def _digits(key: str) -> int:
-    return 3 if key.endswith("sd") else 4
+    return 3 if key.endswith("sd") or key in ("z", "pvalue") else 4

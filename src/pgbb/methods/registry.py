@@ -21,6 +21,7 @@ OLDER_NAMES = {"paper": "pgbb"}
 
 KINDS = {
     "quantile": "quantile regression",
+    "linear": "linear regression",
     "huber": "Huber regression",
     "logistic": "logistic regression",
     "mean": "a mean",
@@ -114,7 +115,7 @@ METHODS: dict[str, Method] = {
         Method(
             name="calibrated",
             module="pgbb.methods.calibrated",
-            serves=EVERY,
+            serves=("linear", *EVERY),
             index="levels",
             asks="a few dozen noisy means over all records",
             draws="a local posterior: as many draws as you like",

@@ -1,4 +1,4 @@
-"""What the user estimates: quantile, Huber and logistic regression, and a mean.
+"""What the user estimates: quantile, linear, Huber and logistic regression, and a mean.
 
 A model is a small frozen description; `prepare(schema)` turns it into a `Problem`, for which it derives the gradient
 of one record and proves its bound C. A loss of the user's own is in custom.py. Nothing here sees a record.
@@ -24,6 +24,7 @@ __all__ = [
     "Custom",
     "HuberRegression",
     "Index",
+    "LinearRegression",
     "LogisticRegression",
     "Mean",
     "Model",
@@ -165,6 +166,44 @@ class QuantileRegression:
             score=score,
             design=design,
             settings={"bandwidth": bandwidth},
+        )
+
+
+@dataclass(frozen=True)
+class LinearRegression:
+    """Linear regression by least squares: the coefficients minimise E(y − xᵀβ)² over the declared ranges.
+
+    The gradient is (xᵀθ − y)x. A prediction and a response inside the declared range differ by no more than its length
+    L, so C = L·sup‖x‖ for such θ; the default method finds a smaller bound privately, and says what it clips.
+
+    Args:
+      formula: such as "wage ~ educ + exper".
+    """
+
+    formula: str
+
+    def prepare(self, schema: Schema) -> Problem:
+        """The problem under this schema: gradient of a record, bound C, box and units; an error if it does not fit."""
+        design, centre, half = _regression(self.formula, schema, flag=False)
+        shift, center, radius = _linear_box(design, centre, half)
+
+        def score(xp: Namespace, theta: Values, linear: Values, y: Values, _: Values) -> tuple[Values, None]:
+            return linear - y, None
+
+        return Problem(
+            kind="linear",
+            formula=self.formula,
+            names=design.names,
+            clip=2 * half * design.norm_bound,
+            center=center,
+            radius=radius,
+            transform=design.to_original,
+            offset=_offset(design, shift),
+            index=None,
+            response=design.response,
+            shift=shift,
+            score=score,
+            design=design,
         )
 
 
@@ -340,4 +379,4 @@ class Mean:
         )
 
 
-Model = QuantileRegression | HuberRegression | LogisticRegression | Mean | Custom
+Model = QuantileRegression | LinearRegression | HuberRegression | LogisticRegression | Mean | Custom

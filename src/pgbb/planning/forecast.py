@@ -23,14 +23,24 @@ from pgbb.methods.calibrated.huber import score_bound
 from pgbb.methods.calibrated.mean import CLOSEST, half_window
 from pgbb.methods.calibrated.quantile import REACH, WIDEST
 from pgbb.methods.calibrated.questions import Stage, composition, questions_for, whole_noise
-from pgbb.model.models import Custom, HuberRegression, LogisticRegression, Mean, Model, Problem, QuantileRegression
+from pgbb.model.models import (
+    Custom,
+    HuberRegression,
+    LinearRegression,
+    LogisticRegression,
+    Mean,
+    Model,
+    Problem,
+    QuantileRegression,
+)
 from pgbb.model.schema import Flag, Range, Schema
 from pgbb.planning import costs
 
 __all__ = ["FAMILIES", "Family", "Forecast", "Reference", "Width", "forecast"]
 
-Family = Literal["quantile", "huber", "logistic", "mean", "custom"]
-FAMILIES: tuple[Family, ...] = ("quantile", "huber", "logistic", "mean", "custom")
+Family = Literal["quantile", "linear", "huber", "logistic", "mean", "custom"]
+LENGTHS = 4.0  # the bound of the scores of a linear regression, in √p spreads, where errors are normal
+FAMILIES: tuple[Family, ...] = ("quantile", "linear", "huber", "logistic", "mean", "custom")
 
 Z = 1.959963984540054  # half a 95 % interval, in standard deviations
 HALF, HALF_OF_LEVEL = 0.115, 0.05  # noise of second moments, beside them, that hides a coefficient every second time
@@ -91,6 +101,8 @@ class Reference:
         model: Model
         if self.family == "quantile":
             model = QuantileRegression(f"y ~ {terms}", taus=self.levels)
+        elif self.family == "linear":
+            model = LinearRegression(f"y ~ {terms}")
         elif self.family == "huber":
             model = HuberRegression(f"y ~ {terms}")
         elif self.family == "logistic":
@@ -112,6 +124,8 @@ class Reference:
                 f = _smoothed_density(tau) / s
                 rows.append((tau, math.sqrt(tau * (1 - tau)) / f, radius * float(noise) / f))
             return rows
+        if self.family == "linear":
+            return [(None, s, LENGTHS * s * math.sqrt(self.terms))]
         if self.family == "huber":
             c, kappa = HuberRegression.c, HuberRegression.kappa
             scale = s / _huber_ratio(c, kappa)

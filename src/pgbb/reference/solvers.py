@@ -136,6 +136,8 @@ class Solver:
         sample, settings = self._sample, self.problem.settings
         if self.problem.kind == "logistic":
             return _newton.minimise_logistic(sample, weights, start)
+        if self.problem.kind == "linear":
+            return _newton.minimise_squares(sample, weights)
         if self.problem.kind == "huber":
             return _newton.minimise_huber(sample, settings["c"], settings["kappa"], weights, start)
         if self.problem.kind == "quantile":
@@ -165,6 +167,7 @@ class Solver:
         if not done.all():
             why = {
                 "quantile": "columns are collinear under the weights, or the bandwidth is too small and the loss flat",
+                "linear": "columns are collinear under the weights",
                 "huber": "columns are collinear under the weights, or so many records fit exactly that the scale is 0",
                 "logistic": "columns are collinear or separate the two classes, so that there is no finite minimum",
                 "mean": "an exponential mean needs positive values",

@@ -64,6 +64,8 @@ class Certificate:
       adjacency: which data sets are neighbours; there is one convention.
       versions: of pgbb and of what it ran on.
       notes: further public facts, a sentence each.
+      members: the claims of custodians of disjoint records whose releases were pooled; `mechanism`, `sigma` and
+        `accountant` are then those of the one with the largest ε. See `pool`.
 
     >>> m = Mechanism(n=1000, blocks=1, sampling_rate=1.0, steps=1, clip=1.0)
     >>> c = Certificate(1.0, 1e-5, .0075, m, "exact", "operating system")
@@ -84,6 +86,7 @@ class Certificate:
     adjacency: str = ADJACENCY
     versions: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    members: tuple["Certificate", ...] = ()
 
     def __post_init__(self) -> None:
         def store(name: str, value: object) -> None:
@@ -111,6 +114,9 @@ class Certificate:
         _validate.one_of("accountant", self.accountant, ACCOUNTANTS)
         _validate.one_of("randomness", self.randomness, SOURCES)
         _validate.one_of("adjacency", self.adjacency, (ADJACENCY,))
+        store("members", tuple(self.members))
+        if not all(isinstance(m, Certificate) and not m.members for m in self.members):
+            raise _validate.fail("members", self.members, "certificates that are not pooled themselves")
         store("group_size", _validate.integer("group_size", self.group_size, low=1, high=self.n))
         store("versions", {str(k): str(v) for k, v in dict(self.versions).items()})
         words = [*self.versions, *self.versions.values()]
@@ -152,15 +158,42 @@ class Certificate:
             notes=tuple(notes),
         )
 
+    @classmethod
+    def pool(cls, members: Sequence["Certificate"]) -> "Certificate":
+        """The claim of releases about disjoint records that are published together.
+
+        A replaced record changes the release of one custodian and leaves the others as they are, so each record has
+        the (ε, δ) of its custodian, and no more than the largest.
+        """
+        worst = max(members, key=lambda member: member.epsilon)
+        return cls(
+            epsilon=worst.epsilon,
+            delta=max(member.delta for member in members),
+            sigma=worst.sigma,
+            mechanism=worst.mechanism,
+            accountant=worst.accountant,
+            randomness=next((m.randomness for m in members if m.randomness == "insecure seed"), "operating system"),
+            non_private=worst.non_private,
+            group_size=max(member.group_size for member in members),
+            versions=dict(_versions()),
+            notes=(
+                "Pooled from releases of disjoint records: each record has the ε and δ of its own custodian. A person "
+                "with records at several custodians has the sum of theirs.",
+            ),
+            members=tuple(members),
+        )
+
     @property
     def parts(self) -> Sequence[tuple[Mechanism | Resampling, float]]:
-        """Each mechanism with its own noise scale."""
+        """Each mechanism with its own noise scale; of a pooled certificate those of all members."""
+        if self.members:
+            return [part for member in self.members for part in member.parts]
         return self.mechanism.parts(self.sigma)
 
     @property
     def n(self) -> int:
         """The number of records, which is public."""
-        return self.parts[0][0].n
+        return sum(member.n for member in self.members) or self.mechanism.parts(self.sigma)[0][0].n
 
     @property
     def private(self) -> bool:
@@ -186,13 +219,16 @@ class Certificate:
         >>> Certificate(1.0, 1e-5, .0075, m, "exact", "operating system").headline()
         'ε = 1, δ = 1e-05 (replace one record, n public; n = 1,000)'
         """
+        n = f"n = {self.n:,}" + (f" at {len(self.members)} custodians" if self.members else "")
         if self.non_private:
-            return f"NOT PRIVATE: run without noise (n = {self.n:,})"
-        line = f"ε = {self.epsilon:g}, δ = {self.delta:g} ({self.adjacency}; n = {self.n:,})"
+            return f"NOT PRIVATE: run without noise ({n})"
+        line = f"ε = {self.epsilon:g}, δ = {self.delta:g} ({self.adjacency}; {n})"
         return line if self.private else f"NOT PRIVATE: insecure seed. Nominal {line}"
 
     def check(self) -> CertificateCheck:
         """Recompute ε with the named accountant, and with the others for comparison."""
+        if self.members:
+            return self._check_members()
         problems: list[str] = []
         remarks: list[str] = []
         epsilons: dict[str, float | None] = {}
@@ -219,6 +255,26 @@ class Certificate:
             not problems, tuple(problems), tuple(remarks), epsilons, self.accountant, float(self.epsilon)
         )
 
+    def _check_members(self) -> CertificateCheck:
+        """Check every custodian's claim, and that the pooled one is no smaller than any of them."""
+        checks = [member.check() for member in self.members]
+        problems = [f"custodian {i}: {p}" for i, check in enumerate(checks, 1) for p in check.problems]
+        remarks = [f"custodian {i}: {r}" for i, check in enumerate(checks, 1) for r in check.remarks]
+        for i, member in enumerate(self.members, 1):
+            if member.epsilon > self.epsilon or member.delta > self.delta:
+                problems.append(
+                    f"ε = {self.epsilon:g}, δ = {self.delta:g} is claimed for all records, but custodian {i} claims "
+                    f"ε = {member.epsilon:g}, δ = {member.delta:g}."
+                )
+        epsilons: dict[str, float | None] = {}
+        for name in ACCOUNTANTS:
+            found = [check.epsilons[name] for check in checks]
+            known = [value for value in found if value is not None]
+            epsilons[name] = max(known) if len(known) == len(found) else None
+        return CertificateCheck(
+            not problems, tuple(problems), tuple(remarks), epsilons, self.accountant, float(self.epsilon)
+        )
+
     def _recompute(self, accountant: str) -> float | None:
         if self.non_private:
             return math.inf
@@ -238,8 +294,10 @@ class Certificate:
         return []
 
     def to_dict(self) -> dict[str, object]:
-        """A JSON object; `epsilon` is null for a run without noise."""
-        plain: dict[str, object] = {f.name: getattr(self, f.name) for f in fields(self)}
+        """A JSON object; `epsilon` is null for a run without noise, and `members` is there if there are any."""
+        plain: dict[str, object] = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "members"}
+        if self.members:
+            plain["members"] = [member.to_dict() for member in self.members]
         plain["epsilon"] = None if self.non_private else self.epsilon
         plain["mechanism"] = describe(self.mechanism)
         plain["versions"] = dict(self.versions)
@@ -251,8 +309,8 @@ class Certificate:
         """The certificate that `to_dict` wrote; every field is validated again."""
         if not isinstance(plain, Mapping):
             raise _validate.fail("certificate", plain, "a JSON object")
-        known = {f.name for f in fields(cls)}
-        if set(plain) != known:
+        known = {f.name for f in fields(cls)} - {"members"}
+        if set(plain) - {"members"} != known:
             raise InvalidValue(
                 f"certificate with fields {sorted(plain)} is not allowed: it must have exactly {sorted(known)}."
             )
@@ -262,6 +320,12 @@ class Certificate:
             values["epsilon"] = math.inf
         if not isinstance(values["versions"], Mapping) or not isinstance(values["notes"], list | tuple):
             raise InvalidValue("certificate: versions must be a JSON object and notes a list of sentences.")
+        if "members" in values:
+            if not isinstance(values["members"], list) or any("members" in m for m in values["members"]):
+                raise InvalidValue(
+                    "certificate: members must be a list of certificates that are not pooled themselves."
+                )
+            values["members"] = tuple(cls.from_dict(member) for member in values["members"])
         return cls(**values)
 
 

@@ -1,5 +1,6 @@
 """What can be said about a posterior from its draws alone, and what deserves a second look. Reads no data."""
 
+import warnings
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import cast
@@ -8,11 +9,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from pgbb.errors import InvalidValue
+from pgbb.errors import InvalidValue, PgbbWarning
 from pgbb.release.draws import Draws
 from pgbb.release.tables import text
 
-__all__ = ["ADVICE", "Diagnostics", "diagnose", "hidden"]
+__all__ = ["ADVICE", "Diagnostics", "diagnose", "warn_hidden"]
 
 INTERCEPT = "Intercept"
 EDGE = 0.99  # a draw beyond this share of the box's radius is "at the edge"
@@ -201,3 +202,11 @@ def hidden(source: Draws, identified: NDArray[np.bool_], levels: list[float] | N
         elif len(rows):
             found.append(name)
     return f"not identified at this ε: {'; '.join(found)}." if found else ""
+
+
+def warn_hidden(source: Draws, identified: NDArray[np.bool_], levels: list[float] | None, stacklevel: int) -> bool:
+    """Warn of the coefficients that are not identified; whether there are any."""
+    faint = hidden(source, identified, levels)
+    if faint:
+        warnings.warn(f"{faint} {ADVICE}", PgbbWarning, stacklevel=stacklevel)
+    return bool(faint)

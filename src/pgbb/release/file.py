@@ -4,29 +4,37 @@ A zip of JSON and safetensors; nothing in it is ever executed, and reading it
 needs no JAX. Statistics live in posterior.py, the claim in certificate.py.
 """
 
+import base64
 import hashlib
 import io
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
+from pgbb import _validate
 from pgbb._io import write_whole
 from pgbb.accountant import Mechanism, Resampling
-from pgbb.errors import PgbbError
+from pgbb.errors import InvalidValue, PgbbError, PgbbWarning
 from pgbb.model.schema import Schema
 from pgbb.release import container
 from pgbb.release.certificate import Certificate
-from pgbb.release.container import MANIFEST, REFETCH, SIGNATURE, TENSORS, ReleaseError, json_bytes
-from pgbb.release.payloads import PAYLOADS, ModelSummary, Payload
+from pgbb.release.container import CUSTODIANS, MANIFEST, REFETCH, SIGNATURE, TENSORS, ReleaseError, json_bytes
+from pgbb.release.payloads import PAYLOADS, ModelSummary, Payload, same_payload
+from pgbb.release.pooling import pool
 from pgbb.release.posterior import Posterior
 from pgbb.release.signing import Key, private_key, signature_of, signer_of
 
-__all__ = ["Release", "ReleaseError", "Verification", "load"]
+__all__ = ["Release", "ReleaseError", "Verification", "combine", "load"]
+
+DIFFERENT = 0.01  # chance of Cochran's Q below which custodians are said to differ
+ROUNDING = 1e-6  # relative, between processors
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,7 @@ class _Origin:
     manifest: bytes
     signature: bytes | None
     members: int
+    file: bytes | None = None  # the file of a local posterior, for whoever pools it
 
 
 @dataclass(frozen=True)
@@ -80,6 +89,7 @@ class Release(Posterior):
       certificate: what is claimed about privacy.
       payload: what is drawn from.
       diagnostics: what the fit recorded, JSON only; it must be as private as the rest.
+      custodians: the releases that were pooled into this one, by `combine`.
 
     >>> import numpy as np
     >>> from pgbb.accountant import Mechanism
@@ -95,8 +105,8 @@ class Release(Posterior):
     >>> print(release)
     mean model
     ε = 1, δ = 1e-05 (replace one record, n public; n = 1,000)
-        mean    sd  lower  upper
-    mu     5 1.172    3.1    6.9
+        mean    sd  lower  upper  prob_positive
+    mu     5 1.172    3.1    6.9              1
     >>> release.verify().ok
     True
     """
@@ -108,15 +118,25 @@ class Release(Posterior):
         certificate: Certificate,
         payload: Payload,
         diagnostics: Mapping[str, object] | None = None,
+        custodians: Sequence["Release"] = (),
     ) -> None:
         super().__init__(model, schema, payload, diagnostics)
-        self._certificate = certificate
+        self._certificate, self._custodians = certificate, tuple(custodians)
         self._origin: _Origin | None = None
 
     @property
     def certificate(self) -> Certificate:
         """What is claimed about privacy."""
         return self._certificate
+
+    @property
+    def custodians(self) -> tuple["Release", ...]:
+        """The releases that were pooled into this one; empty for a release of one fit."""
+        return self._custodians
+
+    def combine(self, others: "Sequence[Release]") -> "Release":
+        """This release pooled with others of the same model, about disjoint records: see `pgbb.combine`."""
+        return combine([self, *others])
 
     def _header(self) -> list[str]:
         return [self.title, self.certificate.headline()]
@@ -137,9 +157,18 @@ class Release(Posterior):
         }
         if self.stored_diagnostics:
             members["diagnostics.json"] = json_bytes(self.stored_diagnostics)
+        if self.custodians:
+            files = [base64.b64encode(release._file).decode() for release in self.custodians]  # noqa: SLF001
+            members[CUSTODIANS] = json_bytes({"releases": files})
         manifest = container.manifest_of(members, self.payload.kind)
         signed = {} if key is None else {SIGNATURE: signature_of(manifest, private_key(key))}
         return container.pack({MANIFEST: manifest, **members, **signed})
+
+    @property
+    def _file(self) -> bytes:
+        """The file as it was loaded, with its signature; of a release in memory as `to_bytes` writes it."""
+        loaded = None if self._origin is None else self._origin.file
+        return self.to_bytes() if loaded is None else loaded
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Release":
@@ -166,7 +195,7 @@ class Release(Posterior):
         certificate = self.certificate
         check = certificate.check()
         problems = [*check.problems, *self._contradictions()]
-        signature = "unsigned" if self._origin is None else signer_of(self._origin.manifest, self._origin.signature)
+        signature = self._signature
         if signature == "INVALID":
             problems.append("the signature does not belong to this content: it was changed after signing.")
         elif signer is not None and signature != f"valid by {signer}":
@@ -183,14 +212,40 @@ class Release(Posterior):
             shown = "does not apply" if value is None else f"{value:.6g}"
             mark = f" (claimed {check.claimed:g})" if name == check.accountant else ""
             lines.append(f"{'ε by ' + name:<17}{shown}{mark}")
+        for i, release in enumerate(self.custodians, 1):
+            lines.append(f"{f'custodian {i}':<13}{release.certificate.headline()}; {release._signature}")  # noqa: SLF001
         lines += [f"note: {r}" for r in (*check.remarks, *certificate.notes)]
         lines += [f"PROBLEM: {p}" for p in problems]
         lines.append("FAILED" if problems else "verified: the certificate follows from the mechanism it describes")
         return Verification(not problems, tuple(problems), tuple(lines), check.epsilons, signature)
 
+    @property
+    def _signature(self) -> str:
+        return "unsigned" if self._origin is None else signer_of(self._origin.manifest, self._origin.signature)
+
+    def _pooled(self) -> list[str]:
+        """Where the custodians' releases are damaged, or do not add up to this one."""
+        found = []
+        for i, release in enumerate(self.custodians, 1):
+            found += [f"custodian {i}: {problem}" for problem in release._contradictions()]  # noqa: SLF001
+            if release._signature == "INVALID":  # noqa: SLF001
+                found.append(f"custodian {i}: the signature does not belong to this content.")
+        if self.certificate.members != tuple(release.certificate for release in self.custodians):
+            return [*found, "the certificate does not list the certificates of the custodians' releases in the file."]
+        if self.custodians:
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", PgbbWarning)
+                    again = combine(self.custodians)
+            except PgbbError as error:
+                return [*found, f"the custodians' releases cannot be pooled: {error}"]
+            if again.model != self.model or not same_payload(again.payload, self.payload, ROUNDING):
+                found.append("the posterior is not what the custodians' releases add up to.")
+        return found
+
     def _contradictions(self) -> list[str]:
         """Where the payload cannot come from the mechanism that the certificate describes."""
-        found = []
+        found = self._pooled()
         mechanism, settings = self.certificate.mechanism, self.payload.settings
         kept = {name: t for name, t in self.payload.tensors.items() if name.startswith("transcript/")}
         if isinstance(mechanism, Resampling) and (self.payload.kind != "draws" or kept):
@@ -222,6 +277,63 @@ def load(path: str | Path) -> Release:
     return _understood(container.unpack(source, str(source)), str(source))
 
 
+def combine(releases: Sequence[Release]) -> Release:
+    """One release of several, about disjoint records of several custodians: nobody shares a record.
+
+    The posteriors are weighted by their precision, in local coordinates, and one prior is kept. The file holds the
+    releases of the custodians, with their signatures, and `verify` checks each of them and that they add up.
+
+    Args:
+      releases: of one model under one schema, each a local posterior (the default method, or noise-aware `"pgbb"`),
+        with no record in common. A pooled release counts as the releases that it was pooled from.
+
+    Returns:
+      A release whose ε and δ are the largest of theirs. Its diagnostics hold Cochran's Q, and a warning says where
+      the custodians differ by more than chance: the pooled coefficients are then an average of different ones.
+    """
+    if not isinstance(releases, Sequence) or not all(isinstance(r, Release) for r in releases):
+        raise _validate.fail("releases", type(releases).__name__, "a list of releases")
+    single = [one for release in releases for one in (release.custodians or (release,))]
+    if len(single) < 2:
+        raise _validate.fail("releases", f"{len(single)} of them", "a list of at least two releases")
+    first = single[0]
+    for i, release in enumerate(single, 1):
+        if release.payload.kind != "local":
+            raise InvalidValue(
+                f"release {i} is not allowed: it holds a {release.payload.kind} payload, and only local posteriors can "
+                "be pooled. Fit with the default method."
+            )
+        if (release.title, release.model.names, release.model.index) != (
+            first.title,
+            first.model.names,
+            first.model.index,
+        ):
+            raise InvalidValue(
+                f"release {i} is not allowed: it is a {release.title}, with other coefficients or levels than "
+                f"release 1, a {first.title}. Fit one model at all custodians."
+            )
+        if release.model != first.model:
+            raise InvalidValue(
+                f"release {i} is not allowed: its ranges, units or settings are not those of release 1. Fit one model "
+                "under one schema at all custodians."
+            )
+        if any(same_payload(release.payload, other.payload) for other in single[: i - 1]):
+            raise InvalidValue(f"release {i} is not allowed: it is there twice, and records must be disjoint.")
+    located = [name in ("Intercept", "scale") or first.model.formula is None for name in first.model.names]
+    posterior, differs = pool([release.payload.local for release in single], located)
+    certificate = Certificate.pool([release.certificate for release in single])
+    if differs.pvalue < DIFFERENT:
+        said = (
+            f"The custodians' estimates differ by more than chance (Q = {differs.q:.4g} with {differs.df} degrees of "
+            f"freedom, P = {differs.pvalue:.2g}): the pooled coefficients are averages of different ones."
+        )
+        certificate = replace(certificate, notes=(*certificate.notes, said))
+        warnings.warn(said, PgbbWarning, stacklevel=2)
+    settings, tensors = posterior.to_tensors()
+    stored = {"method": "combine", "heterogeneity": differs.to_dict()}
+    return Release(first.model, first.schema, certificate, Payload("local", settings, tensors), stored, single)
+
+
 def _understood(contents: Mapping[str, bytes], source: str) -> Release:
     """The release of these members, each of which is validated again."""
     plain = {n: container.parse(source, n, data) for n, data in contents.items() if n in container.JSON_MEMBERS}
@@ -241,10 +353,22 @@ def _understood(contents: Mapping[str, bytes], source: str) -> Release:
             Certificate.from_dict(plain["certificate.json"]),
             Payload(described["kind"], described["settings"], tensors),
             plain.get("diagnostics.json"),
+            _custodians(plain.get(CUSTODIANS)),
         )
     except (SafetensorError, KeyError, TypeError, ValueError, OverflowError) as error:
         detail = str(error) if isinstance(error, PgbbError) else type(error).__name__
         raise ReleaseError(f"{source}: the content is not that of a release: {detail} {REFETCH}") from None
     hashed = len(plain[MANIFEST]["sha256"])
-    release._origin = _Origin(contents[MANIFEST], contents.get(SIGNATURE), hashed)  # noqa: SLF001
+    whole = container.pack(contents) if described["kind"] == "local" else None
+    release._origin = _Origin(contents[MANIFEST], contents.get(SIGNATURE), hashed, whole)  # noqa: SLF001
     return release
+
+
+def _custodians(plain: Mapping[str, Any] | None) -> list[Release]:
+    """The releases inside a pooled one, none of which is pooled itself."""
+    if plain is None:
+        return []
+    found = [container.unpack(io.BytesIO(base64.b64decode(f, validate=True)), "a custodian") for f in plain["releases"]]
+    if any(CUSTODIANS in contents for contents in found):
+        raise ReleaseError("a pooled release inside a pooled release is not allowed: pool all custodians at once.")
+    return [_understood(contents, f"custodian {i}") for i, contents in enumerate(found, 1)]

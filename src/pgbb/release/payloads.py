@@ -16,9 +16,9 @@ from pgbb.model.blocks import draw_weights
 from pgbb.model.problem import Problem
 from pgbb.release.local_gaussian import LocalGaussian
 
-__all__ = ["ModelSummary", "Payload", "forward", "summary_of"]
+__all__ = ["ModelSummary", "Payload", "forward", "same_payload", "summary_of"]
 
-KINDS = ("quantile", "huber", "logistic", "mean", "custom")
+KINDS = ("quantile", "linear", "huber", "logistic", "mean", "custom")
 PAYLOADS = ("generator", "draws", "local")
 ITERATES = ("average", "last")
 SHARED = ("input_shift", "input_scale", "center", "radius")
@@ -35,7 +35,7 @@ class ModelSummary:
     """What a reader must know of the model: names, units and the index; nothing that trains.
 
     Args:
-      kind: "quantile", "huber", "logistic", "mean" or "custom".
+      kind: "quantile", "linear", "huber", "logistic", "mean" or "custom".
       formula: as the user wrote it, or None.
       names: names of the d coefficients.
       index_name: name of the index of a joint model ("tau"), or None.
@@ -296,6 +296,17 @@ class Payload:
         while f"{iterate}/kernel{count}" in self.tensors:
             count += 1
         return count
+
+
+def same_payload(one: Payload, other: Payload, tolerance: float = 0.0) -> bool:
+    """Whether two payloads hold the same numbers, up to a relative error."""
+    if (one.kind, one.settings, one.tensors.keys()) != (other.kind, other.settings, other.tensors.keys()):
+        return False
+    pairs = [(tensor, other.tensors[name]) for name, tensor in one.tensors.items()]
+    return all(
+        a.shape == b.shape and np.max(np.abs(a - b), initial=0.0) <= tolerance * np.max(np.abs(a), initial=0.0)
+        for a, b in pairs
+    )
 
 
 def forward(payload: Payload, inputs: Floats, iterate: str) -> Floats:

@@ -5,8 +5,8 @@ All of it is post-processing and costs no privacy. Draws come from draws.py; fil
 
 import html
 import warnings
-from collections.abc import Hashable, Mapping, Sequence
-from typing import cast
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -14,14 +14,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from pgbb import _validate
 from pgbb.errors import InvalidValue, PgbbWarning
-from pgbb.model.schema import Flag, Range, Schema
-from pgbb.model.schema import Levels as LevelsColumn
-from pgbb.release.diagnostics import ADVICE, Diagnostics, diagnose, hidden
+from pgbb.release.answers import Wald, new_responses, wald, z_table
+from pgbb.release.diagnostics import ADVICE, Diagnostics, diagnose, warn_hidden
 from pgbb.release.draws import Draws, Levels
-from pgbb.release.tables import cell, latex, moments, picture, table
+from pgbb.release.payloads import same_payload
+from pgbb.release.predictions import design_at
+from pgbb.release.tables import cell, latex, moments, picture, table, text
 
-__all__ = ["ADVICE", "Diagnostics", "Posterior"]
+__all__ = ["ADVICE", "Diagnostics", "Posterior", "Wald"]
 
+PROCESS = 41  # levels of an interval at which a new response is drawn
 Floats = NDArray[np.float64]
 
 
@@ -42,7 +44,7 @@ class Posterior(Draws):
         *,
         index: Levels = None,
     ) -> pd.DataFrame:
-        """Mean, sd and equal-tailed interval of each coefficient; several levels give rows (level, name).
+        """Mean, sd, equal-tailed interval and P(> 0) of each coefficient; several levels give rows (level, name).
 
         A local posterior knows where its variance comes from: `sampling_sd` and
         `privacy_sd` are the parts of sd, before the parameter box cuts any draw;
@@ -53,14 +55,13 @@ class Posterior(Draws):
         levels = self._levels(tau, index)
         values = self._draws(levels, draws, seed)
         table = self._table(values, levels, level, list(self.model.names), "coefficient")
+        table["prob_positive"] = (values > 0).mean(axis=1).ravel()
         if self.payload.kind == "local":
             columns = self.payload.local.columns(levels, np.array(self.model.transform))
             for name, column in columns.items():
                 table[name] = column.ravel()
-            faint = hidden(self, columns["identified"], levels)
-            if faint and not self._warned:
-                self._warned = True
-                warnings.warn(f"{faint} {ADVICE}", PgbbWarning, stacklevel=2)
+            if not self._warned:
+                self._warned = warn_hidden(self, columns["identified"], levels, stacklevel=3)
         return table
 
     def _table(
@@ -101,18 +102,125 @@ class Posterior(Draws):
           mean, sd, lower, upper and prob_positive, the posterior probability that the sum is above 0.
         """
         level = _validate.level(level)
-        if not isinstance(weights, Mapping) or not weights:
-            raise _validate.fail(
-                "weights", weights, "a non-empty dict from coefficient, or (coefficient, level), to weight"
-            )
-        terms = [(*self._term(key, tau), _validate.number("weight", w)) for key, w in weights.items()]
-        levels = None if self.model.index is None else sorted({cast(float, t[1]) for t in terms})
-        values = self._draws(levels, draws, seed)
-        total = np.zeros(values.shape[1])
-        for name, at, weight in terms:
-            total += weight * values[0 if levels is None else levels.index(cast(float, at)), :, name]
-        result = {k: float(v[0]) for k, v in moments(total[:, np.newaxis], level).items()}
+        total = self._sums([weights], tau, draws, seed)
+        result = {k: float(v[0]) for k, v in moments(total, level).items()}
         return pd.Series({**result, "prob_positive": float(np.mean(total > 0))})
+
+    def _sums(
+        self, sums: Sequence[Mapping[Any, float]], tau: float | None, draws: int, seed: int | None, warn: bool = False
+    ) -> Floats:
+        """Joint draws of weighted sums of coefficients, (m, sums); may warn of coefficients that are not identified."""
+        terms = []
+        for k, weights in enumerate(sums):
+            if not isinstance(weights, Mapping) or not weights:
+                raise _validate.fail(
+                    "weights", weights, "a non-empty dict from coefficient, or (coefficient, level), to weight"
+                )
+            terms += [(k, *self._term(key, tau), _validate.number("weight", w)) for key, w in weights.items()]
+        levels = None if self.model.index is None else sorted({cast(float, at) for _, _, at, _ in terms})
+        values = self._draws(levels, draws, seed)
+        if warn:
+            self._warn(levels, [self.model.names[name] for _, name, _, weight in terms if weight])
+        total = np.zeros((values.shape[1], len(sums)))
+        for k, name, at, weight in terms:
+            total[:, k] += weight * values[0 if levels is None else levels.index(cast(float, at)), :, name]
+        return total
+
+    def _warn(self, levels: list[float] | None, names: Collection[str], stacklevel: int = 4) -> None:
+        """Warn where any of these coefficients is not identified: an answer made of it says little."""
+        if self.payload.kind == "local":
+            known = self.payload.local.columns(levels, np.array(self.model.transform))["identified"]
+            warn_hidden(self, known | ~np.isin(self.model.names, list(names)), levels, stacklevel + 1)
+
+    def wald(
+        self,
+        hypotheses: Mapping[Any, float] | Sequence[Mapping[Any, float]],
+        tau: float | None = None,
+        level: float = 0.95,
+        draws: int = 4000,
+        seed: int | None = 0,
+    ) -> Wald:
+        """A joint test of several hypotheses, and their joint region, from the posterior's mean and covariance.
+
+        Args:
+          hypotheses: {name: value} or {(name, level): value}, all of which hold; or a list of weighted sums as
+            `contrast` takes them, each of which is 0: [{("educ", .9): 1, ("educ", .1): -1}, …].
+          tau: the level that plain names refer to.
+          level: probability of the region.
+          draws, seed: as for `summary`.
+        """
+        level = _validate.level(level)
+        if not isinstance(hypotheses, Mapping | list | tuple) or not hypotheses:
+            raise _validate.fail(
+                "hypotheses", hypotheses, "a non-empty dict from coefficient to value, or list of dicts"
+            )
+        if isinstance(hypotheses, Mapping):
+            values = [_validate.number("value", v) for v in hypotheses.values()]
+            sums: list[Mapping[Any, float]] = [{key: 1.0} for key in hypotheses]
+        else:
+            values, sums = [0.0] * len(hypotheses), list(hypotheses)
+        found = self._sums(sums, tau, draws, seed, warn=True)
+        return wald(found, np.array(values), [_label(s) for s in sums], level)
+
+    def coef_table(
+        self, tau: Levels = None, level: float = 0.95, draws: int = 4000, seed: int | None = 0, *, index: Levels = None
+    ) -> pd.DataFrame:
+        """The summary in the words of statsmodels: coef, std err, z, P>|z| and the ends of the interval.
+
+        The standard error carries sampling and privacy uncertainty; z and P>|z| are of the hypothesis that the
+        coefficient is 0. Where a coefficient is not identified a warning says so: its P>|z| has no meaning.
+        """
+        self._warn(self._levels(tau, index), self.model.names, stacklevel=3)
+        with warnings.catch_warnings():  # it is said above, each time
+            warnings.simplefilter("ignore", PgbbWarning)
+            return z_table(self.summary(tau, level, draws, seed, index=index), level)
+
+    def cov_params(self, tau: Levels = None, draws: int = 4000, seed: int | None = 0) -> pd.DataFrame:
+        """The covariance of the coefficients; of several levels that of all of them together."""
+        values = self.sample(draws, tau, seed)
+        return values.cov()
+
+    def compare(
+        self,
+        other: "Posterior",
+        tau: Levels = None,
+        level: float = 0.95,
+        draws: int = 4000,
+        seed: int = 0,
+    ) -> pd.DataFrame:
+        """The coefficients of this release less those of another, of the same model on other records: another year.
+
+        The two are taken as independent, which they are if they have no record, and no noise, in common.
+
+        Args:
+          other: a release of the same model.
+          tau, level, draws: as for `summary`.
+          seed: of the draws; those of the other release have the next one.
+
+        Returns:
+          mean, sd, lower, upper and prob_positive of the difference; identified, where both releases know it.
+        """
+        level = _validate.level(level)
+        if not isinstance(other, Posterior):
+            raise _validate.fail("other", type(other).__name__, "a release")
+        mine, its = ((m.model.kind, m.model.response, m.model.names, m.model.index_name) for m in (self, other))
+        if mine != its:
+            raise InvalidValue(
+                f"compare is not allowed with a release of another model: this one is a {_words(*mine)}, the other a "
+                f"{_words(*its)}. Fit the same model to both."
+            )
+        if same_payload(self.payload, other.payload):
+            raise InvalidValue("compare is not allowed with the same release: its difference from itself is no news.")
+        levels = self._levels(tau)
+        pair = [p.sample(draws, levels, s).to_numpy() for p, s in ((self, seed), (other, seed + 1))]
+        values = np.swapaxes((pair[0] - pair[1]).reshape(draws, -1, self.model.dim), 0, 1)
+        table = self._table(values, levels, level, list(self.model.names), "coefficient")
+        table["prob_positive"] = (values > 0).mean(axis=1).ravel()
+        if self.payload.kind == other.payload.kind == "local":
+            known = [p.payload.local.columns(levels, np.array(p.model.transform))["identified"] for p in (self, other)]
+            table["identified"] = (known[0] & known[1]).ravel()
+            warn_hidden(self, known[0] & known[1], levels, stacklevel=3)
+        return table
 
     def _term(self, key: object, tau: float | None) -> tuple[int, float | None]:
         name, at = key if isinstance(key, tuple) and len(key) == 2 else (key, tau)
@@ -135,20 +243,36 @@ class Posterior(Draws):
         seed: int | None = 0,
         *,
         index: Levels = None,
+        kind: str | None = None,
     ) -> pd.DataFrame:
         """The posterior of the fit at covariates of your choice: public values, not records.
 
         Args:
           at: a data frame, or a dict from column to value or values, in original units.
           tau, level, draws, seed, index: as for `summary`.
+          kind: "quantile" or "mean", what the model estimates, is an interval of the curve: of the fitted quantile, of
+            the location, or (logistic) of the probability. "response" is an interval of a new response, from the
+            quantile process: `level` may not reach beyond the levels that were fitted.
 
         Returns:
-          One row for each row of `at` (and level): mean, sd, lower, upper of the fitted quantile, location, or
-          (logistic) probability. It is an interval of the curve, not of a new response.
+          One row for each row of `at` (and level): mean, sd, lower, upper; of a new response median, lower, upper.
         """
         level = _validate.level(level)
+        own = "quantile" if self.model.kind == "quantile" else "mean"
+        _validate.one_of("kind", own if kind is None else kind, ("mean", "quantile", "response"))
+        if kind == "response":
+            if tau is not None or index is not None:
+                raise InvalidValue(
+                    "tau with kind = 'response' is not allowed: its levels follow from level. Leave it out."
+                )
+            return self._response(*design_at(self.model, self.schema, at), level, draws, seed)
+        if kind not in (None, own):
+            raise InvalidValue(
+                f"kind = {kind!r} is not allowed: this {self.model.kind} model estimates a {own}. "
+                f"Write kind={own!r}, or fit a model of the {kind}."
+            )
         levels = self._levels(tau, index)
-        design, labels = self._design(at)
+        design, labels = design_at(self.model, self.schema, at)
         values = self._draws(levels, draws, seed) @ design.T
         if self.model.kind == "logistic":
             from scipy.special import expit
@@ -156,31 +280,27 @@ class Posterior(Draws):
             values = expit(values)
         return self._table(values, levels, level, labels, "row")
 
-    def _design(self, at: pd.DataFrame | Mapping[str, ArrayLike]) -> tuple[Floats, list[Hashable]]:
-        """(rows, d): the terms in original units, and 0 for a coefficient that is no term, such as a scale."""
-        if self.model.formula is None:
-            raise InvalidValue(f"predict is not allowed: this {self.model.kind} model has no formula. Use summary().")
-        from pgbb.model.formula import Design
-
-        schema = Schema.from_dict(self.schema)
-        terms = Design.parse(self.model.formula, schema).terms
-        if not isinstance(at, Mapping | pd.DataFrame):
-            raise _validate.fail("at", type(at).__name__, "a data frame, or a dict from column to value")
-        try:
-            frame = at if isinstance(at, pd.DataFrame) else pd.DataFrame({k: np.atleast_1d(v) for k, v in at.items()})
-        except ValueError:
-            raise _validate.fail("at", dict(at), "columns of one length") from None
-        if not len(frame):
-            raise _validate.fail("at", "an empty frame", "a frame of at least one row")
-        needed = sorted({factor.column for term in terms for factor in term.factors})
-        missing = [c for c in needed if c not in frame.columns]
-        if missing:
-            raise _validate.fail("at", list(frame.columns), "a frame with the columns " + ", ".join(needed))
-        columns = {c: _coded(c, schema[c], frame[c]) for c in needed} or {"": np.zeros(len(frame))}
-        design = np.zeros((len(frame), self.model.dim))
-        for term in terms:
-            design[:, self.model.names.index(term.name)] = term.evaluate(columns)
-        return design, list(frame.index)
+    def _response(
+        self, design: Floats, labels: list[Hashable], level: float, draws: int, seed: int | None
+    ) -> pd.DataFrame:
+        """Median and interval of a new response at each row, from the quantile process."""
+        low, high = (1 - level) / 2, (1 + level) / 2
+        grid = np.array(self.grid(PROCESS))
+        if self.model.kind != "quantile":
+            raise InvalidValue(
+                f"kind = 'response' is not allowed: a {self.model.kind} model does not know how responses spread. "
+                f"Fit a QuantileRegression with interval=({low:g}, {high:g})."
+            )
+        if len(grid) < 2 or grid[0] > low + 1e-9 or grid[-1] < high - 1e-9:
+            raise InvalidValue(
+                f"level = {level:g} is not allowed: an interval of a new response ends at the quantiles {low:g} and "
+                f"{high:g}, and this release has {grid[0]:g} to {grid[-1]:g}. Ask for a smaller level, or fit these."
+            )
+        self._warn(grid.tolist(), self.model.names)
+        values = self._draws(grid.tolist(), draws, seed)
+        drawn = [new_responses(values @ row, grid, seed) for row in design]
+        columns = np.quantile(drawn, [0.5, low, high], axis=1)
+        return pd.DataFrame(dict(zip(("median", "lower", "upper"), columns, strict=True)), index=pd.Index(labels))
 
     def diagnostics(self, draws: int = 4000, seed: int | None = 0) -> Diagnostics:
         """Draws at the edge of the box, crossing of quantiles, spread against the law of the blocked bootstrap.
@@ -206,8 +326,8 @@ class Posterior(Draws):
     @property
     def title(self) -> str:
         """The kind of model, with its formula."""
-        kind = {"quantile": "quantile regression", "huber": "Huber regression", "logistic": "logistic regression"}
-        name = kind.get(self.model.kind, f"{self.model.kind} model")
+        family = {"huber": "Huber"}.get(self.model.kind, self.model.kind)
+        name = f"{family} {'model' if family in ('mean', 'custom') else 'regression'}"
         return name if self.model.formula is None else f"{name}: {self.model.formula}"
 
     def _header(self) -> list[str]:
@@ -223,25 +343,19 @@ class Posterior(Draws):
         return "\n".join([*self._header(), "", str(self._display().to_string(float_format=cell))])
 
 
-def _coded(name: str, declared: Range | Flag | LevelsColumn, values: pd.Series) -> NDArray[np.float64]:
-    """A column as `Term.evaluate` takes it: numbers, or codes of declared levels."""
-    if isinstance(declared, LevelsColumn):
-        codes = {str(level): code for code, level in enumerate(declared.levels)}
-        unknown = [v for v in values if str(v) not in codes]
-        if unknown:
-            raise _validate.fail(name, unknown[0], "one of the declared levels " + ", ".join(codes))
-        return np.array([codes[str(v)] for v in values])
-    try:
-        numbers = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise _validate.fail(name, "text", "a column of numbers") from None
-    if not np.isfinite(numbers).all():
-        raise _validate.fail(name, "NaN or inf", "a column of finite numbers")
-    low, high = declared.bounds
-    if ((numbers < low) | (numbers > high)).any():
-        warnings.warn(
-            f"column {name!r} leaves its declared range [{low:g}, {high:g}]: the prediction extrapolates.",
-            PgbbWarning,
-            stacklevel=5,
-        )
-    return numbers
+def _label(weights: Mapping[Any, float]) -> str:
+    """A weighted sum as a row of a table: educ, or educ[0.9] − educ[0.1]."""
+
+    def name(key: object) -> str:
+        return f"{key[0]}[{text(key[1])}]" if isinstance(key, tuple) else str(key)
+
+    parts = []
+    for key, weight in weights.items():
+        size = "" if abs(weight) == 1 else f"{abs(weight):g}·"
+        parts.append(f"{'− ' if weight < 0 else '+ '}{size}{name(key)}")
+    return " ".join(parts).removeprefix("+ ")
+
+
+def _words(kind: str, response: str | None, names: Sequence[str], index: str | None) -> str:
+    of = "" if response is None else f" of {response!r}"
+    return f"{kind} model{of} on {', '.join(names)}" + ("" if index is None else f", over {index}")

@@ -34,6 +34,7 @@ PAGES = Environment(
 
 FAMILIES = {
     "quantile": "Quantile regression",
+    "linear": "linear regression",
     "huber": "Huber regression",
     "logistic": "Logistic regression",
     "mean": "Mean",

@@ -13,6 +13,7 @@ SCHEMA = pgbb.Schema(
 )
 MODELS = {
     "quantile": pgbb.QuantileRegression("y ~ a + b + g", taus=[0.25, 0.5]),
+    "linear": pgbb.LinearRegression("y ~ a + b + g"),
     "huber": pgbb.HuberRegression("y ~ a + b + g"),
     "logistic": pgbb.LogisticRegression("z ~ a + b + g"),
 }

@@ -8,7 +8,18 @@ import pandas as pd
 import pytest
 
 import pgbb
-from pgbb import Custom, Flag, HuberRegression, LogisticRegression, Mean, PgbbError, PgbbWarning, Range, Schema
+from pgbb import (
+    Custom,
+    Flag,
+    HuberRegression,
+    LinearRegression,
+    LogisticRegression,
+    Mean,
+    PgbbError,
+    PgbbWarning,
+    Range,
+    Schema,
+)
 from pgbb import QuantileRegression as Quantile
 from pgbb.accountant import epsilon as epsilon_of
 from pgbb.methods.calibrated.asking import INGREDIENTS
@@ -77,6 +88,7 @@ CUSTOM = Custom(squares, dim=2, clip=8.0, columns=["y", "a"], box=(-5, 5))
     "model",
     [
         HUBER,
+        LinearRegression("y ~ a + b"),
         HuberRegression("y ~ a + b - 1", c=1.0, kappa=0.5),
         LogisticRegression("z ~ a + b"),
         Mean("y", scale=0.7),
@@ -233,6 +245,7 @@ def test_at_a_tiny_epsilon_coefficients_are_marked_and_intervals_say_little(mode
 
 EVERY = {
     "huber": HUBER,
+    "linear": LinearRegression("y ~ a + b"),
     "levels": Quantile("y ~ a + b", taus=FIVE),
     "interval": Quantile("y ~ a", interval=(0.1, 0.9)),
     "logistic": LogisticRegression("z ~ a + b"),

@@ -3,7 +3,18 @@ from dataclasses import replace
 
 import pytest
 
-from pgbb import Custom, Flag, HuberRegression, LogisticRegression, Mean, PgbbError, QuantileRegression, Range, Schema
+from pgbb import (
+    Custom,
+    Flag,
+    HuberRegression,
+    LinearRegression,
+    LogisticRegression,
+    Mean,
+    PgbbError,
+    QuantileRegression,
+    Range,
+    Schema,
+)
 from pgbb.accountant import epsilon, noise_scale
 from pgbb.accountant.gaussian import gdp_epsilon, gdp_mu
 from pgbb.methods.calibrated import statistics
@@ -14,6 +25,8 @@ SCHEMA = Schema(a=Range(-1, 1), y=Range(-6, 6), z=Flag(), **dict.fromkeys(WIDE, 
 MODELS = {
     "quantile": QuantileRegression("y ~ a", taus=[0.1, 0.9]),
     "wide quantile": QuantileRegression("y ~ " + " + ".join(WIDE), taus=[0.1, 0.9]),
+    "linear": LinearRegression("y ~ a"),
+    "wide linear": LinearRegression("y ~ " + " + ".join(WIDE)),
     "huber": HuberRegression("y ~ a"),
     "wide huber": HuberRegression("y ~ " + " + ".join(WIDE)),
     "logistic": LogisticRegression("z ~ a"),

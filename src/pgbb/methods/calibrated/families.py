@@ -8,6 +8,7 @@ from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.custom import fit_custom
 from pgbb.methods.calibrated.frame import Cut
 from pgbb.methods.calibrated.huber import fit_huber
+from pgbb.methods.calibrated.linear import fit_linear
 from pgbb.methods.calibrated.logistic import fit_logistic
 from pgbb.methods.calibrated.mean import fit_mean
 from pgbb.methods.calibrated.quantile import fit_quantile
@@ -32,6 +33,8 @@ def fit(asker: Asker, problem: Problem, levels: NDArray[np.float64] | None) -> t
         return fit_mean(asker, problem), []
     if design is None:
         return fit_custom(asker, problem), [SMOOTHED]
+    if problem.kind == "linear":
+        return fit_linear(asker, problem, design)
     if problem.kind == "quantile":
         assert levels is not None
         posterior, cut = fit_quantile(asker, problem, design, levels)

@@ -126,7 +126,8 @@ def questions_for(problem: Problem, levels: int, noise: float = 0.0, *, weighted
         return _custom(problem.dim)
     if problem.kind == "quantile":
         return _quantile(problem.design, levels, noise, weighted)
-    return (_huber if problem.kind == "huber" else _logistic)(problem.design, noise)
+    family = {"huber": _huber, "linear": _linear, "logistic": _logistic}[problem.kind]
+    return family(problem.design, noise)
 
 
 def own_terms(design: Design) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
@@ -222,6 +223,25 @@ def _huber(design: Design, noise: float) -> tuple[Stage, ...]:
         Stage("refine", 0.14, "gradient", (Question("huber_score", score),)),
     )  # fmt: skip
     return _rest(stages, "gradient, once more", Question("huber_score", score))
+
+
+def _linear(design: Design, noise: float) -> tuple[Stage, ...]:
+    p = len(design.terms)
+    theta, frame = (p,), (p, p)
+    score = (theta, frame, ())
+    located, first, _ = _start(p)
+    lengths = Question("linear_lengths", (theta, frame, (BINS + 1,), (BINS, BINS)))
+    stages = (
+        *_design(design, noise),
+        located,
+        first,
+        Stage("residuals", 0.03, "histogram of the lengths of scores", (lengths,)),
+        Stage("curvature", 0.05, "second moments of far-out covariates too", (Question("wide_moment", (frame, ())),)),
+        Stage("tail", 0.06, "mean of what the clip takes off", (Question("linear_excess", (*score, (), ())),)),
+        Stage("spread", 0.05, "second moments of the score", (Question("linear_spread", score, power=2),)),
+        Stage("refine", 0.14, "gradient", (Question("linear_score", score),)),
+    )
+    return _rest(stages, "gradient, once more", Question("linear_score", score))
 
 
 def _logistic(design: Design, noise: float) -> tuple[Stage, ...]:

@@ -43,6 +43,8 @@ def refine(
     prior: Prior,
     bound: float = 1.0,
     model: "LogisticCurvature | None" = None,
+    common: float = 0.0,
+    quadratic: bool = False,
 ) -> LocalGaussian:
     """Two rounds of curvature and gradient, and the second moments of the score between them.
 
@@ -60,6 +62,8 @@ def refine(
       bound: the largest score.
       model: how curvature changes with θ, where that is known: steps then follow it, and the curvature at their end
         is what is released.
+      quadratic: whether the loss is: then no step follows the last, however long it was.
+      common: standard deviation of an error that both gradients have, on each coordinate.
     """
 
     def newton(bend: Curvature, at: Floats, g: Floats) -> Floats:
@@ -75,7 +79,7 @@ def refine(
     bend = curvature(theta, None)
     before, sd_first = gradient("refine", theta)
     step = newton(bend, theta, before)
-    worth, error = filtered(bend.solid, bend.solid @ step, sd_first, error)
+    worth, error = (kalman if quadratic else filtered)(bend.solid, bend.solid @ step, sd_first, error)
     point, first = settle(theta - frame @ worth), settle(theta - frame @ step)
     met = bend if model is None else bend.plus(model.change(theta, point))
     bend = curvature(point, bend)
@@ -90,7 +94,7 @@ def refine(
     best = weight * second + (1 - weight) * first
     early, late = inverse @ (first - theta), inverse @ (second - point)
     factor = max(
-        widening_for_last_step(early, late, bend.solid, sampling / n, sd_first, sd_second),
+        1.0 if quadratic else widening_for_last_step(early, late, bend.solid, sampling / n, sd_first, sd_second),
         widening_for_contradiction(g - before, walked, late, met, sampling / n, sd_first, sd_second),
     )
     if model is not None:
@@ -99,7 +103,7 @@ def refine(
             factor = np.inf
     step, unseen = kalman(bend.solid, g, sd_second, error)
     blur = bend.blur(unseen, (1 - weight) * walked - step)  # both estimates have a way to go
-    privacy, noise = felt(sd, blur, sampling / n, factor)
+    privacy, noise = felt(float(np.hypot(sd, common)), blur, sampling / n, factor)
     if box.touched(best, frame, bend, noise):
         factor = np.inf
     drawn = sampling / n + privacy**2 * np.eye(len(theta))

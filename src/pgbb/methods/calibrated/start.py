@@ -1,6 +1,6 @@
 """Where a regression starts: the response, a least-squares fit from one answer, and the law of its residuals.
 
-Serves quantile and Huber regression. Public arithmetic on answers.
+Serves quantile, Huber and linear regression. Public arithmetic on answers.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ from pgbb.model.models import Problem
 
 Floats = NDArray[np.float64]
 
-__all__ = ["PEAK", "least_squares", "locate_response", "places_around"]
+__all__ = ["PEAK", "first_fit", "least_squares", "locate_response", "places_around"]
 
 PEAK = 0.39894228  # of the standard normal density
 FARTHEST = 4.0  # ends of the histogram of residuals, in sizes of the response
@@ -39,12 +39,8 @@ def places_around(design: Design) -> Floats:
     return design.response_step * ((np.arange(JITTERS) + 0.5) / JITTERS - 0.5)
 
 
-def least_squares(
-    asker: Asker, near: Frame, at: Located, box: Box, constant: bool
-) -> tuple[Floats, Floats, Distribution]:
-    """Coefficients of a least-squares fit, the covariance of their error in the frame, and the law of residuals.
-
-    The stages "start" and "residuals".
+def first_fit(asker: Asker, near: Frame, at: Located, box: Box, constant: bool) -> tuple[Floats, Floats]:
+    """Coefficients of a least-squares fit, and the covariance of their error in the frame: the stage "start".
 
     The response is clipped some spreads around its median, and the fit pulled to none as far as noise hides it.
 
@@ -59,7 +55,15 @@ def least_squares(
     theta = at.start(p, constant)
     answer, sd = asker.ask("start", "weighted_response", theta, size, near.matrix)
     step, error = filtered(near.solid, answer * size, sd * size, (EFFECT * at.spread * near.reach) ** 2 * np.eye(p))
-    theta = np.clip(theta + near.matrix @ step, box.low[:p], box.high[:p])
+    return np.clip(theta + near.matrix @ step, box.low[:p], box.high[:p]), error
+
+
+def least_squares(
+    asker: Asker, near: Frame, at: Located, box: Box, constant: bool
+) -> tuple[Floats, Floats, Distribution]:
+    """The first fit, the covariance of its error as a start of another loss, and the law of residuals ("residuals")."""
+    theta, error = first_fit(asker, near, at, box, constant)
+    p, size = len(theta), at.size(constant)
     unit, farthest = FINEST * at.spread, FARTHEST * size
     edges = np.sinh(np.linspace(-1, 1, BINS + 1) * np.arcsinh(farthest / unit)) * unit
     residuals, _, _ = histogram(asker, "residuals", theta, edges)

@@ -31,6 +31,10 @@ __all__ = [
     "huber_curvature",
     "huber_score",
     "huber_spread",
+    "linear_excess",
+    "linear_lengths",
+    "linear_score",
+    "linear_spread",
     "logistic_curvature",
     "logistic_score",
     "logistic_spread",
@@ -40,6 +44,7 @@ __all__ = [
     "moment_and_cut",
     "outer_gradient",
     "weighted_response",
+    "wide_moment",
 ]
 
 WRITTEN_OUT = 128  # outer products of so few numbers are written out: processors are slow at columns taken one by one
@@ -81,6 +86,12 @@ def column_means(x: Any, y: Any, pick: Any) -> Any:
 def moment(x: Any, y: Any, frame: Any) -> Any:
     """ωuuᵀ."""
     return _packed(_bounded(x, frame)[0])
+
+
+def wide_moment(x: Any, y: Any, frame: Any, most: Any) -> Any:
+    """uuᵀ/m², where u is cut to length m."""
+    u = times(x, frame)
+    return _packed(u / jnp.maximum(jnp.sqrt(dots(u, u)), most))
 
 
 def moment_and_cut(x: Any, y: Any, frame: Any, part: Any) -> Any:
@@ -158,6 +169,40 @@ def huber_curvature(x: Any, y: Any, theta: Any, frame: Any, weight: Any, c: Any)
 def huber_spread(x: Any, y: Any, theta: Any, frame: Any, weight: Any, c: Any, kappa: Any, bound: Any) -> Any:
     """v vᵀ for v = `huber_score`."""
     return _packed(huber_score(x, y, theta, frame, weight, c, kappa, bound))
+
+
+def _score(x: Any, y: Any, theta: Any, frame: Any) -> tuple[Any, Any]:
+    """v = −ur of a linear regression, with no weight for where u lies, and its length."""
+    v = times(x, frame) * (times(x, theta) - y)
+    return v, jnp.sqrt(dots(v, v))
+
+
+def linear_lengths(x: Any, y: Any, theta: Any, frame: Any, edges: Any, a: Any) -> Any:
+    """The column of A, of norm at most 1, of the bin of ‖v‖; the last bin is open."""
+    return a.T[jnp.searchsorted(edges[1:-1], _score(x, y, theta, frame)[1])]
+
+
+def linear_score(x: Any, y: Any, theta: Any, frame: Any, bound: Any) -> Any:
+    """v/b, cut to length 1."""
+    v, length = _score(x, y, theta, frame)
+    return v / jnp.maximum(length, bound)
+
+
+def linear_spread(x: Any, y: Any, theta: Any, frame: Any, bound: Any) -> Any:
+    """v vᵀ for v = `linear_score`."""
+    return _packed(linear_score(x, y, theta, frame, bound))
+
+
+def linear_excess(x: Any, y: Any, theta: Any, frame: Any, bound: Any, most: Any, part: Any) -> Any:
+    """(w/(mb), k·1{‖v‖ > b}, k·s)/√(1 + 2k²): what the clip takes off v, that it does, and of ‖v‖².
+
+    w is v − clip(v), cut to length mb, and s = (‖v‖² − b²)₊/((m + 1)b)², cut to 1.
+    """
+    v, length = _score(x, y, theta, frame)
+    over = jnp.maximum(length - bound, 0.0)
+    taken = v / jnp.maximum(length, 1e-30) * jnp.minimum(over / (most * bound), 1.0)
+    square = jnp.clip((length**2 - bound**2) / ((most + 1) * bound) ** 2, 0.0, 1.0)
+    return jnp.concatenate([taken, part * jnp.stack([1.0 * (over > 0), square])]) / jnp.sqrt(1 + 2 * part**2)
 
 
 def logistic_score(x: Any, y: Any, theta: Any, frame: Any) -> Any:

@@ -1,0 +1,69 @@
+"""Linear regression by least squares: gradients clipped where noise says so, and what the clip takes off asked apart.
+
+The target is the least-squares coefficient over the declared ranges, whatever the errors are and wherever covariates
+lie: no record is weighted down. A score ur longer than a bound b is cut to it. The bound follows the private law of
+lengths; the mean of what is cut off is asked too, is put back as far as it stands out of its noise, and what
+may be left of it widens the posterior.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb._numerics.symmetric import unpack
+from pgbb.methods.calibrated.asking import Asker
+from pgbb.methods.calibrated.box import box_for
+from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of
+from pgbb.methods.calibrated.frame import Frame, design_frame
+from pgbb.methods.calibrated.prior import SPREADS, Prior
+from pgbb.methods.calibrated.refine import refine
+from pgbb.methods.calibrated.start import first_fit, locate_response
+from pgbb.methods.calibrated.tails import bound_for, excess, lengths, tail_of
+from pgbb.model.formula import Design
+from pgbb.model.models import Problem
+from pgbb.release.local_gaussian import LocalGaussian
+
+Floats = NDArray[np.float64]
+
+__all__ = ["fit_linear"]
+
+LOUD = 0.1  # noise of the curvature, relative, where its reach is chosen by it
+
+
+def fit_linear(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaussian, list[str]]:
+    """Ask all stages of a linear regression; the posterior, and notes for the certificate."""
+    p, n, constant = problem.dim, asker.n, design.has_intercept
+    at = locate_response(asker, problem, design)
+    near = design_frame(asker, design)
+    box = box_for(problem, near, at.size(constant), at.start(p, constant))
+    bend = _curvature(asker, near)
+    theta, error = first_fit(asker, near, at, box, constant)
+    law = lengths(asker, near, theta, at.size(constant))
+    tail = tail_of(law)
+    sampling = float(np.sqrt(law.mean(np.minimum(law.middles, tail.start) ** 2) / p / n))
+    b, expected = bound_for(tail, asker.noise("final"), sampling)
+    cut = excess(asker, near, theta, b, expected, sampling)
+
+    def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
+        answer, sd = asker.ask(stage, "linear_score", at, near.matrix, b)
+        return answer * b - cut.moved, sd * b
+
+    def spread(at: Floats, _: Curvature) -> tuple[Floats, Floats]:
+        answer, sd = asker.ask("spread", "linear_spread", at, near.matrix, b)
+        found, left = covariance_of(unpack(answer, p) * b**2, bend.value, sd * b**2, shrink=asker.shrink)
+        wider = 1 + min(cut.square / max(float(np.trace(found)), 1e-300), 2.0)
+        return found * wider, left * wider
+
+    prior = Prior(at.start(p, constant), np.full(p, SPREADS * at.spread * near.reach), problem.transform)
+    asked = (lambda *_: bend), gradient, spread  # the curvature is the same everywhere
+    posterior = refine(box, n, theta, error, near.matrix, *asked, box.clip, prior, b, common=cut.sd, quadratic=True)
+    return posterior, [cut.note]
+
+
+def _curvature(asker: Asker, near: Frame) -> Curvature:
+    """E uuᵀ, where u is cut to a length that noise allows and not to one: the stage "curvature"."""
+    longest = float(np.sum(np.abs(near.matrix @ near.matrix.T)))  # entries of x lie in [−1, 1]
+    noise = asker.noise("curvature") * near.reach**2
+    square = min(max(LOUD / max(noise, 1e-300), 1.0), max(longest, 1.0))
+    answer, sd = asker.ask("curvature", "wide_moment", near.matrix, np.sqrt(square))
+    raw = unpack(answer, len(near.matrix)) * square
+    return curvature_of(raw, near.moment, sd * square, near.moment_sd, shrink=asker.shrink)

@@ -1,0 +1,120 @@
+"""Where the scores of a least-squares fit are cut, and what the cut takes off: read from the law of their lengths.
+
+Public arithmetic on answers.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb.methods.calibrated.algebra import prefixes
+from pgbb.methods.calibrated.asking import Asker
+from pgbb.methods.calibrated.frame import Frame
+from pgbb.methods.calibrated.questions import BINS
+from pgbb.methods.calibrated.response import Distribution, distribution
+
+Floats = NDArray[np.float64]
+
+__all__ = ["PART", "Cut", "Tail", "bound_for", "excess", "lengths", "tail_of"]
+
+LEAST_TAIL, MOST_TAIL = 0.01, 0.2  # share of the longest scores from which their tail is read, or what noise shows
+ONE_SIDED = 0.5  # of the mean length that is cut off: what it may move one coordinate
+NEAREST, FARTHEST = 1.5, 30.0  # excess is asked up to so many bounds
+HEAVIEST = 0.6  # shape of the tail of lengths, at most
+LOUD = 0.6  # noise of the last gradient beside the sampling error, where the bound is chosen by it
+QUIET = 0.35  # the same of the excess
+FINEST = 0.03  # narrowest bins of lengths, in typical ones
+PART = 0.5  # of the answer on the excess that asks how many scores are cut, and for their squares
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The tail of lengths as a generalised Pareto law: beyond `start` lies the share `share`.
+
+    `slope` is its scale, how fast it falls there, and `weight` its shape: 0 if exponential, more if it is heavier.
+    """
+
+    start: float
+    share: float
+    slope: float
+    weight: float = 0.0
+
+    def lengths(self, shares: Floats) -> Floats:
+        """The lengths beyond which these shares lie."""
+        far = np.log(self.share / shares)
+        steps = np.expm1(self.weight * far) / self.weight if self.weight else far
+        return self.start + self.slope * steps
+
+    def excess(self, shares: Floats) -> Floats:
+        """E(length − bound)₊ for the bounds beyond which these shares lie."""
+        return shares * (self.slope + self.weight * (self.lengths(shares) - self.start)) / (1 - self.weight)
+
+
+def tail_of(law: Distribution) -> Tail:
+    """The tail that the longest scores show above noise, as far as they show it."""
+    share = float(np.clip(4 * law.sd, LEAST_TAIL, MOST_TAIL))
+    outer, inner = min(4 * share, 0.5), min(16 * share, 0.9)
+    most, wide, start = law.quantile(1 - np.array([inner, outer, share]))
+    slope = max(float(start - wide) / np.log(outer / share), 0.05 * float(start), 1e-12)
+    before = max(float(wide - most) / np.log(inner / outer), 1e-12)
+    weight = np.log(slope / before) / np.log(np.sqrt(inner / share))
+    return Tail(float(start), share, slope, float(np.clip(weight, 0.0, HEAVIEST)))
+
+
+def bound_for(tail: Tail, noise: float, sampling: float) -> tuple[float, float]:
+    """b that makes noise and what the clip may move a coordinate least, and the latter.
+
+    The noise of a gradient is b·`noise`; while it is quiet beside the sampling error, b is as large as that allows.
+
+    >>> [round(v, 4) for v in bound_for(Tail(2.0, 0.02, 0.5), 1e-3, 0.001)]
+    [2.725, 0.0012]
+    >>> [round(v, 4) for v in bound_for(Tail(2.0, 0.02, 0.5), 1e-3, 0.006)]
+    [3.5875, 0.0002]
+    """
+    shares = tail.share * np.exp(-np.linspace(0, 9, 361))  # beyond, rows would be rounded coarsely beside their lengths
+    bounds, moved = tail.lengths(shares), ONE_SIDED * tail.excess(shares)
+    cost = (noise * bounds) ** 2 + moved**2
+    best = max(int(np.argmin(cost)), int(np.searchsorted(noise * bounds, LOUD * sampling, side="right")) - 1)
+    return float(bounds[best]), float(moved[best])
+
+
+def lengths(asker: Asker, near: Frame, theta: Floats, size: float) -> Distribution:
+    """The law of ‖u‖|r| at θ: the stage "residuals"."""
+    far, unit = 4 * size * np.sqrt(len(theta)), FINEST * size / near.reach
+    edges = np.sinh(np.linspace(0, 1, BINS + 1) * np.arcsinh(far / unit)) * unit
+    a, factors = prefixes(BINS)
+    answer, sd = asker.ask("residuals", "linear_lengths", theta, near.matrix, edges, a)
+    return distribution(edges, factors @ answer, sd * np.sqrt(np.sum(factors**2, axis=1)))[0]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What the clip takes off: the mean as far as it is put back, its doubt a coordinate, its squares, and a note."""
+
+    moved: Floats
+    sd: float
+    square: float
+    note: str
+
+
+def excess(asker: Asker, near: Frame, theta: Floats, b: float, expected: float, sampling: float) -> Cut:
+    """Ask for the mean of v − clip(v), up to a number of bounds that noise allows: the stage "tail".
+
+    A coordinate of it is `expected` to be as large as that.
+    """
+    unit = np.sqrt(1 + 2 * PART**2)
+    noise = asker.noise("tail") * unit
+    times = float(np.clip(QUIET * sampling / max(noise * b, 1e-300), NEAREST, FARTHEST))
+    answer, sd = asker.ask("tail", "linear_excess", theta, near.matrix, b, times, PART)
+    mean, doubt = answer[:-2] * unit * times * b, sd * unit * times * b
+    prior = max(expected**2, float(np.mean(mean**2)) - doubt**2 * (1 + 3 * np.sqrt(2 / len(mean))))
+    keep = prior / (prior + doubt**2) if prior > 0 else 0.0
+    share, share_sd = float(answer[-2]) * unit / PART, sd * unit / PART
+    square = keep * max(float(answer[-1]) * unit / PART, 0.0) * ((times + 1) * b) ** 2
+    most = min(max(share, 0.0) + 2 * share_sd, 1.0)
+    note = (
+        f"Scores longer than a private bound are clipped, at most {most:.1%} of them; {keep:.0%} of what the clip "
+        "takes off is put back, and the intervals allow for the rest as far as the tail that is seen leaves it."
+    )
+    return Cut(keep * mean, float(np.sqrt(keep) * doubt), square, note)

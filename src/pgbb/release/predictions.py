@@ -1,0 +1,70 @@
+"""Covariates of a prediction, as the rows of a design: public values that a reader chooses, never records."""
+
+import warnings
+from collections.abc import Hashable, Mapping
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from pgbb import _validate
+from pgbb.errors import InvalidValue, PgbbWarning
+from pgbb.model.schema import Flag, Levels, Range, Schema
+from pgbb.release.payloads import ModelSummary
+
+__all__ = ["design_at"]
+
+Floats = NDArray[np.float64]
+
+
+def design_at(
+    model: ModelSummary, schema: Mapping[str, object], at: pd.DataFrame | Mapping[str, ArrayLike]
+) -> tuple[Floats, list[Hashable]]:
+    """(rows, d): the terms in original units, and 0 for a coefficient that is no term, such as a scale."""
+    if model.formula is None:
+        raise InvalidValue(f"predict is not allowed: this {model.kind} model has no formula. Use summary().")
+    from pgbb.model.formula import Design
+
+    declared = Schema.from_dict(schema)
+    terms = Design.parse(model.formula, declared).terms
+    if not isinstance(at, Mapping | pd.DataFrame):
+        raise _validate.fail("at", type(at).__name__, "a data frame, or a dict from column to value")
+    try:
+        frame = at if isinstance(at, pd.DataFrame) else pd.DataFrame({k: np.atleast_1d(v) for k, v in at.items()})
+    except ValueError:
+        raise _validate.fail("at", dict(at), "columns of one length") from None
+    if not len(frame):
+        raise _validate.fail("at", "an empty frame", "a frame of at least one row")
+    needed = sorted({factor.column for term in terms for factor in term.factors})
+    missing = [c for c in needed if c not in frame.columns]
+    if missing:
+        raise _validate.fail("at", list(frame.columns), "a frame with the columns " + ", ".join(needed))
+    columns = {c: _coded(c, declared[c], frame[c]) for c in needed} or {"": np.zeros(len(frame))}
+    design = np.zeros((len(frame), model.dim))
+    for term in terms:
+        design[:, model.names.index(term.name)] = term.evaluate(columns)
+    return design, list(frame.index)
+
+
+def _coded(name: str, declared: Range | Flag | Levels, values: pd.Series) -> NDArray[np.float64]:
+    """A column as `Term.evaluate` takes it: numbers, or codes of declared levels."""
+    if isinstance(declared, Levels):
+        codes = {str(level): code for code, level in enumerate(declared.levels)}
+        unknown = [v for v in values if str(v) not in codes]
+        if unknown:
+            raise _validate.fail(name, unknown[0], "one of the declared levels " + ", ".join(codes))
+        return np.array([codes[str(v)] for v in values])
+    try:
+        numbers = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise _validate.fail(name, "text", "a column of numbers") from None
+    if not np.isfinite(numbers).all():
+        raise _validate.fail(name, "NaN or inf", "a column of finite numbers")
+    low, high = declared.bounds
+    if ((numbers < low) | (numbers > high)).any():
+        warnings.warn(
+            f"column {name!r} leaves its declared range [{low:g}, {high:g}]: the prediction extrapolates.",
+            PgbbWarning,
+            stacklevel=4,
+        )
+    return numbers
