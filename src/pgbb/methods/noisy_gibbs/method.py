@@ -13,9 +13,9 @@ from pgbb.errors import InvalidValue
 from pgbb.methods.effective_size import effective_sample_size, too_few
 from pgbb.methods.noisy_gibbs import sampler
 from pgbb.methods.noisy_gibbs.settings import Settings, calibrated
+from pgbb.methods.noisy_sums import middle, response_bound
 from pgbb.methods.request import Planned, Request, prepared
 from pgbb.model.models import HuberRegression, Mean, Problem
-from pgbb.model.schema import Range
 from pgbb.private.door import Moment, Randomness, open_dataset
 from pgbb.release.file import Release
 from pgbb.release.payloads import Payload, summary_of
@@ -23,15 +23,6 @@ from pgbb.release.payloads import Payload, summary_of
 Floats = NDArray[np.float64]
 
 __all__ = ["Settings", "plan", "run"]
-
-
-def _bound(problem: Problem, given: float | None) -> float:
-    """B_y: as given, or the largest |response − shift| that the schema allows."""
-    if given is not None:
-        return given
-    assert problem.design is not None
-    low, high = problem.design.response_bounds
-    return max(abs(low - problem.shift), abs(high - problem.shift))
 
 
 def _mean_chain(
@@ -63,14 +54,13 @@ def _questions(
                 f"response_bound = {settings.response_bound!r} is not allowed for a mean: declare the column with a "
                 "narrower Range instead."
             )
-        column = request.schema[model.column]
-        assert isinstance(column, Range)
+        shift, half = middle(problem)
         note = (
             f"Noise-aware posterior of a mean with {model.family} likelihood. A record with a missing cell counts as "
             "the middle of the public range."
         )
-        return [Moment("response", bound=(column.high - column.low) / 2)], (column.low + column.high) / 2, [note]
-    p, bound = problem.dim - 1, _bound(problem, settings.response_bound)
+        return [Moment("response", bound=half)], shift, [note]
+    p, bound = problem.dim - 1, response_bound(problem, settings.response_bound)
     notes = [
         "Noise-aware posterior of a linear regression with Gaussian errors: Huber's constants are not used, and "
         "'scale' is the standard deviation of the errors.",
@@ -88,6 +78,8 @@ def _served(request: Request) -> Mean | HuberRegression:
             f"method = 'noisy_gibbs' does not serve {type(model).__name__}: it needs a likelihood whose sufficient "
             "statistics are sums. Take pgbb.Mean, pgbb.HuberRegression (with Gaussian errors here), or another method."
         )
+    if isinstance(model, Mean) and model.family == "bernoulli":
+        raise InvalidValue("method = 'noisy_gibbs' does not serve a Bernoulli mean: take 'repro' or 'calibrated'.")
     if request.weights is not None:
         raise InvalidValue(
             f"weights = {request.weights!r} is not allowed with method = 'noisy_gibbs': its likelihood counts every "
