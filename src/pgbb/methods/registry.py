@@ -191,6 +191,17 @@ METHODS: dict[str, Method] = {
             draws_cost=True,
         ),
         Method(
+            name="abc",
+            module="pgbb.methods.abc",
+            serves=("huber", "mean", "simulated"),
+            index="none",
+            asks="what noisy_gibbs asks, or one noisy mean of a statistic of your own",
+            draws="stored draws, resampled by weight",
+            assumes="The simulator and the prior; many simulations, of which the number of effective ones is stored.",
+            needs="simulator",
+            more_draws="proposals",
+        ),
+        Method(
             name="repro",
             module="pgbb.methods.repro",
             serves=("huber", "mean", "simulated"),

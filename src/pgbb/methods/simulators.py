@@ -123,10 +123,11 @@ def scaled(model: Simulated) -> "Callable[[jax.Array, jax.Array], jax.Array]":
 
 def simulator_of(
     model: Simulated, schema: Schema, n: int, replicates: int, rng: np.random.Generator
-) -> Callable[[Floats], Floats]:
+) -> Callable[..., Floats]:
     """θ → (replicates, d): means of the clipped statistic over n simulated records, with the same keys for every θ.
 
-    With θ of shape (replicates, dim) every replicate has a parameter of its own. A statistic that is not
+    With θ of shape (replicates, dim) every replicate has a parameter of its own; with a generator as a second
+    argument, keys are fresh. A statistic that is not
     finite counts as zeros, as it does in the private sum.
     """
     import jax
@@ -150,16 +151,18 @@ def simulator_of(
         values = jax.vmap(jax.vmap(partial(one, theta=pair[1])))(keys)
         return jnp.sum(jnp.sum(values * there[..., None], axis=1), axis=0) / n
 
-    keys = jax.random.split(jax.random.key(int(rng.integers(2**63))), replicates)
-    size = max(1, min(replicates, 2**21 // n))
+    def drawn(rng: np.random.Generator) -> "jax.Array":
+        return jax.random.split(jax.random.key(int(rng.integers(2**63))), replicates)
+
+    keys, size = drawn(rng), max(1, min(replicates, 2**21 // n))
 
     @jax.jit
-    def all_of(thetas: "jax.Array") -> "jax.Array":
+    def all_of(keys: "jax.Array", thetas: "jax.Array") -> "jax.Array":
         return jax.lax.map(mean, (keys, thetas), batch_size=size)
 
-    def simulate(theta: Floats) -> Floats:
+    def simulate(theta: Floats, fresh: np.random.Generator | None = None) -> Floats:
         thetas = np.broadcast_to(np.asarray(theta, np.float32), (replicates, model.dim))
-        return np.asarray(all_of(thetas), np.float64) * model.clip
+        return np.asarray(all_of(keys if fresh is None else drawn(fresh), thetas), np.float64) * model.clip
 
     return simulate
 
