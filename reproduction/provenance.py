@@ -20,7 +20,7 @@ __all__ = ["METHODS", "commit", "device", "revision", "versions"]
 
 ROOT = Path(__file__).resolve().parents[1]
 METHODS = {"calibrated": 3} | dict.fromkeys(
-    ("pgbb", "sgld", "noisy_gibbs", "dp_bootstrap", "abc", "repro", "reference"), 1
+    ("pgbb", "sgld", "noisy_gibbs", "dp_bootstrap", "augmented", "abc", "repro", "reference"), 1
 )
 """Revision of each method; that of a study is `Study.revision`."""
 

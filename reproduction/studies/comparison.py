@@ -18,6 +18,7 @@ KIN = {
     "sgld": "Stochastic Gradient Langevin Dynamics",
     "noisy_gibbs": "Noisy Summary Statistics",
     "dp_bootstrap": "Nonparametric bootstrap",
+    "augmented": "Noisy Summary Statistics",
     "abc": "Approximate Bayesian Computation",
     "repro": "Repro-sample inference",
 }

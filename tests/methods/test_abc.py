@@ -9,6 +9,7 @@ from scipy import stats
 
 import pgbb
 from pgbb import Flag, HuberRegression, InvalidValue, Mean, PgbbWarning, Range, Schema, Simulated
+from pgbb.methods import abc
 
 SCHEMA = Schema(y=Range(-5, 5), e=Range(0, 60), b=Flag(), x=Range(-1, 1), g=Range(-9, 11))
 BUDGET = {"schema": SCHEMA, "epsilon": 2.0, "delta": 1e-6, "insecure_seed": 1}
@@ -55,8 +56,6 @@ def test_the_posterior_is_that_of_noisy_gibbs_and_a_wrong_kernel_has_another(mod
     gibbs = draws(model, "noisy_gibbs", epsilon=epsilon, **chain)
     exact = draws(model, "abc", epsilon=epsilon, draws=1000)
     assert stats.ks_2samp(gibbs, exact).pvalue > 1e-3
-    from pgbb.methods import abc
-
     target = abc.Target
     monkeypatch.setattr(abc, "Target", lambda total, noise, *rest: target(total, noise / 2, *rest))
     wrong = draws(model, "abc", epsilon=epsilon, draws=1000)

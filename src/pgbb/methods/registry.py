@@ -191,6 +191,17 @@ METHODS: dict[str, Method] = {
             draws_cost=True,
         ),
         Method(
+            name="augmented",
+            module="pgbb.methods.augmented",
+            serves=("huber", "mean"),
+            index="none",
+            asks="one noisy sum of statistics",
+            draws="a stored chain, correlated",
+            assumes="A working likelihood, as noisy_gibbs, and of a regression normal covariates; a chain that mixes.",
+            needs="likelihood",
+            more_draws="iterations",
+        ),
+        Method(
             name="abc",
             module="pgbb.methods.abc",
             serves=("huber", "mean", "simulated"),
