@@ -96,7 +96,7 @@ def test_a_simulator_clips_and_clamps_as_the_private_sum_does():
         dim=1,
         box=(-1, 1),
     )
-    n = 3000
+    n = 400
     simulated = simulator_of(wild, SCHEMA, n, 40, np.random.default_rng(0))(np.zeros(1))
     found = asked(wild, {"y": 50 * np.random.default_rng(1).standard_normal(n)}).total
     spread = simulated.std(axis=0)
@@ -190,7 +190,7 @@ def test_the_region_of_a_normal_law_is_projected():
 
 
 def test_a_simulator_of_the_users_own_gives_intervals_that_load(tmp_path):
-    release = pgbb.fit(NORMAL, frame(150)[["y"]], **BUDGET)
+    release = pgbb.fit(NORMAL, frame(80)[["y"]], **BUDGET)
     release.save(tmp_path / "r.pgbb")
     loaded = pgbb.load(tmp_path / "r.pgbb")
     assert [p for p in loaded.verify().problems if "seed" not in p] == []
@@ -205,7 +205,7 @@ def test_a_simulator_of_the_users_own_gives_intervals_that_load(tmp_path):
 
 def test_a_release_that_no_parameter_could_have_led_to_is_marked():
     with pytest.warns(PgbbWarning, match="No parameter in the box"):
-        release = pgbb.fit(NORMAL, {"y": np.full(500, -2.0)}, **(BUDGET | {"epsilon": 8.0}))
+        release = pgbb.fit(NORMAL, {"y": np.full(100, -2.0)}, **(BUDGET | {"epsilon": 40.0}))
     assert any("No parameter in the box" in note for note in release.certificate.notes)
     assert release.conf_int().loc["mu"].tolist() == pytest.approx([-1, 3], abs=0.01)
 

@@ -76,14 +76,16 @@ class Augmentation:
 
     Attributes:
       start: latent records to begin with.
-      conjugate: (key, records) → parameters given records.
+      shapes: of the gamma variates that an iteration needs, drawn ahead.
+      conjugate: (key, gamma variates, records) → parameters given records.
       propose: (key, parameters) → n fresh records.
       statistic: records → (n, d), what the private sum adds up.
       shown: parameters → what is stored.
     """
 
     start: Floats
-    conjugate: "Callable[[Array, Array], tuple[Array, ...]]"
+    shapes: Floats
+    conjugate: "Callable[[Array, Array, Array], tuple[Array, ...]]"
     propose: "Callable[[Array, tuple[Array, ...]], Array]"
     statistic: "Callable[[Array], Array]"
     shown: "Callable[[tuple[Array, ...]], Array]"
@@ -138,9 +140,9 @@ def _chain(
         accept = threshold < jnp.sum(change * (2 * left - change)) / (2 * noise**2)
         return left - jnp.where(accept, change, 0.0), accept
 
-    def iteration(records: "Array", key: "Array") -> "tuple[Array, tuple[Array, Array]]":
-        first, second, third = jax.random.split(key, 3)
-        parameters = model.conjugate(first, records)
+    def iteration(records: "Array", drawn: "tuple[Array, Array]") -> "tuple[Array, tuple[Array, Array]]":
+        first, second, third = jax.random.split(drawn[0], 3)
+        parameters = model.conjugate(first, drawn[1], records)
         proposed = model.propose(second, parameters)
         old = model.statistic(records)
         thresholds = jnp.log(jax.random.uniform(third, (answer.n,)))
@@ -148,11 +150,13 @@ def _chain(
         records = jnp.where(accepted[:, None], proposed, records)
         return records, (model.shown(parameters), jnp.mean(accepted))
 
-    run_chunk = jax.jit(lambda records, keys: lax.scan(iteration, records, keys))
+    run_chunk = jax.jit(lambda records, drawn: lax.scan(iteration, records, drawn))
     records, draws, accepts = jnp.asarray(model.start, jnp.float32), [], []
     keys = jax.random.split(jax.random.key(int(rng.integers(2**63))), settings.iterations)
     for start in range(0, settings.iterations, CHUNK):
-        records, (shown, accepted) = run_chunk(records, keys[start : start + CHUNK])
+        part = keys[start : start + CHUNK]
+        gammas = rng.standard_gamma(model.shapes, (len(part), len(model.shapes)))
+        records, (shown, accepted) = run_chunk(records, (part, gammas.astype(np.float32)))
         draws.append(np.asarray(shown, np.float64))
         accepts.append(np.asarray(accepted))
         if request.progress is not None:
@@ -170,13 +174,13 @@ def _mean(answer: Answer, settings: Settings, rng: np.random.Generator) -> Augme
     shift, half = middle(answer.problem)
     scale, random = float(model.scale or 1), jax.random
 
-    def conjugate(key: "Array", records: "Array") -> "tuple[Array, ...]":
+    def conjugate(key: "Array", gammas: "Array", records: "Array") -> "tuple[Array, ...]":
         total = jnp.sum(records)
         if model.family == "gaussian":
             precision = n / scale**2 + 1 / settings.mean_variance
             return (total / scale**2 / precision + random.normal(key) / jnp.sqrt(precision),)
         if model.family == "exponential":
-            return ((settings.rate_rate + total) / random.gamma(key, settings.rate_shape + n),)
+            return ((settings.rate_rate + total) / gammas[0],)
         return (random.beta(key, 1 + total, 1 + n - total),)
 
     def propose(key: "Array", parameters: "tuple[Array, ...]") -> "Array":
@@ -197,7 +201,7 @@ def _mean(answer: Answer, settings: Settings, rng: np.random.Generator) -> Augme
         start = max(centre, half / n) * rng.standard_exponential((n, 1))
     else:
         start = (rng.random((n, 1)) < centre).astype(np.float64)
-    return Augmentation(start, conjugate, propose, statistic, lambda p: jnp.stack(p))
+    return Augmentation(start, np.array([settings.rate_shape + n]), conjugate, propose, statistic, jnp.stack)
 
 
 def _regression(answer: Answer, settings: Settings, rng: np.random.Generator) -> Augmentation:
@@ -215,22 +219,21 @@ def _regression(answer: Answer, settings: Settings, rng: np.random.Generator) ->
     def design(records: "Array") -> "Array":
         return jnp.concatenate([jnp.ones((n, fixed)), records[:, :q]], axis=1)
 
-    def conjugate(key: "Array", records: "Array") -> "tuple[Array, ...]":
-        keys = random.split(key, 5)
+    def conjugate(key: "Array", gammas: "Array", records: "Array") -> "tuple[Array, ...]":
+        keys = random.split(key, 3)
         x, y, free = design(records), records[:, q], records[:, :q]
         lower = jnp.linalg.cholesky(x.T @ x + settings.coefficient_precision * jnp.eye(p))
         white = solve(lower, x.T @ y, lower=True)
         rate = settings.variance_rate + (jnp.sum(y**2) - jnp.sum(white**2)) / 2
-        deviation = jnp.sqrt(rate / random.gamma(keys[0], settings.variance_shape + n / 2))
-        beta = solve(lower.T, white + deviation * random.normal(keys[1], (p,)), lower=False)
+        deviation = jnp.sqrt(rate / gammas[0])
+        beta = solve(lower.T, white + deviation * random.normal(keys[0], (p,)), lower=False)
         middle = jnp.mean(free, axis=0)
         centred = free - middle
         scatter = centred.T @ centred + jnp.eye(q) / 3 + n / (n + 1) * jnp.outer(middle, middle)
-        freedom = (q + 2 + n - jnp.arange(q)) / 2
-        bartlett = jnp.diag(jnp.sqrt(2 * random.gamma(keys[2], freedom))) + jnp.tril(random.normal(keys[3], (q, q)), -1)
+        bartlett = jnp.diag(jnp.sqrt(2 * gammas[1:])) + jnp.tril(random.normal(keys[1], (q, q)), -1)
         # Σ = T Tᵀ with T = C B⁻ᵀ, CCᵀ the scatter and BBᵀ standard Wishart
         root = solve(bartlett, jnp.linalg.cholesky(scatter).T, lower=True).T
-        centre = n / (n + 1) * middle + root @ random.normal(keys[4], (q,)) / jnp.sqrt(n + 1)
+        centre = n / (n + 1) * middle + root @ random.normal(keys[2], (q,)) / jnp.sqrt(n + 1)
         return beta, deviation, centre, root
 
     def propose(key: "Array", parameters: "tuple[Array, ...]") -> "Array":
@@ -245,4 +248,5 @@ def _regression(answer: Answer, settings: Settings, rng: np.random.Generator) ->
         return jnp.concatenate([x[:, i] * x[:, j], x * y, y**2], axis=1)
 
     start = np.column_stack([rng.uniform(-1, 1, (n, q)), 0.3 * answer.bound * rng.standard_normal(n)])
-    return Augmentation(start, conjugate, propose, statistic, lambda p: jnp.append(p[0], p[1]))
+    shapes = np.append(settings.variance_shape + n / 2, (q + 2 + n - np.arange(q)) / 2)
+    return Augmentation(start, shapes, conjugate, propose, statistic, lambda p: jnp.append(p[0], p[1]))
