@@ -220,7 +220,7 @@ def _simulated(answer: Answer, settings: Settings, request: Request) -> Target:
 def _regression(asked: "noisy_gibbs.Asked", settings: Settings, rng: np.random.Generator) -> Target:
     """(β, log σ) of a linear regression, with the statistics and the prior of `noisy_gibbs`."""
     released, prior = asked.released, settings.gibbs.prior
-    beta, deviation = released.start(prior)
+    beta, variance = released.start(prior)
     p = released.p
 
     def log_prior(theta: Floats) -> Floats:
@@ -236,5 +236,5 @@ def _regression(asked: "noisy_gibbs.Asked", settings: Settings, rng: np.random.G
         return np.column_stack([theta[:, :p], np.exp(theta[:, p])])
 
     spread = np.diag(np.append(np.full(p, max(1.0, float(np.abs(beta).max())) ** 2), 1.0))
-    start = np.append(beta, np.log(deviation))
+    start = np.append(beta, np.log(variance) / 2)
     return Target(released.products, released.noise, start, spread, log_prior, simulate, shown)

@@ -168,7 +168,7 @@ def simulator_of(
 
 
 def check_simulator(model: Simulated, schema: Schema) -> None:
-    """Run the simulator for one record at the middle and the corners of the box: an error before anything is spent."""
+    """Trace and run the simulator at the middle and two corners of the box: an error before anything is spent."""
     problem = model.prepare(schema)
     import jax
     import jax.numpy as jnp
@@ -176,6 +176,7 @@ def check_simulator(model: Simulated, schema: Schema) -> None:
     for sign in (0.0, -1.0, 1.0):
         theta = jnp.asarray(problem.center + sign * problem.radius, jnp.float32)
         try:
+            jax.eval_shape(lambda key, at: model.statistic(model.simulator(key, at)), jax.random.key(0), theta)
             record = model.simulator(jax.random.key(0), theta)
             cells = {name: record[name] for name in model.columns}
             values = np.asarray(model.statistic(cells))

@@ -119,11 +119,11 @@ class Released:
         return eta, root_eta, _psd(self.fourth[places] - np.outer(second, second))[1]
 
     def start(self, prior: "Prior") -> tuple[Floats, float]:
-        """β and σ to begin with."""
+        """β and σ² to begin with."""
         n, z, eta = self.n, self.products, self.design()[0]
         beta = np.linalg.solve(n * eta + prior.precision * np.eye(self.p), z[len(self.second) : -1])
         variance = max(z[-1] / n - beta @ eta @ beta, 0.1 * abs(z[-1]) / n, self.noise / n)
-        return np.asarray(beta, np.float64), float(np.sqrt(variance))
+        return np.asarray(beta, np.float64), float(variance)
 
 
 def simulated_sums(released: Released, betas: Floats, deviations: Floats, rng: np.random.Generator) -> Floats:
@@ -210,8 +210,8 @@ def _prepare(released: Released, prior: Prior) -> tuple[dict[str, Floats], tuple
         "matrix": matrix,
         "ridge": np.diag([prior.precision] * p + [2 * prior.rate]).ravel(),
     }
-    beta, deviation = released.start(prior)
-    explained, variance = beta @ eta @ beta, deviation**2
+    beta, variance = released.start(prior)
+    explained = beta @ eta @ beta
     sums = n * np.concatenate([second, eta @ beta, [variance + explained]])
     return constants, (beta, np.array(variance), np.linalg.cholesky(_augmented(sums, p, prior)))
 
