@@ -18,6 +18,7 @@ from pgbb.methods.repro.region import Region
 PRINTED = {"mu": (0.989, 0.598781, 0.003227), "sigma": (0.984, 0.755614, 0.004252)}
 """Coverage, mean width and its standard error in their result files, 1,000 replicates each."""
 SCHEMA = pgbb.Schema(y=pgbb.Range(-5, 5), e=pgbb.Range(0, 20), b=pgbb.Flag(), x=pgbb.Range(-1, 1))
+PROBLEMS = ("gaussian", "exponential", "bernoulli", "regression")
 LINE = (0.5, 1.0, 0.5)  # intercept, slope, standard deviation
 
 
@@ -62,12 +63,14 @@ def data(name: str, n: int, rng):
     return {"x": x, "y": y}, pgbb.HuberRegression("y ~ x"), LINE[:2]
 
 
-def coverage(replicates: int) -> None:
+def coverage(replicates: int, problems: list[str]) -> None:
     """R = 199 for means; a quarter as many replicates for the regression, whose coverage is over two coefficients."""
     warnings.simplefilter("ignore")
     print(f"coverage (median width) of 95 % intervals, {replicates} replicates, δ = 1e-6; * some are marked")
-    cells = itertools.product(("gaussian", "exponential", "bernoulli", "regression"), (100, 500), (0.5, 1.0))
+    cells = itertools.product(PROBLEMS, (100, 500), (0.5, 1.0))
     for cell, (name, n, epsilon) in enumerate(cells):
+        if name not in problems:
+            continue
         line = name == "regression"
         shown = []
         for method, settings in (("repro", {} if line else {"replicates": 199}), ("calibrated", {})):
@@ -90,5 +93,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("table2", "coverage"))
     parser.add_argument("--replicates", type=int, default=400)
+    parser.add_argument("--problems", nargs="+", default=list(PROBLEMS), choices=PROBLEMS)
     given = parser.parse_args()
-    (table2 if given.what == "table2" else coverage)(given.replicates)
+    if given.what == "table2":
+        table2(given.replicates)
+    else:
+        coverage(given.replicates, given.problems)

@@ -1,4 +1,4 @@
-"""Every method on problems that all can serve, at one budget each: means of two families, and the paper's regression."""
+"""Every method on problems that all can serve, one budget each: means of two families, and the paper's regression."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

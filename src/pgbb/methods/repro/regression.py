@@ -16,6 +16,7 @@ __all__ = ["LEAST", "Regression"]
 Floats = NDArray[np.float64]
 Estimated = tuple[Floats, Floats, Floats]
 """(β̂, A⁻¹, σ̂²)."""
+FARTHER = 1.5  # candidates lie so many times as far from the release as noise would put them
 LEAST = 1e-3  # the smallest standard deviation of errors, and the smallest root of an eigenvalue of A/n, that is tried
 
 
@@ -42,7 +43,7 @@ class Regression:
         self._noises = noise * rng.standard_normal((replicates, len(total)))
         self._errors = rng.standard_normal((replicates, p))
         self._squares = np.square(self._errors).sum(axis=1) + rng.chisquare(max(n - p, 1), replicates)
-        shaken = noise * rng.standard_normal((candidates, len(total)))
+        shaken = FARTHER * noise * rng.standard_normal((candidates, len(total)))
         shaken[0] = 0.0  # the estimate itself is a candidate
         self._sums = total - shaken
         values, vectors = np.linalg.eigh(self._matrices(self._sums))
