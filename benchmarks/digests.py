@@ -60,6 +60,9 @@ SHORT: dict[str, dict[str, Any]] = {
     "sgld": {"steps": 400},
     "dp_bootstrap": {},
     "noisy_gibbs": {},
+    "augmented": {"iterations": 400},
+    "abc": {"proposals": 2000},
+    "repro": {},
     "calibrated": {},
 }
 

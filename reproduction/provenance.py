@@ -19,7 +19,9 @@ from reproduction.study import Settings, Study
 __all__ = ["METHODS", "commit", "device", "revision", "versions"]
 
 ROOT = Path(__file__).resolve().parents[1]
-METHODS = {"calibrated": 4, "pgbb": 1, "sgld": 1, "noisy_gibbs": 1, "dp_bootstrap": 1, "reference": 1}
+METHODS = {"calibrated": 4} | dict.fromkeys(
+    ("pgbb", "sgld", "noisy_gibbs", "dp_bootstrap", "augmented", "abc", "repro", "reference"), 1
+)
 """Revision of each method; that of a study is `Study.revision`."""
 
 

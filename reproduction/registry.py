@@ -21,6 +21,7 @@ NAMES = (
     "comparison",
     "floor",
     "ablation",
+    "every_row",
 )
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pgbb.model.custom import Custom
     from pgbb.model.models import HuberRegression, LinearRegression, LogisticRegression, Mean, QuantileRegression
     from pgbb.model.schema import Flag, Levels, Range, Schema
+    from pgbb.model.simulated import Simulated
     from pgbb.private.door import Hosts
     from pgbb.reference.comparison import compare
     from pgbb.release.file import Release, combine, load
@@ -37,6 +38,7 @@ _HOME = {
     "Range": "model.schema",
     "Release": "release.file",
     "Schema": "model.schema",
+    "Simulated": "model.simulated",
     "combine": "release.file",
     "compare": "reference.comparison",
     "fit": "custody.run",
@@ -62,6 +64,7 @@ __all__ = [
     "Range",
     "Release",
     "Schema",
+    "Simulated",
     "__version__",
     "combine",
     "compare",

@@ -11,7 +11,7 @@ import math
 import secrets
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,7 +23,7 @@ from pgbb.accountant import ACCOUNTANTS, Composition, Mechanism, compose, epsilo
 from pgbb.errors import PgbbError
 from pgbb.model.models import Mean, Problem
 from pgbb.model.schema import Range, Schema
-from pgbb.private.door import Randomness, open_dataset
+from pgbb.private.door import Moment, Randomness, open_dataset
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,12 +109,16 @@ def _crowd_of_fixed_size(n: int, q: float) -> Pair:
 
 @dataclass(frozen=True)
 class Setting:
-    """A short mechanism, its δ, and worst-case neighbours for it: the canary at ±4C, all others at `others`·C."""
+    """A short mechanism, its δ, and worst-case neighbours for it: the canary at ±4C, all others at `others`·C.
+
+    `asks` is the way in which `Dataset` is asked.
+    """
 
     name: str
     target: Mechanism | Composition
     delta: float = 1e-2
     others: float = 0.0
+    asks: Literal["session", "sums", "moments"] = "session"
 
     @property
     def parts(self) -> tuple[Mechanism, ...]:
@@ -150,11 +154,14 @@ SETTINGS: dict[str, Setting] = {
         Setting(
             "sums",
             compose([Mechanism(n=10, blocks=1, sampling_rate=1.0, steps=1, clip=1.0)] * 2, scales=[1.0, 2.0]),
+            asks="sums",
         ),
+        Setting("moments", Moment("response").describe(10), asks="moments"),
     )
 }
 """`batches`: block-weighted sums of Poisson batches, as methods pgbb and sgld ask for, others at zero. `crowd`: the
-same with others at −C and weights that hardly vary. `sums`: sums over all records, as the default method asks for."""
+same with others at −C and weights that hardly vary. `sums`: sums over all records, as the default method asks for.
+`moments`: one sum of statistics, as noisy_gibbs, augmented, abc and repro ask for."""
 
 
 def clopper_pearson(hits: ArrayLike, trials: int, level: float) -> tuple[Floats, Floats]:
@@ -269,8 +276,8 @@ class Twin:
 
 
 TWINS: dict[str, Twin] = {
-    "noise-halved": Twin("noise σ/2 is added instead of σ", ("batches", "sums"), noise=0.5),
-    "no-clip": Twin("gradients up to 8C pass unclipped", clip=8.0),
+    "noise-halved": Twin("noise σ/2 is added instead of σ", ("batches", "sums", "moments"), noise=0.5),
+    "no-clip": Twin("gradients and statistics up to 8C pass unclipped", ("batches", "moments"), clip=8.0),
     "fixed-size": Twin("batches of exactly qn records", ("crowd",), randomness=_FixedSize),
     "half-block": Twin("blocks are half as large as accounted", records=0.5),
 }
@@ -377,6 +384,24 @@ def _sum_trials(
     return np.array(columns).T / scales, np.broadcast_to(1 / (n * scales), (trials, len(scales)))
 
 
+def _moment_trials(
+    setting: Setting, sigma: float, canary: float, trials: int, seed: int, twin: Twin
+) -> tuple[Floats, Floats]:
+    """The same of a sum of statistics, which is computed anew for every trial, some hundred of them in one run."""
+    (m,) = setting.parts
+    moment, random = Moment("response", bound=twin.clip), Randomness.create(seed)
+    data = open_dataset(_frame(m.n, canary, setting.others), _problem(1.0), _SCHEMA)
+    totals: list[float] = []
+    while len(totals) < trials:
+        count = min(500, trials - len(totals))
+        run = compose([moment.describe(m.n)] * count)
+        totals += [-float(total[0]) for total, _ in data.moments([moment] * count, run, sigma * twin.noise, random)]
+    return np.array(totals)[:, None] / (m.n * sigma), np.full((trials, 1), m.signal(sigma))
+
+
+_TRIALS = {"session": _batch_trials, "sums": _sum_trials, "moments": _moment_trials}
+
+
 # The verdict ---------------------------------------------------------------------------------------------------------
 
 
@@ -447,11 +472,10 @@ def audit(
         )
     sigma = noise_scale(setting.target, goal, setting.delta)
     limits, expected = thresholds(setting, sigma, trials)
-    make = _sum_trials if isinstance(setting.target, Composition) else _batch_trials
     seeds = np.random.SeedSequence([seed, list(SETTINGS).index(setting.name)]).generate_state(2)
     losses = []
     for canary, own in zip((1.0, -1.0), seeds, strict=True):
-        x, mu = make(setting, sigma, canary, trials, int(own), fault)
+        x, mu = _TRIALS[setting.asks](setting, sigma, canary, trials, int(own), fault)
         losses.append([pair.loss(x, mu).sum(axis=1) for pair in setting.pairs])
     lower = 0.0
     for plus, minus, (up, down) in zip(*losses, limits, strict=True):

@@ -118,6 +118,9 @@ def test_a_release_is_settled_with_its_mechanism_and_the_hash_of_its_certificate
         ("sgld", {"steps": 10, "sampling_rate": 0.2}),
         ("noisy_gibbs", {"iterations": 400}),
         ("dp_bootstrap", {"replicates": 5}),
+        ("augmented", {"iterations": 200}),
+        ("abc", {"proposals": 1000}),
+        ("repro", {"replicates": 199}),
     ],
 )
 def test_every_method_reserves_what_it_then_runs(ledger, data, method, settings):

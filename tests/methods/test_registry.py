@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 import pgbb
+from pgbb.accountant import Resampling
 from pgbb.errors import PgbbNote
 from pgbb.methods.registry import METHODS, OLDER_NAMES, method_called, settings_for
+from pgbb.methods.request import Request
 
 DOCS = Path(__file__).parents[2] / "docs" / "methods.md"
 
@@ -51,3 +53,48 @@ def test_the_rules_of_the_printed_method_are_those_of_the_docs():
     for n, blocks, rate in ((50, 1, 1.0), (500, 5, 1.0), (10_000, 5, 0.1), (10**6, 5, 0.01)):
         found = rule.describe(n, 1.0)
         assert (found.blocks, found.sampling_rate) == (blocks, rate)
+
+
+# The paper's table ---------------------------------------------------------------------------------------------------
+
+SCHEMA = pgbb.Schema(y=pgbb.Range(-4, 4), x=pgbb.Range(-1, 1))
+MODELS = {"huber": pgbb.HuberRegression("y ~ x"), "mean": pgbb.Mean("y", scale=1.0)}
+
+
+def planned(method, model, n=1000, **settings):
+    chosen, constants = settings_for(method, settings)
+    request = Request(model=model, data="never opened", schema=SCHEMA, epsilon=1.0, delta=1e-6)
+    return chosen.load().plan(request, constants, n)
+
+
+@pytest.mark.parametrize("name", [m for m, method in METHODS.items() if method.more_draws is not None])
+def test_more_draws_cost_what_the_table_says(name):
+    method, model = METHODS[name], MODELS["huber"]
+    once, twice = (planned(name, model, **{method.more_draws: many}) for many in (1001, 2002))
+    assert (once == twice) == (method.columns["budget_free_draws"] == "yes")
+
+
+@pytest.mark.parametrize("name", [m for m, method in METHODS.items() if "quantile" in method.serves])
+def test_another_level_costs_what_the_table_says(name):
+    few = {"intervals": "printed"} if name == "pgbb" else {}  # noise-aware ones ask the same answers about all levels
+    one, two = (planned(name, pgbb.QuantileRegression("y ~ x", taus=t), **few).mechanism for t in ([0.5], [0.4, 0.5]))
+    if isinstance(one, Resampling):
+        cost = two.replicates > one.replicates
+    else:
+        cost = sum(m.answers for m, _ in two.parts(1.0)) > sum(m.answers for m, _ in one.parts(1.0))
+    assert (not cost) == (METHODS[name].columns["multiple_rules"] == "yes")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_temperature_is_a_setting_of_its_method(name):
+    method = METHODS[name]
+    known = {f.name for f in fields(method.load().Settings)}
+    assert {s for s in (method.temperature, method.more_draws) if s is not None} <= known
+    assert (method.columns["scaling_free"] == "yes") == (not known & {"tempering"})
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_that_needs_a_likelihood_serves_no_custom_loss(name):
+    method = METHODS[name]
+    assert method.needs == "loss" or "custom" not in method.serves
+    assert (method.needs == "simulator") == ("simulated" in method.serves)

@@ -60,10 +60,10 @@ def test_a_figure_that_moves_is_noticed_and_so_is_a_revision_that_does(root):
     _, results = ran("comparison", root)
     study = registry.get("comparison")
     (outcome,) = results.values()
-    rows = outcome.rows.assign(scaling_free=~outcome.rows["scaling_free"])
+    rows = outcome.rows.assign(scaling_free=1 - outcome.rows["scaling_free"])
     (message,) = short_figures.moved(study, {"methods": replace(outcome, rows=rows)})
     assert "methods: scaling_free" in message and "revision" in message
-    (message,) = short_figures.moved(replace(study, revision=2), results)
+    (message,) = short_figures.moved(replace(study, revision=3), results)
     assert "python -m tests.reproduction.short_figures" in message
 
 

@@ -56,8 +56,8 @@ def fit(
         .parquet or .dta file, or of a folder of .parquet files.
       schema: public knowledge about the columns; bounds come from here, never from the data.
       epsilon, delta: the budget, for replacing one record. Choose δ well below 1/n.
-      method: "calibrated", see docs/calibration.md; "pgbb", Algorithms 1 and 2; "sgld", "noisy_gibbs" or
-        "dp_bootstrap", see docs/methods.md.
+      method: "calibrated", see docs/calibration.md; "pgbb", Algorithms 1 and 2; the other
+        names in `pgbb.methods.METHODS` are in docs/methods.md.
       accountant: which one calibrates the noise.
       weights: a column of survey weights, declared as a Range of non-negative numbers.
       group_size: the most records one person may have; stated in the certificate with its ε.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pgbb.methods.request import Planned, Request
     from pgbb.release.file import Release
 
-__all__ = ["METHODS", "Constants", "Implementation", "Method", "method_called", "settings_for"]
+__all__ = ["COLUMNS", "METHODS", "Constants", "Implementation", "Method", "method_called", "settings_for"]
 
 OLDER_NAMES = {"paper": "pgbb"}
 """Names that are understood, with a note, beside those of `METHODS`."""
@@ -26,6 +26,7 @@ KINDS = {
     "logistic": "logistic regression",
     "mean": "a mean",
     "custom": "a custom loss",
+    "simulated": "a simulated model",
 }
 
 
@@ -61,6 +62,10 @@ class Method:
       asks: what is asked of the records.
       draws: what a release holds.
       assumes: what must hold for the intervals to mean what they say.
+      needs: of the user, a "loss", a "likelihood", or that data can be simulated ("simulator").
+      temperature: the setting that scales the loss, where there is one.
+      more_draws: the setting by which a release holds more draws; None where it gives as many as one likes.
+      draws_cost: whether more draws cost more.
       checkpoints: whether a fit that was stopped can go on.
       hosts: whether several processes can fit together.
     """
@@ -72,8 +77,19 @@ class Method:
     asks: str
     draws: str
     assumes: str
+    needs: Literal["loss", "likelihood", "simulator"]
+    temperature: str | None = None
+    more_draws: str | None = None
+    draws_cost: bool = False
     checkpoints: bool = False
     hosts: bool = False
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The paper's table of methods (`tab:method-comparison`): "yes" or "no", or "simulated" data are needed."""
+        free = {"loss": "yes", "likelihood": "no", "simulator": "simulated"}[self.needs]
+        ticks = (self.temperature is None, not self.draws_cost, self.index in ("joint", "levels"))
+        return dict(zip(COLUMNS, (free, *("yes" if tick else "no" for tick in ticks)), strict=True))
 
     def load(self) -> Implementation:
         """The module, imported when it is first needed."""
@@ -107,6 +123,7 @@ class Method:
             )
 
 
+COLUMNS = ("data_model_free", "scaling_free", "budget_free_draws", "multiple_rules")
 EVERY = ("quantile", "huber", "logistic", "mean", "custom")
 
 METHODS: dict[str, Method] = {
@@ -121,6 +138,7 @@ METHODS: dict[str, Method] = {
             draws="a local posterior: as many draws as you like",
             assumes="Enough records for the estimate to be roughly normal; what is not identified is marked.",
             hosts=True,
+            needs="loss",
         ),
         Method(
             name="pgbb",
@@ -133,6 +151,7 @@ METHODS: dict[str, Method] = {
             "not identified is marked.",
             checkpoints=True,
             hosts=True,
+            needs="loss",
         ),
         Method(
             name="sgld",
@@ -143,6 +162,10 @@ METHODS: dict[str, Method] = {
             draws="a stored chain, correlated",
             assumes="The tempered Gibbs posterior exp{−ω Σ l} is what you want; intervals widen with the noise.",
             checkpoints=True,
+            needs="loss",
+            temperature="tempering",
+            more_draws="steps",
+            draws_cost=True,
         ),
         Method(
             name="noisy_gibbs",
@@ -153,6 +176,8 @@ METHODS: dict[str, Method] = {
             draws="a stored chain, correlated",
             assumes="A working likelihood: linear regression with Gaussian errors, a Gaussian mean with known scale, "
             "or an exponential mean.",
+            needs="likelihood",
+            more_draws="iterations",
         ),
         Method(
             name="dp_bootstrap",
@@ -162,6 +187,43 @@ METHODS: dict[str, Method] = {
             asks="B noisy refits on resampled records",
             draws="stored draws of the method's interval",
             assumes="A convex loss with a ridge penalty, which biases, and a roughly normal estimate; not for a mean.",
+            needs="loss",
+            more_draws="replicates",
+            draws_cost=True,
+        ),
+        Method(
+            name="augmented",
+            module="pgbb.methods.augmented",
+            serves=("huber", "mean"),
+            index="none",
+            asks="one noisy sum of statistics",
+            draws="a stored chain, correlated",
+            assumes="A working likelihood, as noisy_gibbs, and of a regression normal covariates; a chain that mixes.",
+            needs="likelihood",
+            more_draws="iterations",
+        ),
+        Method(
+            name="abc",
+            module="pgbb.methods.abc",
+            serves=("huber", "mean", "simulated"),
+            index="none",
+            asks="what noisy_gibbs asks, or one noisy mean of a statistic of your own",
+            draws="stored draws, resampled by weight",
+            assumes="The simulator and the prior; many simulations, of which the number of effective ones is stored.",
+            needs="simulator",
+            more_draws="proposals",
+        ),
+        Method(
+            name="repro",
+            module="pgbb.methods.repro",
+            serves=("huber", "mean", "simulated"),
+            index="none",
+            asks="one noisy sum of statistics",
+            draws="stored draws of the method's intervals",
+            assumes="The model is true, linear regression with Gaussian errors among them; then intervals cover at "
+            "every n. Nothing about the size of n, the noise or the design.",
+            needs="simulator",
+            more_draws="draws",
         ),
     )
 }

@@ -18,7 +18,7 @@ from pgbb.accountant import ACCOUNTANTS, Target
 from pgbb.accountant.calibrate import Accountant
 from pgbb.errors import PgbbWarning
 from pgbb.methods.position import Saved, Tree
-from pgbb.model.models import Custom, Model, Problem, QuantileRegression
+from pgbb.model.models import Custom, Model, Problem, QuantileRegression, Simulated
 from pgbb.model.schema import Schema
 from pgbb.private.door import Position, Together
 from pgbb.release.certificate import Certificate, describe
@@ -191,6 +191,6 @@ def _cached(model: Model, schema: Schema) -> Problem:
 
 def prepared(model: Model, schema: Schema) -> Problem:
     """The problem of a model; the same object for equal arguments, so that repeated fits compile once."""
-    if isinstance(model, Custom):  # its loss may read what has changed since
+    if isinstance(model, Custom | Simulated):  # its code may read what has changed since
         return model.prepare(schema)
     return _cached(model, schema)

@@ -9,13 +9,25 @@ from numpy.typing import ArrayLike
 
 from pgbb import _validate
 from pgbb.errors import InvalidValue
-from pgbb.model.problem import Index, Problem, Values
+from pgbb.model.problem import Floats, Index, Problem, Values
 from pgbb.model.schema import Schema
 
 if TYPE_CHECKING:
     import jax
 
-__all__ = ["Custom"]
+__all__ = ["Custom", "parameter_box"]
+
+
+def parameter_box(box: tuple[ArrayLike, ArrayLike], dim: int) -> tuple[Floats, Floats]:
+    """The two corners of a box that is given as a pair of bounds, each a number or `dim` numbers."""
+    try:
+        low = np.broadcast_to(np.asarray(box[0], float), (dim,)).copy()
+        high = np.broadcast_to(np.asarray(box[1], float), (dim,)).copy()
+    except (TypeError, ValueError, IndexError):
+        raise _validate.fail("box", box, f"a pair of bounds, each a number or {dim} numbers") from None
+    if not np.all(np.isfinite(low) & np.isfinite(high) & (low < high)):
+        raise _validate.fail("box", box, "a pair of finite bounds with low < high")
+    return low, high
 
 
 @dataclass(frozen=True)
@@ -65,13 +77,7 @@ class Custom:
         for name in self.columns:
             if name not in schema:
                 raise InvalidValue(f"column {name!r} is not declared in the schema; declared: {', '.join(schema)}.")
-        try:
-            low = np.broadcast_to(np.asarray(self.box[0], float), (self.dim,)).copy()
-            high = np.broadcast_to(np.asarray(self.box[1], float), (self.dim,)).copy()
-        except (TypeError, ValueError, IndexError):
-            raise _validate.fail("box", self.box, f"a pair of bounds, each a number or {self.dim} numbers") from None
-        if not np.all(np.isfinite(low) & np.isfinite(high) & (low < high)):
-            raise _validate.fail("box", self.box, "a pair of finite bounds with low < high")
+        low, high = parameter_box(self.box, self.dim)
         index = None
         if self.index is not None:
             values = [_validate.number("index", v) for v in self.index]

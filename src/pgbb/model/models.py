@@ -16,6 +16,7 @@ from pgbb.errors import InvalidValue
 from pgbb.model.custom import Custom
 from pgbb.model.problem import Floats, Index, Namespace, Problem, Values
 from pgbb.model.schema import Flag, Range, Schema
+from pgbb.model.simulated import Simulated
 
 if TYPE_CHECKING:
     from pgbb.model.formula import Design  # its parser is needed to prepare a model, not to train one
@@ -30,6 +31,7 @@ __all__ = [
     "Model",
     "Problem",
     "QuantileRegression",
+    "Simulated",
 ]
 
 
@@ -317,50 +319,59 @@ class LogisticRegression:
 
 @dataclass(frozen=True)
 class Mean:
-    """Mean of one column by a clipped score: Gaussian with known scale, or exponential.
+    """Mean of one column by a clipped score: Gaussian with known scale, exponential, or Bernoulli.
 
     Gaussian: l = (x−μ)²/(2s²), score (μ−x)/s². Exponential with mean m:
-    l = log m + x/m, score 1/m − x/m². The score is clipped to [−C, C].
+    l = log m + x/m, score 1/m − x/m². Bernoulli: score (m−x)/(m(1−m)). The score is clipped to [−C, C].
 
     Args:
-      column: a column declared as Range.
-      family: "gaussian" or "exponential".
+      column: a column declared as Range; for Bernoulli as Flag, or as Range(0, 1).
+      family: "gaussian", "exponential" or "bernoulli".
       scale: s, the known standard deviation (Gaussian).
       clip: C.
     """
 
     column: str
-    family: Literal["gaussian", "exponential"] = "gaussian"
+    family: Literal["gaussian", "exponential", "bernoulli"] = "gaussian"
     scale: float | None = None
     clip: float = 8.0
 
     def __post_init__(self) -> None:
-        _validate.one_of("family", self.family, ("gaussian", "exponential"))
+        _validate.one_of("family", self.family, ("gaussian", "exponential", "bernoulli"))
         _validate.number("clip", self.clip, above=0)
         if self.family == "gaussian":
             _validate.number("scale", self.scale, above=0, remedy="The Gaussian mean needs its known scale.")
 
     def prepare(self, schema: Schema) -> Problem:
         """The problem under this schema: gradient of a record, bound C, box and units; an error if it does not fit."""
-        if self.column not in schema or not isinstance(schema[self.column], Range):
+        bounds = schema.get(self.column)
+        if not isinstance(bounds, Range) and not (self.family == "bernoulli" and isinstance(bounds, Flag)):
             raise InvalidValue(
                 f"column {self.column!r} is not declared as a Range: "
                 f"write pgbb.Schema({self.column}=pgbb.Range(low, high))."
             )
-        bounds = schema[self.column]
-        assert isinstance(bounds, Range)
-        low, high = bounds.low, bounds.high
+        bottom, top = bounds.bounds
+        low, high = bottom, top
         if self.family == "exponential":
             if high <= 0:
                 raise InvalidValue(
                     f"column {self.column!r} is declared as {bounds!r}: an exponential mean is positive."
                 )
             low = max(low, 1e-6 * high)
-        scale, gaussian = self.scale, self.family == "gaussian"
+        elif self.family == "bernoulli" and (low, high) != (0, 1):
+            raise InvalidValue(
+                f"column {self.column!r} is declared as {bounds!r}: a Bernoulli column is 0 or 1. Declare it as a Flag."
+            )
+        scale, family = self.scale, self.family
 
         def score(xp: Namespace, theta: Values, linear: Values, y: Values, _: Values) -> tuple[Values, None]:
             m = linear  # the design is the constant 1
-            return ((m - y) / scale**2 if gaussian else (1 - y / m) / m), None  # type: ignore[operator]
+            if family == "gaussian":
+                return (m - y) / scale**2, None  # type: ignore[operator]
+            if family == "exponential":
+                return (1 - y / m) / m, None
+            inside = xp.clip(m, 1e-3, 1 - 1e-3)
+            return (m - y) / (inside * (1 - inside)), None
 
         return Problem(
             kind="mean",
@@ -375,8 +386,8 @@ class Mean:
             response=self.column,
             shift=0.0,
             score=score,
-            settings={"family": self.family, "scale": self.scale, "low": bounds.low, "high": bounds.high},
+            settings={"family": self.family, "scale": self.scale, "low": bottom, "high": top},
         )
 
 
-Model = QuantileRegression | LinearRegression | HuberRegression | LogisticRegression | Mean | Custom
+Model = QuantileRegression | LinearRegression | HuberRegression | LogisticRegression | Mean | Custom | Simulated

@@ -59,6 +59,7 @@ class Moment:
       kind: which statistic.
       p: length of x.
       bound: B; y is clipped to [−B, B].
+      unit: y is divided by it, after the clip: with B itself no product outweighs the others.
 
     >>> Moment("products", p=3, bound=5.0).clip, Moment("fourth", p=3).size
     (26.57..., 15)
@@ -67,11 +68,13 @@ class Moment:
     kind: Literal["response", "products", "second", "fourth"]
     p: int = 1
     bound: float = 1.0
+    unit: float = 1.0
 
     def __post_init__(self) -> None:
         _validate.one_of("kind", self.kind, ("response", "products", "second", "fourth"))
         _validate.integer("p", self.p, low=1)
         _validate.number("bound", self.bound, above=0)
+        _validate.number("unit", self.unit, above=0)
 
     @property
     def size(self) -> int:
@@ -87,10 +90,11 @@ class Moment:
     @property
     def clip(self) -> float:
         """C, its largest norm: half the sensitivities Δ, nΔ₂ and nΔ₄ of SM `sec:supp_linear` with B_x = 1."""
+        largest = self.bound / self.unit
         if self.kind == "response":
-            return self.bound
+            return largest
         if self.kind == "products":
-            return math.sqrt(self.p * (self.p + 1) / 2 + self.p * self.bound**2 + self.bound**4)
+            return math.sqrt(self.p * (self.p + 1) / 2 + self.p * largest**2 + largest**4)
         return math.sqrt(self.size)
 
     def describe(self, n: int) -> Mechanism:
@@ -121,7 +125,7 @@ def _bounded_sum(records: "Records", moment: Moment, clip: float, shift: float) 
     for start in range(0, records.n, rows):
         part = slice(start, start + rows)
         with np.errstate(over="ignore", invalid="ignore"):
-            y = np.clip(records.y[part].astype(np.float64) - shift, -moment.bound, moment.bound)
+            y = np.clip(records.y[part].astype(np.float64) - shift, -moment.bound, moment.bound) / moment.unit
             weight = np.where(records.valid[part], np.clip(records.weight[part].astype(np.float64), 0.0, 1.0), 0.0)
             vectors = moment.of(records.x[part].astype(np.float64), y) * weight[:, None]
             (whole,) = clipped([vectors], lambda v: np.sum((v / top) ** 2, axis=1, keepdims=True), 2.0**_BITS / clip)

@@ -39,6 +39,7 @@ FAMILIES = {
     "logistic": "Logistic regression",
     "mean": "Mean",
     "custom": "Custom model",
+    "simulated": "Simulated model",
 }
 PAYLOAD = {
     "local": "a calibrated local posterior: a centre, a curvature, and the known law of sampling and privacy error",

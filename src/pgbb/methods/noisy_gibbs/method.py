@@ -5,6 +5,8 @@ sums as latent. Serves a mean with a Gaussian or exponential likelihood, and
 linear regression with Gaussian errors, on the design of `pgbb.HuberRegression`.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,25 +15,16 @@ from pgbb.errors import InvalidValue
 from pgbb.methods.effective_size import effective_sample_size, too_few
 from pgbb.methods.noisy_gibbs import sampler
 from pgbb.methods.noisy_gibbs.settings import Settings, calibrated
+from pgbb.methods.noisy_sums import middle, response_bound
 from pgbb.methods.request import Planned, Request, prepared
 from pgbb.model.models import HuberRegression, Mean, Problem
-from pgbb.model.schema import Range
 from pgbb.private.door import Moment, Randomness, open_dataset
 from pgbb.release.file import Release
 from pgbb.release.payloads import Payload, summary_of
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Settings", "plan", "run"]
-
-
-def _bound(problem: Problem, given: float | None) -> float:
-    """B_y: as given, or the largest |response − shift| that the schema allows."""
-    if given is not None:
-        return given
-    assert problem.design is not None
-    low, high = problem.design.response_bounds
-    return max(abs(low - problem.shift), abs(high - problem.shift))
+__all__ = ["Asked", "Settings", "ask", "plan", "run"]
 
 
 def _mean_chain(
@@ -63,14 +56,13 @@ def _questions(
                 f"response_bound = {settings.response_bound!r} is not allowed for a mean: declare the column with a "
                 "narrower Range instead."
             )
-        column = request.schema[model.column]
-        assert isinstance(column, Range)
+        shift, half = middle(problem)
         note = (
             f"Noise-aware posterior of a mean with {model.family} likelihood. A record with a missing cell counts as "
             "the middle of the public range."
         )
-        return [Moment("response", bound=(column.high - column.low) / 2)], (column.low + column.high) / 2, [note]
-    p, bound = problem.dim - 1, _bound(problem, settings.response_bound)
+        return [Moment("response", bound=half)], shift, [note]
+    p, bound = problem.dim - 1, response_bound(problem, settings.response_bound)
     notes = [
         "Noise-aware posterior of a linear regression with Gaussian errors: Huber's constants are not used, and "
         "'scale' is the standard deviation of the errors.",
@@ -88,6 +80,8 @@ def _served(request: Request) -> Mean | HuberRegression:
             f"method = 'noisy_gibbs' does not serve {type(model).__name__}: it needs a likelihood whose sufficient "
             "statistics are sums. Take pgbb.Mean, pgbb.HuberRegression (with Gaussian errors here), or another method."
         )
+    if isinstance(model, Mean) and model.family == "bernoulli":
+        raise InvalidValue("method = 'noisy_gibbs' does not serve a Bernoulli mean: take 'repro' or 'calibrated'.")
     if request.weights is not None:
         raise InvalidValue(
             f"weights = {request.weights!r} is not allowed with method = 'noisy_gibbs': its likelihood counts every "
@@ -103,52 +97,77 @@ def plan(request: Request, settings: Settings, n: int) -> Planned:
     return calibrated(request, settings, moments, n)
 
 
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What the records have said: noisy sums with the standard deviations of their noise, and what is public."""
+
+    model: Mean | HuberRegression
+    problem: Problem
+    n: int
+    shift: float
+    sums: list[tuple[Floats, float]]
+    planned: Planned
+    randomness: Randomness
+    notes: list[str]
+
+    @property
+    def released(self) -> sampler.Released:
+        """Of a regression."""
+        (total, noise), second, fourth = self.sums
+        return sampler.Released(self.n, total, noise, second[0] / self.n, fourth[0] / self.n)
+
+
+def ask(request: Request, settings: Settings) -> Asked:
+    """Load the records, ask them once, and let go of them: all that follows is post-processing."""
+    model = _served(request)
+    problem = prepared(model, request.schema)
+    moments, shift, notes = _questions(model, problem, request, settings)
+    data = open_dataset(request.data, problem, request.schema)
+    request.advise(data.n)
+    planned = calibrated(request, settings, moments, data.n)
+    target, randomness = planned.mechanism, Randomness.create(request.insecure_seed)
+    assert not isinstance(target, Resampling)
+    request.begin(planned)
+    sums = data.moments(moments, target, planned.sigma, randomness, shift=shift)
+    return Asked(model, problem, data.n, shift, sums, planned, randomness, [*notes, *planned.notes])
+
+
 def run(request: Request, settings: Settings) -> Release:
     """Fit by NoisyGibbs: one noisy sum (three for a regression), and a sampler that accounts for the noise.
 
     The interval carries sampling and privacy noise, as far as the working
     likelihood holds. Fewer than 100 effective draws are noted and warned about.
     """
-    model = _served(request)
-    problem = prepared(model, request.schema)
-    moments, shift, notes = _questions(model, problem, request, settings)
-    data = open_dataset(request.data, problem, request.schema)
-    n = data.n
-    request.advise(n)
-    planned = calibrated(request, settings, moments, n)
-    target, sigma = planned.mechanism, planned.sigma
-    assert not isinstance(target, Resampling)
-    randomness = Randomness.create(request.insecure_seed)
-    request.begin(planned)
-    sums = data.moments(moments, target, sigma, randomness, shift=shift)
-    del data  # all that follows is post-processing
-    (total, noise), rng, extra = sums[0], randomness.public, {}
+    asked = ask(request, settings)
+    model, problem, n, planned, notes = asked.model, asked.problem, asked.n, asked.planned, asked.notes
+    (total, noise), rng, extra = asked.sums[0], asked.randomness.public, {}
     if isinstance(model, Mean):
         iterations, thin = settings.iterations or 4_000, settings.thin or 2
-        chain = _mean_chain(model, settings, iterations, n, float(total[0]) + n * shift, noise, rng)
+        chain = _mean_chain(model, settings, iterations, n, float(total[0]) + n * asked.shift, noise, rng)
         measured = chain[settings.kept(iterations, 1)]
         draws = measured[::thin]
     else:
         iterations, thin = settings.iterations or 400_000, settings.thin or 10
-        prior = sampler.Prior(settings.coefficient_precision, settings.variance_shape, settings.variance_rate)
+        prior = settings.prior
         kept = settings.kept(iterations, thin)
         if request.non_private:  # the sums are known: independent draws
             draws = sampler.conjugate_draws(total, n, prior, len(range(*kept.indices(iterations))), rng)
         else:
-            released = sampler.Released(n, total, noise, sums[1][0] / n, sums[2][0] / n)
             chain, extra["possible_statistics"] = sampler.regression_chain(
-                released, prior, iterations, rng, request.progress
+                asked.released, prior, iterations, rng, request.progress
             )
             draws = chain[kept]
         measured = draws
     if request.progress is not None:
         request.progress(iterations, iterations)
     sizes = effective_sample_size(measured)
-    notes += [*planned.notes, *too_few([sizes])]
+    notes += too_few([sizes])
     return Release(
         model=summary_of(problem),
         schema=request.schema.to_dict(),
-        certificate=request.certify(target, sigma, randomness.source, notes, epsilon=planned.claim),
+        certificate=request.certify(
+            planned.mechanism, planned.sigma, asked.randomness.source, notes, epsilon=planned.claim
+        ),
         payload=Payload(kind="draws", settings={"index_values": None}, tensors={"draws": draws.astype(np.float32)}),
         diagnostics={"method": "noisy_gibbs", "effective_sample_size": [sizes.tolist()], **extra},
     )

@@ -32,6 +32,7 @@ __all__ = [
     "exponential_chain",
     "gaussian_chain",
     "regression_chain",
+    "simulated_sums",
 ]
 
 _CHUNK = 10_000  # iterations whose random numbers are drawn ahead
@@ -109,6 +110,35 @@ class Released:
         """Number of coefficients, from p(p+1)/2 second moments."""
         return int((np.sqrt(8 * len(self.second) + 1) - 1) // 2)
 
+    def design(self) -> tuple[Floats, Floats, Floats]:
+        """η, a root of it, and a root of the covariance of the entries of xxᵀ, each made positive semi-definite."""
+        p = self.p
+        _, matrix, places = _layout(p)
+        eta, root_eta = _psd((matrix[:, : len(self.second)] @ self.second).reshape(p + 1, p + 1)[:p, :p])
+        second = eta[tuple(entries(p, 2).T)]
+        return eta, root_eta, _psd(self.fourth[places] - np.outer(second, second))[1]
+
+    def start(self, prior: "Prior") -> tuple[Floats, float]:
+        """β and σ² to begin with."""
+        n, z, eta = self.n, self.products, self.design()[0]
+        beta = np.linalg.solve(n * eta + prior.precision * np.eye(self.p), z[len(self.second) : -1])
+        variance = max(z[-1] / n - beta @ eta @ beta, 0.1 * abs(z[-1]) / n, self.noise / n)
+        return np.asarray(beta, np.float64), float(variance)
+
+
+def simulated_sums(released: Released, betas: Floats, deviations: Floats, rng: np.random.Generator) -> Floats:
+    """One normal (xxᵀ, xy, y²) sum for each (β, σ): the law that the chain has for the sums behind the release."""
+    (eta, root_eta, root), n, (m, p) = released.design(), released.n, betas.shape
+    i, j = entries(p, 2).T
+    upper = n * eta[i, j] + np.sqrt(n) * rng.standard_normal((m, root.shape[1])) @ root.T
+    matrices = np.empty((m, p, p))
+    matrices[:, i, j] = matrices[:, j, i] = upper
+    errors = np.sqrt(n) * deviations[:, None] * (rng.standard_normal((m, p)) @ root_eta.T)
+    squares = deviations**2 * (n + np.sqrt(2 * n) * rng.standard_normal(m))
+    fit = np.einsum("mij,mj->mi", matrices, betas)
+    last = (betas * (fit + 2 * errors)).sum(axis=1) + squares
+    return np.column_stack([upper, fit + errors, last])
+
 
 @lru_cache(maxsize=16)
 def _layout(p: int) -> tuple[Floats, Floats, NDArray[np.int64]]:
@@ -160,11 +190,10 @@ def conjugate_draws(sums: Floats, n: int, prior: Prior, draws: int, rng: np.rand
 def _prepare(released: Released, prior: Prior) -> tuple[dict[str, Floats], tuple[np.ndarray, ...]]:
     """Constants of the chain, and its first state (β, σ², Cholesky factor of the augmented sums)."""
     p, n, z, noise = released.p, released.n, released.products, released.noise
-    times_theta, matrix, places = _layout(p)
+    times_theta, matrix, _ = _layout(p)
     size = len(released.second)
-    eta, root_eta = _psd((matrix[:, :size] @ released.second).reshape(p + 1, p + 1)[:p, :p])
+    eta, root_eta, root = released.design()
     second = eta[tuple(entries(p, 2).T)]
-    _, root = _psd(released.fourth[places] - np.outer(second, second))  # covariance of the entries of xxᵀ
     top = np.hstack([root, np.zeros((size, p + 1))])
     top_product = np.eye(len(z) + 1)
     top_product[:-1, :-1] += n / noise**2 * top.T @ top
@@ -181,9 +210,8 @@ def _prepare(released: Released, prior: Prior) -> tuple[dict[str, Floats], tuple
         "matrix": matrix,
         "ridge": np.diag([prior.precision] * p + [2 * prior.rate]).ravel(),
     }
-    beta = np.linalg.solve(n * eta + prior.precision * np.eye(p), z[size:-1])
+    beta, variance = released.start(prior)
     explained = beta @ eta @ beta
-    variance = max(z[-1] / n - explained, 0.1 * abs(z[-1]) / n, noise / n)
     sums = n * np.concatenate([second, eta @ beta, [variance + explained]])
     return constants, (beta, np.array(variance), np.linalg.cholesky(_augmented(sums, p, prior)))
 

@@ -10,6 +10,7 @@ from pgbb.accountant import compose, noise_scale
 from pgbb.accountant import epsilon as certified_epsilon
 from pgbb.accountant.gaussian import gaussian_noise_scale
 from pgbb.errors import PgbbWarning
+from pgbb.methods.noisy_gibbs.sampler import Prior
 from pgbb.methods.request import Planned, Request
 from pgbb.private.door import Moment
 
@@ -66,6 +67,11 @@ class Settings:
             "coefficient_precision", "variance_shape", "variance_rate", "mean_variance", "rate_shape", "rate_rate"
         ):  # fmt: skip
             _validate.number(name, getattr(self, name), above=0)
+
+    @property
+    def prior(self) -> Prior:
+        """Of a regression."""
+        return Prior(self.coefficient_precision, self.variance_shape, self.variance_rate)
 
     def kept(self, iterations: int, thin: int) -> slice:
         """Positions of a chain that are released."""

@@ -1,0 +1,208 @@
+"""Repro samples (Awan & Wang): from one noisy statistic to intervals that cover at every n, by simulation.
+
+The records are asked once; all else is post-processing. A value of a parameter belongs to the interval unless the
+released statistic is far out among R statistics simulated at it, with the same random numbers at every value.
+"""
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb import _validate
+from pgbb.errors import PgbbWarning
+from pgbb.methods.noisy_sums import Answer, ask, middle, plan_of
+from pgbb.methods.repro.intervals import ERRORS, confidence_draws, ends, monte_carlo_error
+from pgbb.methods.repro.region import Region
+from pgbb.methods.repro.regression import LEAST, Regression
+from pgbb.methods.request import Planned, Request, prepared
+from pgbb.methods.simulators import check_simulator, never_clamped, simulator_of, solved_means
+from pgbb.model.models import HuberRegression, Mean, Simulated
+from pgbb.release.file import Release
+from pgbb.release.payloads import Payload, summary_of
+
+__all__ = ["Settings", "plan", "run"]
+
+Floats = NDArray[np.float64]
+JOINT = 0.05  # 1 − level of the joint region that is stored
+EXACT = (
+    "Repro samples: the intervals cover with at least their level at every n, if the model is true; they are no "
+    "posterior. That holds for intervals of single coefficients; how their draws go together is approximate."
+)
+SEARCHED = (
+    "The least favourable values of the other parameters are searched for: that the search finds them is not proved."
+)
+OUTSIDE = (
+    "No parameter in the box could have led to this release, at 95 %: the model or its box is wrong, or a rare event."
+)
+WIDE = "not identified at this ε: the interval reaches the end of what was searched."
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Constants of repro samples.
+
+    Args:
+      replicates: R, simulated releases; None is 999 for a mean, 399 (80 a coefficient, if that is more) for a
+        regression and 199 for a simulator. Levels up to 1 − 2/(R + 1) can be told apart.
+      candidates: values of the nuisance parameters of a regression that are tried at each point.
+      response_bound: B_y, the response less its public centre is clipped to ±B_y; None is what the schema allows.
+      draws: m, how many are stored, with the intervals as their central ones; of a mean R + 2 are.
+    """
+
+    replicates: int | None = None
+    candidates: int = 16
+    response_bound: float | None = None
+    draws: int = 2001
+
+    def __post_init__(self) -> None:
+        if self.replicates is not None:
+            _validate.integer("replicates", self.replicates, low=199, remedy="Fewer tell no 99 % interval.")
+        _validate.integer("candidates", self.candidates, low=2)
+        _validate.integer("draws", self.draws, low=401)
+        if self.response_bound is not None:
+            _validate.number("response_bound", self.response_bound, above=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Draws in original units, the (lower, upper) of each parameter in the joint region, R, and notes."""
+
+    draws: Floats
+    box: Floats
+    replicates: int
+    notes: tuple[str, ...] = ()
+
+
+def plan(request: Request, settings: Settings, n: int) -> Planned:
+    """What will be asked of n records, and at which noise."""
+    _check(request, settings)
+    return plan_of(request, "repro", n, settings.response_bound)
+
+
+def _check(request: Request, settings: Settings) -> None:
+    """What can be found out before anything is asked."""
+    if isinstance(request.model, Simulated):
+        check_simulator(request.model, request.schema)
+    elif settings.replicates is not None:
+        least = 80 * prepared(request.model, request.schema).dim - 1
+        _validate.integer("replicates", settings.replicates, low=least, remedy="That is 80 for each parameter.")
+
+
+def run(request: Request, settings: Settings) -> Release:
+    """Ask the records once, and find which parameters could have led to the answer."""
+    _check(request, settings)
+    answer = ask(request, "repro", settings.response_bound)
+    if isinstance(answer.model, Mean):
+        found = _mean(answer, answer.model, settings)
+    elif isinstance(answer.model, HuberRegression):
+        found = _regression(answer, settings, request)
+    else:
+        found = _simulated(answer, answer.model, settings, request)
+    for note in found.notes:
+        warnings.warn(note, PgbbWarning, stacklevel=3)
+    problem, planned = answer.problem, answer.planned
+    internal = np.linalg.solve(problem.transform, (found.draws - problem.offset).T).T
+    notes = [EXACT, *([] if isinstance(answer.model, Mean) else [SEARCHED]), *answer.notes, *found.notes]
+    return Release(
+        model=summary_of(problem),
+        schema=request.schema.to_dict(),
+        certificate=request.certify(planned.mechanism, planned.sigma, answer.randomness.source, notes),
+        payload=Payload(kind="draws", settings={"index_values": None}, tensors={"draws": internal}),
+        diagnostics={
+            "method": "repro",
+            "replicates": found.replicates,
+            "statistic": answer.total.tolist(),
+            "noise": answer.noise,
+            "joint_region": {"level": 1 - JOINT, "lower": found.box[:, 0].tolist(), "upper": found.box[:, 1].tolist()},
+            "monte_carlo_error": [monte_carlo_error(column, found.replicates) for column in found.draws.T],
+        },
+    )
+
+
+def _mean(answer: Answer, model: Mean, settings: Settings) -> Found:
+    """The means at which R simulated sums are the released one: their order statistics are the ends at every level.
+
+    #{r: s_r(θ) ≥ z} = #{r: θ_r ≤ θ}, since s_r grows with θ. The two outermost are there twice, so that the
+    quantile of level k/(R + 1) of the stored draws is the k-th smallest.
+    """
+    count, rng, n = settings.replicates or 999, answer.randomness.public, answer.n
+    shift, half = middle(answer.problem)
+    sums = answer.total[0] - answer.noise * rng.standard_normal(count) + n * shift
+    centre, bounds = float(answer.total[0]) / n + shift, (shift - half, shift + half)
+    spread = float(model.scale or 1) if model.family == "gaussian" else abs(centre)
+    around = centre + np.array([-8, 8]) * (answer.noise / n + spread / np.sqrt(n))
+    safe = bool(never_clamped(model, around, n, *bounds).all())
+    low, high = answer.problem.center - answer.problem.radius, answer.problem.center + answer.problem.radius
+    found = np.sort(solved_means(model, sums, n, bounds, (float(low[0]), float(high[0])), rng, safe=safe))
+    draws = np.concatenate([found[:1], found, found[-1:]])[:, None]
+    return Found(draws, np.quantile(draws, [JOINT / 2, 1 - JOINT / 2], axis=0).T, count)
+
+
+def _regression(answer: Answer, settings: Settings, request: Request) -> Found:
+    """Profiled intervals of the coefficients in original units, and of the scale; Bonferroni's joint box."""
+    problem, rng = answer.problem, answer.randomness.public
+    p, d = problem.dim - 1, problem.dim
+    count, joint = settings.replicates or max(399, 80 * d - 1), JOINT / d
+    errors = sorted({*ERRORS, joint}, reverse=True)
+    regression = Regression(answer.n, answer.total, answer.noise, settings.candidates, count, rng)
+    unit = answer.bound  # of the response, in which it lies in [−1, 1]
+    columns, box, wide = [], [], []
+    for k in range(d):
+        if k < p:
+            row, shift = unit * problem.transform[k, :p], float(problem.offset[k])
+            centre, step = regression.estimate(row)
+            reach = 2 * float(np.abs(row) @ problem.radius[:p]) / unit + 20 * step
+            limits = (centre - reach, centre + reach)
+            tests = (regression.contrast(row, True), regression.contrast(row, False))
+        else:
+            shift, centre = 0.0, unit * regression.deviation
+            step, limits = centre / np.sqrt(answer.n), (LEAST * unit, 2 * unit)
+            tests = (regression.scale(unit, True), regression.scale(unit, False))
+        sides = [ends(t, centre, step, limit, errors) for t, limit in zip(tests, limits, strict=True)]
+        lower, upper = (dict(zip(errors, side + shift, strict=True)) for side in sides)
+        low, high = (np.array([side[error] for error in ERRORS]) for side in (lower, upper))
+        columns.append(confidence_draws(low, high, settings.draws))
+        box.append((lower[joint], upper[joint]))
+        if lower[0.05] <= limits[0] + shift or upper[0.05] >= limits[1] + shift:
+            wide.append(problem.names[k])
+        if request.progress is not None:
+            request.progress(k + 1, d)
+    rows = problem.transform[:p, :p]
+    draws = _joined(np.column_stack(columns), rows @ regression.dependence() @ rows.T, rng)
+    notes = (f"{', '.join(wide)} {WIDE}",) if wide else ()
+    return Found(draws, np.array(box), count, notes)
+
+
+def _joined(columns: Floats, covariance: Floats, rng: np.random.Generator) -> Floats:
+    """Sorted columns, shuffled so that they go together as normal variables with this covariance; others alone."""
+    p = len(covariance)
+    scale = np.sqrt(np.diag(covariance))
+    correlation = covariance / np.outer(scale, scale)
+    normals = rng.standard_normal(columns.shape)
+    normals[:, :p] = rng.multivariate_normal(np.zeros(p), correlation, len(columns), check_valid="ignore")
+    places = np.argsort(np.argsort(normals, axis=0), axis=0)
+    return np.take_along_axis(columns, places, axis=0)
+
+
+def _simulated(answer: Answer, model: Simulated, settings: Settings, request: Request) -> Found:
+    """Projections of the Mahalanobis region, which hold together."""
+    problem, rng, count = answer.problem, answer.randomness.public, settings.replicates or 199
+    simulate = simulator_of(model, request.schema, answer.n, count, rng)
+    noise = answer.noise * rng.standard_normal((count, len(answer.total)))
+    low, high = problem.center - problem.radius, problem.center + problem.radius
+    region = Region(answer.total, lambda theta: simulate(theta) + noise, low, high, rng)
+    columns, box, notes = [], [], () if region.best > 0.05 else (OUTSIDE,)
+    for k in range(model.dim):
+        share, centre, step = region.parameter(k), float(region.centre[k]), 0.05 * (high[k] - low[k])
+        if notes:
+            lower, upper = np.full(len(ERRORS), low[k]), np.full(len(ERRORS), high[k])
+        else:
+            lower, upper = (ends(share, centre, step, limit, ERRORS) for limit in (low[k], high[k]))
+        columns.append(confidence_draws(lower, upper, settings.draws))
+        box.append((lower[ERRORS.index(JOINT)], upper[ERRORS.index(JOINT)]))
+        if request.progress is not None:
+            request.progress(k + 1, model.dim)
+    draws = np.clip(_joined(np.column_stack(columns), np.eye(model.dim), rng), low, high)
+    return Found(draws, np.array(box), count, notes)
