@@ -273,7 +273,7 @@ class PrivateQuantileRegressor(_PrivateRegressor):
         for each; or a dict of these by feature name.
       response_range: public (low, high) of y.
       quantile: a level in (0, 1), or a list of levels, which share one budget.
-      bandwidth: smoothing of the check loss, in units of y.
+      bandwidth: smoothing of the check loss, in units of y, .1 by default; method "calibrated" has no use for it.
       fit_intercept: whether there is one.
       weight_range: public (low, high) of sample_weight, low ≥ 0; needed where weights are given.
       method, settings, accountant, group_size, ledger, dataset: as for `pgbb.fit`; settings is a dict.
@@ -293,7 +293,7 @@ class PrivateQuantileRegressor(_PrivateRegressor):
     """
 
     quantile: float | Sequence[float] = 0.5
-    bandwidth: float = 0.1
+    bandwidth: float | None = None
 
     def _model(self, formula: str) -> Model:
         taus: Any = self.quantile if self._joint() else [self.quantile]

@@ -36,11 +36,11 @@ def compare_command(
     family: o.Family = "quantile",
     taus: o.Taus = o.LEVELS,
     interval: o.Interval = None,
-    bandwidth: o.Bandwidth = 0.1,
+    bandwidth: o.Bandwidth = None,
     column: o.Column = None,
     mean_family: o.MeanFamily = "gaussian",
     scale: o.Scale = None,
-    clip: o.Clip = 8.0,
+    clip: o.Clip = None,
     weights: o.Weights = None,
     settings: Annotated[
         list[str] | None,
@@ -50,6 +50,7 @@ def compare_command(
     level: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.95,
     accountant: o.AccountantName = "exact",
     group_size: o.GroupSize = 1,
+    allow_weak_delta: o.WeakDelta = False,
     reference: Annotated[bool, typer.Option("--reference", help="Also an exact fit, which is NOT private.")] = False,
     insecure_seed: o.InsecureSeed = None,
     not_private: Annotated[
@@ -88,7 +89,7 @@ def compare_command(
                 model, data, schema=declared, epsilon=epsilon, delta=delta, methods=names, settings=constants,
                 level=level, tau=None if tau is None else o.numbers("--tau", tau), accountant=accountant,
                 weights=weights, group_size=group_size, insecure_seed=insecure_seed,
-                non_private_reference=reference, progress=progress,
+                non_private_reference=reference, progress=progress, allow_weak_delta=allow_weak_delta,
             )  # fmt: skip
     except KeyboardInterrupt:
         typer.echo(
@@ -153,9 +154,7 @@ def _show(found: Comparison, console: Console) -> None:
     if found.reference is not None:
         console.print(NOT_PRIVATE, style="bold red", soft_wrap=True)
     console.print()
-    console.print(fitting(console, (_table(found, width, digits) for width, digits in VERSIONS)))
-    if not all(row["identified"] for row in found.rows()):
-        console.print("* not identified at this ε: the interval says little more than was known before", markup=False)
+    print_table(found, console)
     console.print()
     for outcome in found.outcomes:
         certificate = outcome.release.certificate
@@ -167,6 +166,14 @@ def _show(found: Comparison, console: Console) -> None:
         console.print(f"{method} was left out: {reason}", markup=False, soft_wrap=True)
     console.print()
     console.print(_cost(found), markup=False, soft_wrap=True, style=None if found.cost.private else "bold red")
+
+
+def print_table(found: Comparison, console: Console | None = None) -> None:
+    """The intervals side by side, and what a mark means."""
+    console = console or Console(highlight=False)
+    console.print(fitting(console, (_table(found, width, digits) for width, digits in VERSIONS)))
+    if not all(row["identified"] for row in found.rows()):
+        console.print("* not identified at this ε: the interval says little more than was known before", markup=False)
 
 
 def _cost(found: Comparison) -> str:

@@ -27,13 +27,17 @@ Formula = Annotated[str | None, typer.Option("--formula", "-f", help="Such as 'y
 Family = Annotated[str, typer.Option(help="quantile, huber, logistic or mean.")]
 Taus = Annotated[str, typer.Option(help="Quantile levels.")]
 Interval = Annotated[str | None, typer.Option(help="An interval of levels instead, such as .05,.95.")]
-Bandwidth = Annotated[float, typer.Option(help="Smoothing of the check loss, in units of the response.")]
+Bandwidth = Annotated[
+    float | None,
+    typer.Option(help="Smoothing of the check loss, in units of the response; default .1.", show_default=False),
+]
 Column = Annotated[str | None, typer.Option(help="Column of --family mean.")]
 MeanFamily = Annotated[str, typer.Option(help="Of --family mean: gaussian or exponential.")]
 Scale = Annotated[float | None, typer.Option(help="Known scale of a Gaussian mean.")]
-Clip = Annotated[float, typer.Option(help="Clip of the score of --family mean.")]
+Clip = Annotated[float | None, typer.Option(help="Clip of the score of --family mean; default 8.", show_default=False)]
 Weights = Annotated[str | None, typer.Option(help="Column of survey weights.")]
 AccountantName = Annotated[str, typer.Option("--accountant", help="exact, paper or worst-case.")]
+WeakDelta = Annotated[bool, typer.Option("--allow-weak-delta", help="Allow δ ≥ 1/n, which protects little.")]
 GroupSize = Annotated[int, typer.Option(help="The most records one person may have.")]
 InsecureSeed = Annotated[int | None, typer.Option(help="Reproducible, therefore NOT private.")]
 LEVELS = ".1,.3,.5,.7,.9"
@@ -54,8 +58,8 @@ def numbers(name: str, text: str) -> list[float]:
 
 
 def build_model(
-    family: str, formula: str | None, taus: str, interval: str | None, bandwidth: float, column: str | None,
-    mean_family: str, scale: float | None, clip: float,
+    family: str, formula: str | None, taus: str, interval: str | None, bandwidth: float | None, column: str | None,
+    mean_family: str, scale: float | None, clip: float | None,
 ) -> Model:  # fmt: skip
     """The model that the options describe."""
     if _validate.one_of("--family", family, _FAMILIES) == "mean":

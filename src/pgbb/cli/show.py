@@ -55,6 +55,7 @@ def show_release(
     if as_json:
         report = {
             "model": release.model.to_dict(),
+            "method": release.method,
             "certificate": release.certificate.to_dict(),
             "private": release.certificate.private,
             "level": level,
@@ -195,13 +196,15 @@ def _rows(release: Release, levels: list[float] | None, level: float) -> list[Ro
     index = release.model.index_name
     rows = []
     for (at, name), values in zip(keys, table.to_dict("records"), strict=True):
-        rows.append({**({} if index is None else {index: at}), "name": name, **values})
+        plain = {key: None if value != value else value for key, value in values.items()}  # no part of an sd
+        rows.append({**({} if index is None else {index: at}), "name": name, **plain})
     return rows
 
 
 def _print_header(console: Console, release: Release) -> None:
     certificate = release.certificate
     console.print(release.title, style="bold", markup=False)
+    console.print(f"by {release.method_words}", markup=False)
     console.print(certificate.headline(), style=None if certificate.private else "bold red", markup=False)
     console.print(
         f"σ = {certificate.sigma:.5g} by accountant '{certificate.accountant}'; randomness: {certificate.randomness}; "

@@ -37,6 +37,7 @@ def fit(
     accountant: str = "exact",
     weights: str | None = None,
     group_size: int = 1,
+    allow_weak_delta: bool = False,
     insecure_seed: int | None = None,
     non_private: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -61,6 +62,7 @@ def fit(
       accountant: which one calibrates the noise.
       weights: a column of survey weights, declared as a Range of non-negative numbers.
       group_size: the most records one person may have; stated in the certificate with its ε.
+      allow_weak_delta: accept δ ≥ 1/n, which would allow publishing a whole record, and which is refused otherwise.
       insecure_seed: makes the release reproducible and therefore not private; the certificate says so.
       non_private: no noise at all; the result is marked everywhere.
       progress: called with (steps done, steps) from time to time.
@@ -86,10 +88,12 @@ def fit(
     request = Request(
         model=model, data=data, schema=schema, epsilon=epsilon, delta=delta, accountant=cast(Accountant, accountant),
         weights=weights, group_size=group_size, insecure_seed=insecure_seed, non_private=non_private,
-        progress=progress,
+        progress=progress, allow_weak_delta=allow_weak_delta,
     )  # fmt: skip
     chosen, constants = settings_for(method, settings)
-    chosen.check(model, prepared(model, schema))
+    problem = prepared(model, schema)
+    chosen.check(model, problem)
+    chosen.say_ignored(model, problem.kind)
     lead = partial(_release, ledger=ledger, dataset=dataset, checkpoint=checkpoint, out=out, key=key)
     if hosts is None:
         return lead(request, chosen, constants)

@@ -3,7 +3,7 @@
 import importlib
 import warnings
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 
 from pgbb import _validate
@@ -62,6 +62,7 @@ class Method:
       assumes: what must hold for the intervals to mean what they say.
       checkpoints: whether a fit that was stopped can go on.
       hosts: whether several processes can fit together.
+      ignores: arguments of a model that make no difference, by kind of model.
     """
 
     name: str
@@ -73,10 +74,18 @@ class Method:
     assumes: str
     checkpoints: bool = False
     hosts: bool = False
+    ignores: Mapping[str, str] = field(default_factory=dict)
 
     def load(self) -> Implementation:
         """The module, imported when it is first needed."""
         return cast(Implementation, importlib.import_module(self.module))
+
+    def say_ignored(self, model: Model, kind: str) -> None:
+        """Note an argument of the model that was given and makes no difference to this method."""
+        name = self.ignores.get(kind)
+        if name is not None and getattr(model, name) is not None:
+            text = f"{name} = {getattr(model, name)!r} makes no difference to method = {self.name!r}: leave it out."
+            warnings.warn(text, PgbbNote, stacklevel=3)
 
     def _joint(self, problem: Problem) -> bool:
         """Whether all values of the index are served in one run."""
@@ -120,6 +129,7 @@ METHODS: dict[str, Method] = {
             draws="a local posterior: as many draws as you like",
             assumes="Enough records for the estimate to be roughly normal; what is not identified is marked.",
             hosts=True,
+            ignores={"quantile": "bandwidth", "mean": "clip"},
         ),
         Method(
             name="pgbb",
@@ -152,6 +162,7 @@ METHODS: dict[str, Method] = {
             draws="a stored chain, correlated",
             assumes="A working likelihood: linear regression with Gaussian errors, a Gaussian mean with known scale, "
             "or an exponential mean.",
+            ignores={"mean": "clip"},
         ),
         Method(
             name="dp_bootstrap",
@@ -161,6 +172,7 @@ METHODS: dict[str, Method] = {
             asks="B noisy refits on resampled records",
             draws="stored draws of the method's interval",
             assumes="A convex loss with a ridge penalty, which biases, and a roughly normal estimate; not for a mean.",
+            ignores={"mean": "clip"},
         ),
     )
 }

@@ -31,6 +31,11 @@ __all__ = [
     "QuantileRegression",
 ]
 
+BANDWIDTH = 0.1
+"""Smoothing of the check loss, where a model has none of its own."""
+CLIP = 8.0
+"""Clip of the score of a mean, where a model has none of its own."""
+
 
 def _pair(name: str, value: object, *, above: float, below: float | None = None) -> tuple[float, float]:
     """A pair low < high of finite numbers inside the ends."""
@@ -110,17 +115,19 @@ class QuantileRegression:
     Args:
       formula: such as "logwk ~ educ + exper + black".
       taus: levels, drawn in training with P_τ ∝ 1/(τ(1−τ)); or None with `interval`.
-      bandwidth: h, in units of the response; smaller is less biased and slower to settle.
+      bandwidth: h, in units of the response, .1 by default; smaller is less biased and slower to settle. The method
+        "calibrated" has no use for it.
       interval: (low, high) of levels, instead of a list.
     """
 
     formula: str
     taus: Sequence[float] | None = (0.5,)
-    bandwidth: float = 0.1
+    bandwidth: float | None = None
     interval: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        _validate.number("bandwidth", self.bandwidth, above=0)
+        if self.bandwidth is not None:
+            _validate.number("bandwidth", self.bandwidth, above=0)
         if self.interval is not None:
             low, high = _pair("interval", self.interval, above=0, below=1)
             object.__setattr__(self, "taus", None)
@@ -145,7 +152,7 @@ class QuantileRegression:
             raw = np.array([1 / (t * (1 - t)) for t in self.taus])
             index = Index("tau", levels=tuple(self.taus), weights=tuple((raw / raw.sum()).tolist()))
             steepest = max(max(t, 1 - t) for t in self.taus)
-        bandwidth = self.bandwidth
+        bandwidth = BANDWIDTH if self.bandwidth is None else self.bandwidth
 
         def score(xp: Namespace, theta: Values, linear: Values, y: Values, tau: Values) -> tuple[Values, None]:
             return (1 - tau) - _normal_cdf(xp, (y - linear) / bandwidth), None
@@ -287,17 +294,18 @@ class Mean:
       column: a column declared as Range.
       family: "gaussian" or "exponential".
       scale: s, the known standard deviation (Gaussian).
-      clip: C.
+      clip: C, 8 by default; for the methods that ask for scores, "pgbb" and "sgld".
     """
 
     column: str
     family: Literal["gaussian", "exponential"] = "gaussian"
     scale: float | None = None
-    clip: float = 8.0
+    clip: float | None = None
 
     def __post_init__(self) -> None:
         _validate.one_of("family", self.family, ("gaussian", "exponential"))
-        _validate.number("clip", self.clip, above=0)
+        if self.clip is not None:
+            _validate.number("clip", self.clip, above=0)
         if self.family == "gaussian":
             _validate.number("scale", self.scale, above=0, remedy="The Gaussian mean needs its known scale.")
 
@@ -327,7 +335,7 @@ class Mean:
             kind="mean",
             formula=None,
             names=(f"mean({self.column})",),
-            clip=self.clip,
+            clip=CLIP if self.clip is None else self.clip,
             center=np.array([(low + high) / 2]),
             radius=np.array([(high - low) / 2]),
             transform=np.eye(1),

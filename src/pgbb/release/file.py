@@ -28,6 +28,15 @@ from pgbb.release.signing import Key, private_key, signature_of, signer_of
 
 __all__ = ["Release", "ReleaseError", "Verification", "load"]
 
+METHODS = {
+    "calibrated": "calibrated, the default of pgbb",
+    "pgbb": "pgbb, the Private Generative Bayesian Bootstrap",
+    "sgld": "sgld, DP-SGLD",
+    "noisy_gibbs": "noisy_gibbs, NoisyGibbs",
+    "dp_bootstrap": "dp_bootstrap, the DP bootstrap",
+}
+"""How a reader is told which method made a release."""
+
 
 @dataclass(frozen=True)
 class _Origin:
@@ -93,7 +102,7 @@ class Release(Posterior):
     >>> round(float(release.summary().loc["mu", "mean"]), 6)
     5.0
     >>> print(release)
-    mean model
+    mean model, by a method that the file does not name
     ε = 1, δ = 1e-05 (replace one record, n public; n = 1,000)
         mean    sd  lower  upper
     mu     5 1.172    3.1    6.9
@@ -118,8 +127,20 @@ class Release(Posterior):
         """What is claimed about privacy."""
         return self._certificate
 
+    @property
+    def method(self) -> str | None:
+        """The method that made it, as in `pgbb.fit(method=…)`; None where the file does not say."""
+        given = self.stored_diagnostics.get("method", "pgbb" if self.payload.kind == "generator" else None)
+        return given if isinstance(given, str) and given in METHODS else None
+
+    @property
+    def method_words(self) -> str:
+        """The method for a reader."""
+        method = self.method
+        return "a method that the file does not name" if method is None else f"method {METHODS[method]}"
+
     def _header(self) -> list[str]:
-        return [self.title, self.certificate.headline()]
+        return [f"{self.title}, by {self.method_words}", self.certificate.headline()]
 
     @property
     def certificate_hash(self) -> str:
@@ -174,6 +195,7 @@ class Release(Posterior):
         hashes = "in memory, no file" if self._origin is None else f"{self._origin.members} members match the manifest"
         lines = [
             certificate.headline(),
+            f"method       {self.method or 'not named'}",
             f"accountant   {certificate.accountant}",
             f"randomness   {certificate.randomness}",
             f"hashes       {hashes}",

@@ -80,6 +80,7 @@ def page(release: Release, source: str | Path | None = None) -> str:
         words=_words(certificate),
         recomputed=_recomputed(certificate, verification),
         parts=_parts(certificate),
+        remarks=release.diagnostics().remarks,
         notes=[*certificate.check().remarks, *certificate.notes],
         versions=", ".join(f"{k} {v}" for k, v in certificate.versions.items()),
         version=pgbb.__version__,
@@ -111,7 +112,7 @@ def _script_json(data: dict[str, object]) -> Markup:
 def _about(release: Release, source: str | Path | None) -> list[tuple[str, str]]:
     """What was estimated, and from what: labels with their words."""
     model, certificate = release.model, release.certificate
-    rows = [("Model", FAMILIES[model.kind])]
+    rows = [("Model", FAMILIES[model.kind]), ("Method", release.method_words.removeprefix("method "))]
     if model.formula is not None:
         rows.append(("Formula", model.formula))
     if model.index is not None:

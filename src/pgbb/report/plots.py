@@ -63,7 +63,7 @@ def save(figure: "Figure", path: str | Path) -> Path:
 
 
 def budget_panels(base: Mechanism, sigma: float, epsilon: float) -> "Figure":
-    """Figure `fig:budget`: δ⋆(ε) of Proposition `prop:formal-dp`, varying n, S, σ and J around a base mechanism."""
+    """Figure 1: δ⋆(ε) of Proposition 2.2, varying n, S, σ and J around a base mechanism."""
     figure, axes = _figure(1, 4, (14.0, 3.6))
     grid = epsilon * np.linspace(0.2, 2.5, 24)
     for axis, (panel, title) in zip(axes.ravel(), PANELS.items(), strict=True):
@@ -204,4 +204,4 @@ def _chosen(names: Sequence[str], coefficients: Sequence[str] | None) -> list[st
 
 def _headline(figure: "Figure", release: "Release", lead: str = "") -> None:
     """The privacy claim, or its absence, on every picture that may travel alone."""
-    figure.suptitle(lead + release.certificate.headline(), fontsize=8)
+    figure.suptitle(f"{lead}by {release.method_words}\n{release.certificate.headline()}", fontsize=8)
