@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pgbb.model.custom import Custom
     from pgbb.model.models import HuberRegression, LogisticRegression, Mean, QuantileRegression
     from pgbb.model.schema import Flag, Levels, Range, Schema
-    from pgbb.private.door import Hosts
+    from pgbb.private.door import File, Hosts
     from pgbb.reference.comparison import compare
     from pgbb.release.file import Release, load
     from pgbb.release.signing import generate_key
@@ -25,6 +25,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Custom": "model.custom",
+    "File": "private.files",
     "Flag": "model.schema",
     "Hosts": "private.door",
     "HuberRegression": "model.models",
@@ -44,6 +45,7 @@ _HOME = {
 
 __all__ = [
     "Custom",
+    "File",
     "Flag",
     "Hosts",
     "HuberRegression",

@@ -54,7 +54,10 @@ def test_a_cell_changes_its_own_record_and_nothing_else(case):
 
 
 UNREAD = {  # written in another way than the levels are declared
-    ("csv", "levels of durations"),
+    *((name, "levels of durations") for name in ("csv", "csv of Europe", "tsv, packed, without header")),
+    ("csv of Europe", "levels 1.0, of floats"),  # 1,0
+    ("csv of Europe", "levels of fractions"),
+    ("sheet", "levels of days as moments"),  # Excel has no moment at midnight that is not a day
 }
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from pgbb.cli import options as o
 from pgbb.cli.output import Json, print_json
 from pgbb.cli.tables import plain_table
 from pgbb.model.schema import Schema
@@ -20,10 +21,15 @@ NOTICE = (
 
 
 def check_command(
-    data: Annotated[
-        Path, typer.Argument(help="Records: .csv, .parquet, .dta, or a folder of .parquet.", show_default=False)
-    ],
+    data: o.DataFile,
     schema: Annotated[Path, typer.Option("--schema", "-s", help="TOML file that declares the columns.")],
+    separator: o.Separator = None,
+    decimal: o.Decimal = ".",
+    thousands: o.Thousands = None,
+    encoding: o.Encoding = "utf-8",
+    names: o.Names = None,
+    sheet: o.Sheet = None,
+    sql: o.Sql = None,
     as_json: Json = False,
 ) -> None:
     """Print what is missing, unreadable or outside its declaration, column by column. The output is PRIVATE.
@@ -35,7 +41,8 @@ def check_command(
     """
     from pgbb.private.door import examine
 
-    rows = examine(data, Schema.from_toml(schema))
+    source = o.data_file(data, separator, decimal, thousands, encoding, names, sheet, sql)
+    rows = examine(source, Schema.from_toml(schema))
     if as_json:
         print_json({"private": True, "notice": NOTICE, "columns": rows})
     else:

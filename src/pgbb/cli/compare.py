@@ -32,6 +32,13 @@ def compare_command(
         str | None,
         typer.Option(help=f"Of {o.method_names('and')}, between commas; default all that serve.", show_default=False),
     ] = None,
+    separator: o.Separator = None,
+    decimal: o.Decimal = ".",
+    thousands: o.Thousands = None,
+    encoding: o.Encoding = "utf-8",
+    columns: o.Names = None,
+    sheet: o.Sheet = None,
+    sql: o.Sql = None,
     formula: o.Formula = None,
     family: o.Family = "quantile",
     taus: o.Taus = o.LEVELS,
@@ -83,10 +90,11 @@ def compare_command(
         check_target(plot)
     model = o.build_model(family, formula, taus, interval, bandwidth, column, mean_family, scale, clip)
     declared, constants = Schema.from_toml(schema), _settings(settings or [])
+    source = o.data_file(data, separator, decimal, thousands, encoding, columns, sheet, sql)
     try:
         with o.method_bars(quiet=quiet or as_json) as progress:
             found = compare(
-                model, data, schema=declared, epsilon=epsilon, delta=delta, methods=names, settings=constants,
+                model, source, schema=declared, epsilon=epsilon, delta=delta, methods=names, settings=constants,
                 level=level, tau=None if tau is None else o.numbers("--tau", tau), accountant=accountant,
                 weights=weights, group_size=group_size, insecure_seed=insecure_seed,
                 non_private_reference=reference, progress=progress, allow_weak_delta=allow_weak_delta,

@@ -37,6 +37,13 @@ def fit_command(
     epsilon: o.Epsilon,
     delta: o.Delta,
     out: Annotated[Path, typer.Option("--out", "-o", help="Release file to write (.pgbb).")],
+    separator: o.Separator = None,
+    decimal: o.Decimal = ".",
+    thousands: o.Thousands = None,
+    encoding: o.Encoding = "utf-8",
+    names: o.Names = None,
+    sheet: o.Sheet = None,
+    sql: o.Sql = None,
     formula: o.Formula = None,
     family: o.Family = "quantile",
     taus: o.Taus = o.LEVELS,
@@ -87,6 +94,7 @@ def fit_command(
         _check_target(out, force)
     model = o.build_model(family, formula, taus, interval, bandwidth, column, mean_family, scale, clip)
     declared = Schema.from_toml(schema)
+    source = o.data_file(data, separator, decimal, thousands, encoding, names, sheet, sql)
     signing = None if key is None or not leads else private_key(key)
 
     from pgbb.cli.show import show_release
@@ -96,7 +104,7 @@ def fit_command(
     try:
         with o.progress_bar("training", quiet=quiet or as_json or not leads) as progress:
             release = fit(
-                model, data, schema=declared, epsilon=epsilon, delta=delta, method=method, steps=steps,
+                model, source, schema=declared, epsilon=epsilon, delta=delta, method=method, steps=steps,
                 draws_per_step=draws_per_step, learning_rate=learning_rate, accountant=accountant,
                 group_size=group_size, insecure_seed=insecure_seed, progress=progress, ledger=ledger, dataset=dataset,
                 out=out, key=signing, checkpoint=checkpoint, hosts=joined, weights=weights, blocks=blocks,

@@ -14,12 +14,27 @@ from pgbb import _validate
 from pgbb.errors import InvalidValue
 from pgbb.methods.registry import METHODS
 from pgbb.model.models import HuberRegression, LogisticRegression, Mean, Model, QuantileRegression
+from pgbb.private.door import File
 
-__all__ = ["build_model", "check_seed", "method_bars", "method_names", "numbers", "progress_bar"]
+__all__ = ["build_model", "check_seed", "data_file", "method_bars", "method_names", "numbers", "progress_bar"]
 
 _FAMILIES = ("quantile", "huber", "logistic", "mean")
 
-DataFile = Annotated[Path, typer.Argument(help="Confidential records: .csv, .parquet, .dta, or a folder of .parquet.")]
+DataFile = Annotated[
+    Path,
+    typer.Argument(
+        help="Confidential records: .csv, .tsv, .parquet, .xlsx, .dta, .sav, .sas7bdat, .duckdb; or a folder."
+    ),
+]
+Separator = Annotated[str | None, typer.Option(help="Between cells of a text file, such as ';'.", show_default=False)]
+Decimal = Annotated[str, typer.Option(help="Decimal mark of a text file: . or ,")]
+Thousands = Annotated[str | None, typer.Option(help="Mark between groups of digits.", show_default=False)]
+Encoding = Annotated[str, typer.Option(help="Of a text file, such as latin-1.")]
+Names = Annotated[
+    str | None, typer.Option(help="Columns of a text file without a header, between commas.", show_default=False)
+]
+Sheet = Annotated[str | None, typer.Option(help="Of a workbook with several.", show_default=False)]
+Sql = Annotated[str | None, typer.Option(help="SELECT columns FROM a table of a .duckdb file.", show_default=False)]
 SchemaFile = Annotated[Path, typer.Option("--schema", "-s", help="Public schema (TOML).")]
 Epsilon = Annotated[float, typer.Option("--epsilon", "-e", help="Privacy level ε.")]
 Delta = Annotated[float, typer.Option("--delta", "-d", help="Failure probability δ, well below 1/n.")]
@@ -55,6 +70,16 @@ def numbers(name: str, text: str) -> list[float]:
         return [float(part) for part in text.split(",") if part.strip()]
     except ValueError:
         raise _validate.fail(name, text, "numbers separated by commas, such as .1,.5,.9") from None
+
+
+def data_file(
+    path: Path, separator: str | None, decimal: str, thousands: str | None, encoding: str, names: str | None,
+    sheet: str | None, sql: str | None,
+) -> File:  # fmt: skip
+    """The data file that the options describe."""
+    between = "\t" if separator in ("\\t", "tab") else separator
+    columns = None if names is None else [part.strip() for part in names.split(",")]
+    return File(path, between, decimal, thousands, encoding, columns, sheet, sql)
 
 
 def build_model(

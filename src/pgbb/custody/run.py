@@ -53,8 +53,8 @@ def fit(
 
     Args:
       model: what to estimate, such as `pgbb.QuantileRegression("y ~ x")`.
-      data: a pandas or polars frame, an Arrow table, a structured array or a dict of columns; or the path of a .csv,
-        .parquet or .dta file, or of a folder of .parquet files.
+      data: a pandas or polars frame, an Arrow table or stream, a DuckDB relation, a structured array or a dict of
+        columns; the path of a file or of a folder of .parquet files; or a `pgbb.File`, which says how to read one.
       schema: public knowledge about the columns; bounds come from here, never from the data.
       epsilon, delta: the budget, for replacing one record. Choose δ well below 1/n.
       method: "calibrated", see docs/calibration.md; "pgbb", Algorithms 1 and 2; "sgld", "noisy_gibbs" or

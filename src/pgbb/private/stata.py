@@ -20,7 +20,7 @@ from pgbb.private import opened
 from pgbb.private.cells import Cells, Coded, Kind
 from pgbb.private.opened import Opened, Piece, quiet, quietly
 
-__all__ = ["open_stata"]
+__all__ = ["decoded", "open_stata"]
 
 _RAW: dict[str, Any] = {"convert_dates": False, "convert_categoricals": False, "convert_missing": False}
 _NUMBERS = {"b": "int8", "h": "int16", "l": "int32", "f": "float32", "d": "float64"}
@@ -47,7 +47,7 @@ class _Variable:
     def cells(self, column: "pd.Series[Any]", declared: Column, encoding: str) -> Cells:
         if self.kind not in _NUMBERS:
             which, found = pd.factorize(column.to_numpy(dtype=object))
-            return Coded(which, np.fromiter((_text(v, encoding) for v in found), dtype=object, count=len(found)))
+            return Coded(which, np.fromiter((decoded(v, encoding) for v in found), dtype=object, count=len(found)))
         values = column.to_numpy()
         if not isinstance(declared, Levels):
             return values
@@ -60,7 +60,7 @@ class _Variable:
         return Coded(which, np.fromiter(distinct, dtype=object, count=len(found)))
 
 
-def _text(cell: Any, encoding: str) -> Any:
+def decoded(cell: Any, encoding: str) -> Any:
     """Text that was decoded byte by byte, in the encoding of the file; bytes that are not of it stay what they are."""
     if encoding == "latin-1" or not isinstance(cell, str):
         return cell
