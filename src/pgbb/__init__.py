@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pgbb.model.schema import Flag, Levels, Range, Schema
     from pgbb.private.door import File, Hosts
     from pgbb.reference.comparison import compare
+    from pgbb.reference.example import example
     from pgbb.release.file import Release, load
     from pgbb.release.signing import generate_key
 
@@ -38,6 +39,7 @@ _HOME = {
     "Release": "release.file",
     "Schema": "model.schema",
     "compare": "reference.comparison",
+    "example": "reference.example",
     "fit": "custody.run",
     "generate_key": "release.signing",
     "load": "release.file",
@@ -63,10 +65,15 @@ __all__ = [
     "Schema",
     "__version__",
     "compare",
+    "example",
     "fit",
     "generate_key",
     "load",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def __getattr__(name: str) -> object:

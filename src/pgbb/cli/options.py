@@ -48,7 +48,7 @@ Bandwidth = Annotated[
 ]
 Column = Annotated[str | None, typer.Option(help="Column of --family mean.")]
 MeanFamily = Annotated[str, typer.Option(help="Of --family mean: gaussian or exponential.")]
-Scale = Annotated[float | None, typer.Option(help="Known scale of a Gaussian mean.")]
+Scale = Annotated[float | None, typer.Option(help="Scale of a Gaussian mean, if publicly known.")]
 Clip = Annotated[float | None, typer.Option(help="Clip of the score of --family mean; default 8.", show_default=False)]
 Weights = Annotated[str | None, typer.Option(help="Column of survey weights.")]
 AccountantName = Annotated[str, typer.Option("--accountant", help="exact, paper or worst-case.")]

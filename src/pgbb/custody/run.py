@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from pgbb.accountant.calibrate import Accountant
 from pgbb.custody.identity import agreed
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["fit"]
 
+MethodName: TypeAlias = Literal["calibrated", "pgbb", "sgld", "noisy_gibbs", "dp_bootstrap"] | str
+AccountantName: TypeAlias = Literal["exact", "paper", "worst-case"] | str
+
 
 def fit(
     model: Model,
@@ -33,8 +36,8 @@ def fit(
     schema: Schema,
     epsilon: float,
     delta: float,
-    method: str = "calibrated",
-    accountant: str = "exact",
+    method: MethodName = "calibrated",
+    accountant: AccountantName = "exact",
     weights: str | None = None,
     group_size: int = 1,
     allow_weak_delta: bool = False,

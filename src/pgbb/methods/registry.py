@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 
 from pgbb import _validate
 from pgbb.errors import InvalidValue, PgbbNote
-from pgbb.model.models import Custom, Model, Problem, QuantileRegression
+from pgbb.model.models import Custom, Mean, Model, Problem, QuantileRegression
 
 if TYPE_CHECKING:
     from pgbb.methods.request import Planned, Request
@@ -62,6 +62,7 @@ class Method:
       assumes: what must hold for the intervals to mean what they say.
       checkpoints: whether a fit that was stopped can go on.
       hosts: whether several processes can fit together.
+      needs_scale: whether a Gaussian mean must have a known scale.
       ignores: arguments of a model that make no difference, by kind of model.
     """
 
@@ -74,6 +75,7 @@ class Method:
     assumes: str
     checkpoints: bool = False
     hosts: bool = False
+    needs_scale: bool = True
     ignores: Mapping[str, str] = field(default_factory=dict)
 
     def load(self) -> Implementation:
@@ -99,6 +101,11 @@ class Method:
             raise InvalidValue(
                 f"method = {self.name!r} does not serve {KINDS[problem.kind]}: {self.assumes} "
                 f"Take one of {', '.join(map(repr, others))}."
+            )
+        if isinstance(model, Mean) and model.family == "gaussian" and model.scale is None and self.needs_scale:
+            raise InvalidValue(
+                f"method = {self.name!r} needs the scale of a Gaussian mean: give Mean({model.column!r}, scale=…) if "
+                "it is publicly known; or take 'calibrated', which finds it out."
             )
         if problem.index is None or self._joint(problem):
             return
@@ -129,6 +136,7 @@ METHODS: dict[str, Method] = {
             draws="a local posterior: as many draws as you like",
             assumes="Enough records for the estimate to be roughly normal; what is not identified is marked.",
             hosts=True,
+            needs_scale=False,
             ignores={"quantile": "bandwidth", "mean": "clip"},
         ),
         Method(
@@ -172,6 +180,7 @@ METHODS: dict[str, Method] = {
             asks="B noisy refits on resampled records",
             draws="stored draws of the method's interval",
             assumes="A convex loss with a ridge penalty, which biases, and a roughly normal estimate; not for a mean.",
+            needs_scale=False,
             ignores={"mean": "clip"},
         ),
     )

@@ -285,7 +285,7 @@ class LogisticRegression:
 
 @dataclass(frozen=True)
 class Mean:
-    """Mean of one column by a clipped score: Gaussian with known scale, or exponential.
+    """Mean of one column by a clipped score: Gaussian, or exponential.
 
     Gaussian: l = (x−μ)²/(2s²), score (μ−x)/s². Exponential with mean m:
     l = log m + x/m, score 1/m − x/m². The score is clipped to [−C, C].
@@ -293,7 +293,8 @@ class Mean:
     Args:
       column: a column declared as Range.
       family: "gaussian" or "exponential".
-      scale: s, the known standard deviation (Gaussian).
+      scale: s, the standard deviation (Gaussian) where it is publicly known. The methods "calibrated" and
+        "dp_bootstrap" do without it; the others need it.
       clip: C, 8 by default; for the methods that ask for scores, "pgbb" and "sgld".
     """
 
@@ -306,8 +307,8 @@ class Mean:
         _validate.one_of("family", self.family, ("gaussian", "exponential"))
         if self.clip is not None:
             _validate.number("clip", self.clip, above=0)
-        if self.family == "gaussian":
-            _validate.number("scale", self.scale, above=0, remedy="The Gaussian mean needs its known scale.")
+        if self.scale is not None:
+            _validate.number("scale", self.scale, above=0)
 
     def prepare(self, schema: Schema) -> Problem:
         """The problem under this schema: gradient of a record, bound C, box and units; an error if it does not fit."""
@@ -329,6 +330,7 @@ class Mean:
 
         def score(xp: Namespace, theta: Values, linear: Values, y: Values, _: Values) -> tuple[Values, None]:
             m = linear  # the design is the constant 1
+            assert scale is not None or not gaussian  # a method that asks for scores refuses such a model
             return ((m - y) / scale**2 if gaussian else (1 - y / m) / m), None  # type: ignore[operator]
 
         return Problem(

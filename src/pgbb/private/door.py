@@ -39,9 +39,9 @@ from pgbb.private.refits import (
 from pgbb.private.rows import EXTRA
 
 if TYPE_CHECKING:
-    from pgbb.private.files import File
     from pgbb.private.loading import (
         Examined,
+        File,
         Listing,
         NonPrivateRecords,
         Records,
@@ -68,10 +68,9 @@ Floats = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
 _LATER = {
-    **dict.fromkeys(("Examined", "Listing", "NonPrivateRecords", "Source"), "loading"),
+    **dict.fromkeys(("Examined", "File", "Listing", "NonPrivateRecords", "Source"), "loading"),
     **dict.fromkeys(("columns_of", "examine", "header", "single", "table"), "loading"),
     **dict.fromkeys(("Session", "Step", "run_many"), "session"),
-    "File": "files",
     "Sums": "sums",
 }
 

@@ -8,13 +8,14 @@ from pgbb.errors import InvalidValue
 from pgbb.model.problem import Problem
 from pgbb.model.schema import Schema
 from pgbb.private.arrays import columns_of, single, table
+from pgbb.private.files import File
 from pgbb.private.hosts import Together
 from pgbb.private.partition import Listing, Share, records_of, survey
 from pgbb.private.records import Columns, Encoded, Examined, NonPrivateRecords, Records, Source, encoded, examine, load
 from pgbb.private.sources import open_source
 
 __all__ = [
-    "Examined", "Listing", "NonPrivateRecords", "Records", "Share", "Source", "agreed", "columns_of", "examine",
+    "Examined", "File", "Listing", "NonPrivateRecords", "Records", "Share", "Source", "agreed", "columns_of", "examine",
     "header", "records_for", "share_for", "single", "table",
 ]  # fmt: skip
 

@@ -7,14 +7,16 @@ needs no JAX. Statistics live in posterior.py, the claim in certificate.py.
 import hashlib
 import io
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
+from pgbb import _validate
 from pgbb._io import write_whole
 from pgbb.accountant import Mechanism, Resampling
 from pgbb.errors import PgbbError
@@ -25,6 +27,9 @@ from pgbb.release.container import MANIFEST, REFETCH, SIGNATURE, TENSORS, Releas
 from pgbb.release.payloads import PAYLOADS, ModelSummary, Payload
 from pgbb.release.posterior import Posterior
 from pgbb.release.signing import Key, private_key, signature_of, signer_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["Release", "ReleaseError", "Verification", "load"]
 
@@ -166,6 +171,33 @@ class Release(Posterior):
     def from_bytes(cls, data: bytes) -> "Release":
         """The release that `to_bytes` wrote; everything in it is checked, and nothing in it is executed."""
         return _understood(container.unpack(io.BytesIO(data), "the release"), "the release")
+
+    def plot(
+        self,
+        kind: Literal["process", "forest", "densities"] | None = None,
+        tau: float | None = None,
+        level: float = 0.95,
+        coefficients: Sequence[str] | None = None,
+    ) -> "Figure":
+        """A figure of the posterior; a notebook shows it, and `figure.savefig` writes it.
+
+        Args:
+          kind: "process" over all levels, "forest" of intervals, or "densities". The default is the process where there
+            is an index and no `tau`, and the forest otherwise.
+          tau: the level of a forest or of densities.
+          level: probability of the intervals.
+          coefficients: which; default all.
+        """
+        level = _validate.level(level)
+        if kind is None:
+            kind = "process" if self.model.index is not None and tau is None else "forest"
+        _validate.one_of("kind", kind, ("process", "forest", "densities"))
+        from pgbb.release import figures
+
+        if kind == "process":
+            return figures.quantile_process(self, level, coefficients)
+        draw = figures.coefficient_intervals if kind == "forest" else figures.densities
+        return draw(self, level, coefficients, tau)
 
     def save(self, path: str | Path, key: Key | None = None) -> Path:
         """Write the release as one file, whole or not at all, and sign it if a key is given.
