@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pgbb.custody.run import fit
     from pgbb.model.custom import Custom
     from pgbb.model.models import HuberRegression, LogisticRegression, Mean, QuantileRegression
-    from pgbb.model.schema import Flag, Levels, Range, Schema
+    from pgbb.model.schema import Date, Flag, Levels, Range, Schema
     from pgbb.private.door import File, Hosts
     from pgbb.reference.comparison import compare
     from pgbb.reference.example import example
@@ -27,6 +27,7 @@ __version__ = "0.1.0"
 _HOME = {
     "Custom": "model.custom",
     "File": "private.files",
+    "Date": "model.schema",
     "Flag": "model.schema",
     "Hosts": "private.door",
     "HuberRegression": "model.models",
@@ -47,6 +48,7 @@ _HOME = {
 
 __all__ = [
     "Custom",
+    "Date",
     "File",
     "Flag",
     "Hosts",

@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 import pyreadstat
 
 from pgbb.model.models import QuantileRegression
-from pgbb.model.schema import Flag, Levels, Range, Schema
+from pgbb.model.schema import Date, Flag, Levels, Range, Schema
 from pgbb.private.files import File
 from pgbb.private.loading import records_for
 from pgbb.private.records import load_columns
@@ -134,6 +134,8 @@ KINDS = {
     "levels 1.0, of floats": Kind(Levels("1.0", "2.0"), (1.0, 2.0), FLOATS, ("Float64",), ("float64", "float32")),
     "levels of fractions": Kind(Levels("0.1", "0.5"), (0.1, 0.5), FLOATS, ("Float64",), ("float64",)),
     "levels of truth values": Kind(Levels("True", "False"), (True, False), (pa.bool_(),), ("boolean",)),
+    "flag of words": Kind(Flag("no", "yes"), ("no", "yes"), TEXT, ("string",), ("str", "strL")),
+    "days": Kind(Date("2000-01-01", "2030-12-31"), DAYS, (pa.date32(), pa.date64())),
     "levels of days": Kind(Levels(*map(str, DAYS)), DAYS, (pa.date32(), pa.date64())),
     "levels of moments": Kind(
         Levels(*map(str, MOMENTS)), MOMENTS, tuple(pa.timestamp(u) for u in ("s", "ms", "us", "ns"))
@@ -370,7 +372,7 @@ def containers(kind: Kind) -> dict[str, Callable[[list[Any], Any, Path], Any]]:
 
 
 NUMBERS = ((0.5, 1.25, 3.0), (1, 2, 3))
-WORDS = (("north", "south"), ("1", "2"))
+WORDS = (("north", "south"), ("1", "2"), ("no", "yes"))
 IN_DUCKDB = (pa.float64(), pa.int64(), pa.string(), pa.bool_(), pa.date32(), pa.timestamp("us"), pa.decimal128(9, 2))
 NOT_IN_POLARS = (pa.decimal256(50, 2), pa.time32("s"), pa.date64(), pa.dictionary(pa.int8(), pa.string()))
 LABELLED = Kind(Levels("north", "south"), (1, 2), stata=("int8",))

@@ -34,8 +34,9 @@ def check_command(
 ) -> None:
     """Print what is missing, unreadable or outside its declaration, column by column. The output is PRIVATE.
 
-    Exit code 0 even if cells are bad, since a fit clamps values and skips unusable records; 1 if a fit would
-    refuse a declared column, because it is missing or is not numeric.
+    Exit code 0 even if some cells are bad, since a fit clamps values and skips unusable records; 1 if a fit would
+    refuse a declared column, because it is missing or is not numeric, or if no cell of a column can be read: the exit
+    code is then PRIVATE, too.
 
     Example: pgbb check survey.parquet --schema survey.toml
     """
@@ -47,8 +48,14 @@ def check_command(
         print_json({"private": True, "notice": NOTICE, "columns": rows})
     else:
         _show(rows, Console(highlight=False, markup=False))
-    if any(row["problem"] for row in rows):
+    if any(row["problem"] or _unreadable(row) for row in rows):
         raise typer.Exit(1)
+
+
+def _unreadable(row: "Examined") -> bool:
+    """Whether no cell of the column can be used as it is declared; a private fact."""
+    lost = (row["missing"] or 0) + (0 if row["declared"].startswith(("Range", "Date")) else row["outside"] or 0)
+    return 0 < row["records"] <= lost
 
 
 def _show(rows: "list[Examined]", console: Console) -> None:
@@ -66,6 +73,12 @@ def _show(rows: "list[Examined]", console: Console) -> None:
     for row in rows:
         if row["problem"]:
             console.print(f"{row['column']}: {row['problem']}; a fit that needs it would refuse.", soft_wrap=True)
+        elif _unreadable(row):
+            console.print(
+                f"{row['column']}: no cell can be read as {row['declared']}; a fit that needs it would spend its "
+                "budget on nothing. Look at the separator, the decimal mark, and the declaration. (PRIVATE)",
+                soft_wrap=True,
+            )
     console.print(
         "In a fit, values outside a range are clamped; a record with a missing or unreadable cell, an undeclared level "
         "or a flag other than 0 and 1 stays in n and contributes nothing.",

@@ -33,8 +33,13 @@ HEAD = """\
 # smallest and largest value in the file: choose bounds that would be right for any data of this kind.
 #
 #   educ   = {{ range = [0, 20] }}                   a number; values outside are clamped. Narrower is more precise.
+#   weeks  = {{ range = [0, 52], step = 1 }}         a number that is counted, or rounded to the step
 #   union  = "flag"                                0 and 1, or false and true
+#   member = {{ flag = ["no", "yes"] }}              two words, that for 0 first
 #   region = {{ levels = ["north", "south"] }}       categories; the first is the base, others count as missing
+#   born   = {{ date = ["1950-01-01", "2000-12-31"] }}   days between two days; enters a formula in years
+#
+# Inside braces, label = "weekly wage" and unit = "$" are for the readers of pages and figures.
 #
 # Delete the lines of columns that no formula will use. The file is refused until no blank is left.
 
@@ -51,10 +56,10 @@ BLANKS = {
     "": '""',
 }
 HINTS = {
-    "number": 'lowest and highest possible value; or "flag" if 0 and 1; or { levels = [] } if numbers are codes',
-    "flag": "stored as true and false",
-    "text": "all categories that can occur, the base first",
-    "": '{ range = [low, high] }, "flag" or { levels = ["base", "other"] }',
+    "number": 'write [lowest, highest] that is possible; "flag" if only 0 and 1; { levels = [1, 2] } if it is a code',
+    "flag": "stored as true and false: nothing to fill in",
+    "text": 'write all categories that can occur, the base first, such as ["north", "south"]',
+    "": 'write { range = [0, 20] }, "flag", { levels = ["base", "other"] } or { date = ["2000-01-01", "2020-12-31"] }',
 }
 
 
@@ -146,7 +151,7 @@ def template(name: str, types: Types) -> str:
     """The text of the template: a blank and a hint for each column.
 
     >>> print(template("d.csv", {"educ": "number"}).splitlines()[-1])
-    educ = { range = [] }  # lowest and highest possible value; or "flag" if 0 and 1; or { levels = [] } if numbers ...
+    educ = { range = [] }  # write [lowest, highest] that is possible; "flag" if only 0 and 1; { levels = [1, 2] } ...
     """
     source = HEADER if any(types.values()) else FIRST_LINE
     lines = [f"{toml_key(column)} = {BLANKS[kind]}  # {HINTS[kind]}" for column, kind in types.items()]

@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 
-from pgbb.model.schema import Column, Levels, Schema
+from pgbb.model.schema import Column, Date, Levels, Schema
 from pgbb.private import opened
 from pgbb.private.cells import Cells, Coded, Kind
 from pgbb.private.opened import Opened, Piece, quiet, quietly
@@ -49,9 +49,11 @@ class _Variable:
             which, found = pd.factorize(column.to_numpy(dtype=object))
             return Coded(which, np.fromiter((decoded(v, encoding) for v in found), dtype=object, count=len(found)))
         values = column.to_numpy()
-        if not isinstance(declared, Levels):
+        if not isinstance(declared, Levels | Date):
             return values
-        labelled = bool(self.labels) and any(isinstance(level, str) for level in declared.levels)
+        labelled = (
+            bool(self.labels) and isinstance(declared, Levels) and any(isinstance(v, str) for v in declared.levels)
+        )
         if not self.dated and not labelled:
             return values
         which, found = pd.factorize(values)  # missing cells are −1

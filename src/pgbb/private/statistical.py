@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from pgbb.errors import PgbbError
-from pgbb.model.schema import Column, Levels, Schema
+from pgbb.model.schema import Column, Date, Levels, Schema
 from pgbb.private.cells import Cells, Coded, Kind
 from pgbb.private.files import File
 from pgbb.private.opened import Opened, Piece, parts, quiet, quietly
@@ -48,9 +48,11 @@ class _Variable:
             texts = (decoded(v, self.encoding) for v in found)
             return Coded(which, np.fromiter(texts, dtype=object, count=len(found)))
         numbers = np.array([np.nan if v is None else v for v in given], dtype=np.float64)
-        if not isinstance(declared, Levels):
+        if not isinstance(declared, Levels | Date):
             return numbers
-        labelled = bool(self.labels) and any(isinstance(level, str) for level in declared.levels)
+        labelled = (
+            bool(self.labels) and isinstance(declared, Levels) and any(isinstance(v, str) for v in declared.levels)
+        )
         if not self.dated and not labelled:
             return numbers
         which, found = pd.factorize(numbers)

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from pgbb.model.schema import Range, Schema
+from pgbb.model.schema import Date, Range, Schema
 from pgbb.private import opened
 from pgbb.private.cells import Array, Cells, Kind, Text, as_cells
 from pgbb.private.files import File
@@ -213,7 +213,7 @@ def open_csv(file: File) -> Opened:
                     yield Piece(len(frame), {name: cells(frame[at[name]], name, schema) for name in names})
 
     def cells(text: "pd.Series[str]", name: str, schema: Schema) -> Cells:
-        if isinstance(schema[name], Range):
+        if isinstance(schema[name], Range) and not isinstance(schema[name], Date):
             return Text(_as_usual(text.to_numpy(dtype=object), file))
         whole = text.to_numpy(dtype=object) if text.dtype == object else pa.array(text.array)  # by the age of pandas
         return as_cells(whole)

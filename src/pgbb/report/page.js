@@ -285,7 +285,7 @@ function renderContrast() {
 function designRow(at) {
   const row = new Float64Array(names.length);
   for (const { coefficient, factors } of data.terms) {
-    row[coefficient] = factors.reduce((v, f) => v * ("code" in f ? Number(at[f.column] === f.code) : at[f.column] ** f.power), 1);
+    row[coefficient] = factors.reduce((v, f) => v * ("code" in f ? Number(at[f.column] === f.code) : (f.log ? Math.log(at[f.column]) : at[f.column] ** f.power)), 1);
   }
   return row;
 }
