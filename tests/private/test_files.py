@@ -58,6 +58,13 @@ def test_a_number_that_breaks_the_declared_marks_voids_its_record_alone(text, nu
     assert number is None or values[1] == number
 
 
+def test_a_currency_sign_is_left_out_where_it_is_declared(tmp_path):
+    (tmp_path / "d.csv").write_text("wage;x\n€1.234,50;a\n7 €;a\n$3;a\n€;a\n5;a\n", encoding="utf-8")
+    values, valid = read(pgbb.File(tmp_path / "d.csv", currency="€", **HOW), Schema(wage=Range(0, 10_000)))
+    assert valid == [True, True, False, False, True] and [values[i] for i in (0, 1, 4)] == [1234.5, 7.0, 5.0]
+    assert read(pgbb.File(tmp_path / "d.csv", **HOW), Schema(wage=Range(0, 10_000)))[-1] == [False] * 4 + [True]
+
+
 def test_sheets_statistical_files_frames_and_relations_say_the_same(tmp_path):
     book = openpyxl.Workbook()
     for row in [list(FRAME), *FRAME.to_numpy().tolist()]:
@@ -136,6 +143,7 @@ def test_a_query_that_is_not_read_row_by_row_is_refused_and_writes_nothing(sql, 
         ("d.csv", {"separator": ";", "thousands": "x"}, "thousands"), ("d.csv", {"names": []}, "names"),
         ("d.csv", {"sheet": "a"}, "sheet"), ("d.xlsx", {"separator": ";"}, "separator"),
         ("d.parquet", {"sql": "SELECT 1"}, "duckdb"), ("d.duckdb", {}, "SELECT"), ("d.csv", {"names": "ab"}, "names"),
+        ("d.csv", {"currency": "1"}, "currency"), ("d.parquet", {"currency": "$"}, "currency"),
     ],
 )  # fmt: skip
 def test_a_wrong_way_of_reading_is_refused_before_the_file_is_opened(name, how, word):

@@ -30,6 +30,7 @@ def check_command(
     names: o.Names = None,
     sheet: o.Sheet = None,
     sql: o.Sql = None,
+    currency: o.Currency = None,
     as_json: Json = False,
 ) -> None:
     """Print what is missing, unreadable or outside its declaration, column by column. The output is PRIVATE.
@@ -42,7 +43,7 @@ def check_command(
     """
     from pgbb.private.door import examine
 
-    source = o.data_file(data, separator, decimal, thousands, encoding, names, sheet, sql)
+    source = o.data_file(data, separator, decimal, thousands, encoding, names, sheet, sql, currency)
     rows = examine(source, Schema.from_toml(schema))
     if as_json:
         print_json({"private": True, "notice": NOTICE, "columns": rows})

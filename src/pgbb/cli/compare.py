@@ -39,6 +39,7 @@ def compare_command(
     columns: o.Names = None,
     sheet: o.Sheet = None,
     sql: o.Sql = None,
+    currency: o.Currency = None,
     formula: o.Formula = None,
     family: o.Family = "quantile",
     taus: o.Taus = o.LEVELS,
@@ -90,7 +91,7 @@ def compare_command(
         check_target(plot)
     model = o.build_model(family, formula, taus, interval, bandwidth, column, mean_family, scale, clip)
     declared, constants = Schema.from_toml(schema), _settings(settings or [])
-    source = o.data_file(data, separator, decimal, thousands, encoding, columns, sheet, sql)
+    source = o.data_file(data, separator, decimal, thousands, encoding, columns, sheet, sql, currency)
     try:
         with o.method_bars(quiet=quiet or as_json) as progress:
             found = compare(

@@ -44,6 +44,7 @@ def fit_command(
     names: o.Names = None,
     sheet: o.Sheet = None,
     sql: o.Sql = None,
+    currency: o.Currency = None,
     formula: o.Formula = None,
     family: o.Family = "quantile",
     taus: o.Taus = o.LEVELS,
@@ -94,7 +95,7 @@ def fit_command(
         _check_target(out, force)
     model = o.build_model(family, formula, taus, interval, bandwidth, column, mean_family, scale, clip)
     declared = Schema.from_toml(schema)
-    source = o.data_file(data, separator, decimal, thousands, encoding, names, sheet, sql)
+    source = o.data_file(data, separator, decimal, thousands, encoding, names, sheet, sql, currency)
     signing = None if key is None or not leads else private_key(key)
 
     from pgbb.cli.show import show_release

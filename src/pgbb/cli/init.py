@@ -75,6 +75,7 @@ def init_command(
     names: o.Names = None,
     sheet: o.Sheet = None,
     sql: o.Sql = None,
+    currency: o.Currency = None,
     as_json: Json = False,
 ) -> None:
     """Write a schema template with a line for each column, to be filled in from public knowledge.
@@ -90,7 +91,7 @@ def init_command(
             f"--out = {str(out)!r} exists, and may hold declarations that somebody wrote. Choose another name, or "
             "move it away."
         )
-    types = header(o.data_file(data, separator, decimal, thousands, encoding, names, sheet, sql))
+    types = header(o.data_file(data, separator, decimal, thousands, encoding, names, sheet, sql, currency))
     write_whole(out, template(data.name, types).encode("utf-8"))
     blanks = sum(kind != "flag" for kind in types.values())
     text = f"{len(types)} columns, {blanks} blanks to fill: {out}"

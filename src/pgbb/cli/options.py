@@ -29,6 +29,7 @@ DataFile = Annotated[
 Separator = Annotated[str | None, typer.Option(help="Between cells of a text file, such as ';'.", show_default=False)]
 Decimal = Annotated[str, typer.Option(help="Decimal mark of a text file: . or ,")]
 Thousands = Annotated[str | None, typer.Option(help="Mark between groups of digits.", show_default=False)]
+Currency = Annotated[str | None, typer.Option(help="Sign beside numbers of a text file.", show_default=False)]
 Encoding = Annotated[str, typer.Option(help="Of a text file, such as latin-1.")]
 Names = Annotated[
     str | None, typer.Option(help="Columns of a text file without a header, between commas.", show_default=False)
@@ -74,12 +75,12 @@ def numbers(name: str, text: str) -> list[float]:
 
 def data_file(
     path: Path, separator: str | None, decimal: str, thousands: str | None, encoding: str, names: str | None,
-    sheet: str | None, sql: str | None,
+    sheet: str | None, sql: str | None, currency: str | None,
 ) -> File:  # fmt: skip
     """The data file that the options describe."""
     between = "\t" if separator in ("\\t", "tab") else separator
     columns = None if names is None else [part.strip() for part in names.split(",")]
-    return File(path, between, decimal, thousands, encoding, columns, sheet, sql)
+    return File(path, between, decimal, thousands, encoding, columns, sheet, sql, currency)
 
 
 def build_model(

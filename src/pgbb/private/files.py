@@ -27,6 +27,7 @@ class File:
       separator: between the cells of a text file; a comma, or a tab in a .tsv file.
       decimal: mark of a text file, "." or ",".
       thousands: mark between groups of three digits, such as "." or " "; None where there is none.
+      currency: a sign before or after numbers of a text file, such as "€", which is left out; None where there is none.
       encoding: of a text file: "utf-8", or one with a byte for each character, such as "latin-1" or "cp1252".
       names: of the columns of a text file that has no header line.
       sheet: of a workbook that has several.
@@ -44,12 +45,18 @@ class File:
     names: Sequence[str] | None = None
     sheet: str | None = None
     sql: str | None = None
+    currency: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.path, str | Path):
             raise _validate.fail("path", type(self.path).__name__, "the path of a file")
         object.__setattr__(self, "path", Path(self.path))
-        text = {"separator": self.separator, "thousands": self.thousands, "names": self.names}
+        text = {
+            "separator": self.separator,
+            "thousands": self.thousands,
+            "names": self.names,
+            "currency": self.currency,
+        }
         text |= {"decimal": self.decimal if self.decimal != "." else None}
         text |= {"encoding": self.encoding if self.encoding != "utf-8" else None}
         for name, value, kinds in (
@@ -74,6 +81,9 @@ class File:
         if self.thousands is not None:
             marks = {".", ",", " ", "'", "\u00a0", "\u202f"} - {self.decimal}
             _validate.one_of("thousands", self.thousands, tuple(sorted(marks)))
+        sign: object = self.currency
+        if sign is not None and (not isinstance(sign, str) or not sign.strip(" .,0123456789-+")):
+            raise _validate.fail("currency", self.currency, "a sign such as '€' or 'USD'")
         if self.decimal == self.between or self.thousands == self.between:
             raise InvalidValue(
                 f"separator = {self.between!r} is also a mark in numbers: give the separator of the file, such as "

@@ -171,7 +171,7 @@ def _bytes(path: Path) -> Any:
 
 def _as_usual(cells: Array, file: File) -> Array:
     """Numbers with the decimal point of the usual kind; a cell that breaks the declared marks is left unreadable."""
-    if file.decimal == "." and file.thousands is None:
+    if file.decimal == "." and file.thousands is None and file.currency is None:
         return cells
     mark, point = re.escape(file.thousands or " "), re.escape(file.decimal)
     grouped = re.compile(rf"\s*[-+]?[0-9]{{1,3}}(?:{mark}[0-9]{{3}})+(?:{point}[0-9]*)?\s*")
@@ -180,6 +180,10 @@ def _as_usual(cells: Array, file: File) -> Array:
     def usual(cell: object) -> object:
         if type(cell) is not str:
             return cell
+        if file.currency is not None:
+            bare = cell.strip()
+            sign, first = file.currency, bare.startswith(file.currency)
+            cell = (bare.removeprefix(sign) if first else bare.removesuffix(sign)).strip()
         if file.thousands is not None and grouped.fullmatch(cell):
             cell = cell.replace(file.thousands, "")
         return cell.translate(swapped)
