@@ -10,7 +10,8 @@ import pgbb
 from pgbb.accountant import ACCOUNTANTS
 from pgbb.custody.run import AccountantName, MethodName, fit
 from pgbb.methods.registry import METHODS
-from tests.release.builders import certificate, hidden, local_release
+from pgbb.release.file import Release
+from tests.release.builders import certificate, hidden, local, local_release, model
 
 pytestmark = pytest.mark.quick
 
@@ -47,6 +48,15 @@ def test_a_release_draws_itself(kind, tau, axes):
     assert all(any(name in text for text in texts) for name in release.model.names)
     if kind == "densities":
         assert any("not identified" in text for text in texts)
+
+
+def test_labels_and_units_stand_in_figures():
+    schema = pgbb.Schema(
+        educ=pgbb.Range(5, 20, label="schooling", unit="years"), black=pgbb.Flag(), logwk=pgbb.Range(0, 12)
+    )
+    release = Release(model(), schema.to_dict(), certificate(), local())
+    for figure in (release.plot(), release.plot("densities", 0.5)):
+        assert "educ: schooling (years)" in [axis.get_title() for axis in figure.axes]
 
 
 def test_a_wrong_figure_is_refused():

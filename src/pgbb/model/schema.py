@@ -249,6 +249,16 @@ class Schema(Mapping[str, Column]):
         inside = ", ".join(f"{n}={c!r}" if n.isidentifier() else f"**{{{n!r}: {c!r}}}" for n, c in self.items())
         return f"Schema({inside})"
 
+    def meaning(self, name: str) -> str:
+        """The label and unit of a column, for a reader; empty where it has none.
+
+        >>> Schema(educ=Range(5, 20, label="schooling", unit="years")).meaning("educ")
+        'schooling (years)'
+        """
+        column = self._columns.get(name)
+        label, unit = getattr(column, "label", ""), getattr(column, "unit", "")
+        return f"{label or name} ({unit})" if unit else str(label)
+
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> "Schema":
         """The schema that `to_dict` wrote.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pgbb.errors import InvalidValue
+from pgbb.model.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,8 +82,12 @@ def quantile_process(release: "Release", level: float = 0.95, coefficients: Sequ
         marker = "o" if len(levels) <= 12 else ""
         axis.fill_between(levels, part["lower"], part["upper"], alpha=0.25, linewidth=0, label=f"{level:.4g} band")
         axis.plot(levels, part["mean"], marker=marker, markersize=3.5, linewidth=1.4, label="posterior mean")
-        axis.set_title(names[i], fontsize=10)
+        axis.set_title(_named(release, names[i]), fontsize=10)
         if "identified" in part and not part["identified"].all():
+            hidden = ~part["identified"].to_numpy(dtype=bool)
+            near = hidden | np.append(hidden[1:], False) | np.insert(hidden[:-1], 0, False)
+            hatched = {"where": near, "hatch": "///", "facecolor": "none", "edgecolor": GREY, "linewidth": 0}
+            axis.fill_between(levels, part["lower"], part["upper"], **hatched)
             _hollow(axis, [v for v, known in zip(levels, part["identified"], strict=True) if not known], part)
         axis.set_xlabel(model.index_name)
         axis.grid(alpha=0.3)
@@ -110,7 +115,7 @@ def coefficient_intervals(
             [row["lower"], row["upper"]], [0, 0], color="C0" if known else GREY, linewidth=2.0, solid_capstyle="butt"
         )
         axis.plot([row["mean"]], [0], "o", color="black" if known else GREY, markersize=4, mfc=None if known else "w")
-        axis.set_yticks([0], [name if known else f"{name}\n(not identified)"])
+        axis.set_yticks([0], [_named(release, name) + ("" if known else "\n(not identified)")])
         axis.set_ylim(-1, 1)
         axis.margins(x=0.15)
         axis.grid(alpha=0.3, axis="x")
@@ -139,7 +144,7 @@ def densities(
             continue
         values, row = draws[names[i]].to_numpy(), table.loc[names[i]]
         known = bool(row.get("identified", True))
-        axis.set_title(names[i] if known else f"{names[i]} (not identified)", fontsize=10)
+        axis.set_title(_named(release, names[i]) + ("" if known else " (not identified)"), fontsize=10)
         axis.set_yticks([])
         if values.std() == 0:
             axis.axvline(values[0], color="C0")
@@ -171,6 +176,12 @@ def chosen(names: Sequence[str], coefficients: Sequence[str] | None) -> list[str
         if name not in names:
             raise InvalidValue(f"coefficient = {name!r} is not allowed: the model has {', '.join(names)}.")
     return found
+
+
+def _named(release: "Release", name: str) -> str:
+    """A coefficient for a reader: with the label and unit of its column, where it has them."""
+    meaning = Schema.from_dict(release.schema).meaning(name) if release.schema else ""
+    return f"{name}: {meaning}" if meaning else name
 
 
 def _headline(figure: "Figure", release: "Release", lead: str = "") -> None:

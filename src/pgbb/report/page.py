@@ -68,13 +68,13 @@ def page(
     certificate, verification = release.certificate, release.verify()
     family, response = FAMILIES[release.model.kind], release.model.response
     schema = Schema.from_dict(release.schema) if release.schema else Schema()
-    shown = _meaning(schema, response) or response if response else None
+    shown = schema.meaning(response) or response if response else None
     packed = base64.b64encode(release.to_bytes() if source is None else Path(source).read_bytes()).decode("ascii")
     words: dict[str, object] = dict(
         title=title or release.title,
         heading=title or (f"{family} of {shown}" if shown else family),
         statement=_statement(certificate),
-        variables=[(name, _meaning(schema, name), repr(column)) for name, column in schema.items()],
+        variables=[(name, schema.meaning(name), repr(column)) for name, column in schema.items()],
         asked=_asked(release),
         check=_asset("check.js"),
         alarm="" if verification.ok else "DOES NOT VERIFY" if certificate.private else "NOT PRIVATE",
@@ -173,13 +173,6 @@ def _asked(release: Release) -> list[list[str]]:
         name = names[number] if names else "gradients" if plain else "refits"
         rows.append([name, f"{mechanism.answers:,}", share, f"{size:.4g}", f"{sigma:.4g}"])
     return rows
-
-
-def _meaning(schema: Schema, name: str) -> str:
-    """The label and unit of a column, for a reader."""
-    column = schema.get(name)
-    label, unit = getattr(column, "label", ""), getattr(column, "unit", "")
-    return f"{label or name} ({unit})" if unit else label
 
 
 def _statement(certificate: Certificate) -> str:
