@@ -18,16 +18,22 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-CLONE = ("git clone URL pgbb", "make -C pgbb install")
-FIT = '--formula "lohn ~ schule" --epsilon 1 --delta 1e-6'
-EUROPE = '--separator ";" --decimal , --encoding latin-1'
-SQL = '--sql "SELECT lohn, schule FROM leute"'
+COMMANDS = (
+    "git clone URL pgbb",
+    "make -C pgbb install",
+    "pgbb/.venv/bin/pgbb init my.csv --out my.toml",
+    'pgbb/.venv/bin/pgbb fit my.csv --schema my.toml --formula "y ~ x" --epsilon 1 --delta 1e-6 --out my.pgbb',
+    "pgbb/.venv/bin/pgbb report my.pgbb --out my.html",
+)
+FIT = '--formula "y ~ x" --epsilon 1 --delta 1e-6'
+EUROPE = "--separator semicolon --decimal , --encoding latin-1"
+SQL = '--sql "SELECT y, x FROM people"'
 STEPS = {
-    "a CSV file": ("init my.csv --out my.toml", f"fit my.csv --schema my.toml {FIT} --out my.pgbb", "report my.pgbb"),
+    "a CSV file": tuple(command.partition("/pgbb ")[2] for command in COMMANDS[2:]),
     "semicolons, commas and Latin-1": (
         f"init europa.csv {EUROPE} --out europa.toml",
         f"fit europa.csv {EUROPE} --schema europa.toml {FIT} --out europa.pgbb",
-        'report europa.pgbb --title "Löhne" --contact office@example.org',
+        'report europa.pgbb --title "Wages in Köln" --contact office@example.org',
     ),
     "a sheet": (
         "init my.xlsx --out sheet.toml",
@@ -44,7 +50,7 @@ FRAME = """
 import polars, pgbb
 from pgbb.report import page
 frame = polars.read_csv("my.csv")
-release = pgbb.fit(pgbb.QuantileRegression("lohn ~ schule", taus=[.1, .3, .5, .7, .9]), frame,
+release = pgbb.fit(pgbb.QuantileRegression("y ~ x", taus=[.1, .3, .5, .7, .9]), frame,
                    schema=pgbb.Schema.from_toml("my.toml"), epsilon=1.0, delta=1e-6, out="frame.pgbb")
 open("frame.html", "w", encoding="utf-8").write(page(release, "frame.pgbb"))
 """
@@ -53,15 +59,15 @@ import duckdb, openpyxl, sys
 import pandas as pd
 frame = pd.read_csv("my.csv")
 book = openpyxl.Workbook(write_only=True)
-sheet = book.create_sheet("leute")
+sheet = book.create_sheet("people")
 for row in [list(frame), *frame.to_numpy().tolist()]:
     sheet.append(row)
 book.save("my.xlsx")
 with duckdb.connect("my.duckdb") as base:
-    base.execute("CREATE TABLE leute AS SELECT * FROM frame")
+    base.execute("CREATE TABLE people AS SELECT * FROM frame")
 """
 RECORDS = 10_000
-SCHEMA = "[columns]\nlohn = { range = [-10, 30] }\nschule = { range = [0, 10] }\n"
+SCHEMA = "[columns]\ny = { range = [-10, 30] }\nx = { range = [0, 10] }\n"
 
 
 def own_files(folder, python):
@@ -69,16 +75,16 @@ def own_files(folder, python):
     rng = np.random.default_rng(1)
     x = rng.uniform(0, 10, RECORDS)
     rows = np.column_stack([1 + 2 * x + rng.normal(0, 1.5, RECORDS), x])
-    np.savetxt(folder / "my.csv", rows, fmt="%.4f", delimiter=",", header="lohn,schule", comments="")
+    np.savetxt(folder / "my.csv", rows, fmt="%.4f", delimiter=",", header="y,x", comments="")
     lines = [";".join(f"{v:.4f}".replace(".", ",") for v in row) + ";Köln" for row in rows]
-    (folder / "europa.csv").write_bytes("\n".join(["lohn;schule;ort", *lines]).encode("latin-1"))
+    (folder / "europa.csv").write_bytes("\n".join(["y;x;ort", *lines]).encode("latin-1"))
     subprocess.run([python, "-c", MAKE], cwd=folder, check=True)
 
 
 def edit(path):
     """Fill the blanks of the template; it must have a line for each column of the formula."""
     blanks = path.read_text(encoding="utf-8").partition("[columns]\n")[2].splitlines()
-    assert [line.split(" ")[0] for line in blanks][:2] == ["lohn", "schule"], blanks
+    assert [line.split(" ")[0] for line in blanks][:2] == ["y", "x"], blanks
     path.write_text(SCHEMA, encoding="utf-8")
 
 
@@ -102,7 +108,7 @@ def main():
         folder = Path(name)
         total = 0.0
         if not options.here:
-            total = sum(timed(line.replace("URL", options.repository), folder, line) for line in CLONE)
+            total = sum(timed(line.replace("URL", options.repository), folder, line) for line in COMMANDS[:2])
         python = sys.executable if options.here else str(folder / "pgbb/.venv/bin/python")
         own_files(folder, sys.executable)
         for what, commands in STEPS.items():

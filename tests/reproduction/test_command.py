@@ -83,5 +83,5 @@ def test_without_pgbb_the_command_says_what_to_install(tmp_path):
 def test_the_readme_of_the_folder_names_every_study_with_its_tables():
     text = (ROOT / "reproduction" / "README.md").read_text(encoding="utf-8")
     for study in every():
-        labels = ", ".join(f"`{label}`" for label in study.labels) or "ours"
+        labels = ", ".join(study.labels) or "ours"
         assert f"| `studies/{study.name}.py` | {labels} | {study.title} |" in text

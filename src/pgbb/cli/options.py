@@ -26,7 +26,9 @@ DataFile = Annotated[
         help="Confidential records: .csv, .tsv, .parquet, .xlsx, .dta, .sav, .sas7bdat, .duckdb; or a folder."
     ),
 ]
-Separator = Annotated[str | None, typer.Option(help="Between cells of a text file, such as ';'.", show_default=False)]
+Separator = Annotated[
+    str | None, typer.Option(help="Between cells of a text file: a character, or tab, semicolon.", show_default=False)
+]
 Decimal = Annotated[str, typer.Option(help="Decimal mark of a text file: . or ,")]
 Thousands = Annotated[str | None, typer.Option(help="Mark between groups of digits.", show_default=False)]
 Currency = Annotated[str | None, typer.Option(help="Sign beside numbers of a text file.", show_default=False)]
@@ -78,7 +80,7 @@ def data_file(
     sheet: str | None, sql: str | None, currency: str | None,
 ) -> File:  # fmt: skip
     """The data file that the options describe."""
-    between = "\t" if separator in ("\\t", "tab") else separator
+    between = {"tab": "\t", "semicolon": ";", "comma": ","}.get(separator or "", separator)
     columns = None if names is None else [part.strip() for part in names.split(",")]
     return File(path, between, decimal, thousands, encoding, columns, sheet, sql, currency)
 
