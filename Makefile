@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install test quick compat demo lint format bench docs docs-serve screenshots clean
+.PHONY: install dist test quick compat demo lint format bench docs docs-serve screenshots clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -13,8 +13,9 @@ $(VENV)/.installed-%: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[$*]'
 	@touch $@
 
+# With the readers of all file formats and the data of the demo, so that the tutorial needs nothing more.
 install: $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python -m pip install --quiet --editable '.[files,demo]'
 	@echo "installed: $(CURDIR)/$(BIN)/pgbb"
 
 # SEED=7 runs files, and the tests of a file, in the random order of that seed.
@@ -43,6 +44,13 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# A wheel and a source archive in dist/, checked as an index of packages would.
+dist: $(BIN)/python
+	$(BIN)/python -m pip install --quiet build twine
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/pgbb demo --out demo-output

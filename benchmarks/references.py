@@ -2,7 +2,7 @@
 
     python benchmarks/references.py [DRAWS] [N]
 
-The paper's linear regression with five coefficients (Figure `thm21-regression`) at n = 2,000, and the Huber, logistic
+The paper's linear regression with five coefficients (Figure 2) at n = 2,000, and the Huber, logistic
 and quantile regressions of the same design: 20,000 draws of the Bayesian bootstrap, and of the blocked one at S = 20.
 The loop refits with `scipy.optimize.minimize` (L-BFGS-B with gradient, from the full fit; the ridge with
 `scipy.linalg.solve`) on the first 20 of the weights, and its time is scaled to all draws.

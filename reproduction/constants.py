@@ -1,4 +1,4 @@
-"""Constants of every method in the paper's experiments (SM `app:simulation`), and what it does not print."""
+"""Constants of every method in the paper's experiments (section S3), and what it does not print."""
 
 from typing import Any
 

@@ -29,7 +29,7 @@ def get(name: str) -> Study:
     """A study; an unknown name is an error that lists the known ones.
 
     >>> get("comparison").labels
-    ('tab:method-comparison',)
+    ('Table S1',)
     """
     module = importlib.import_module(f"reproduction.studies.{_validate.one_of('study', name, NAMES)}")
     study: Study = module.STUDY

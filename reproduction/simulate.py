@@ -49,7 +49,7 @@ LINEAR_MODEL = HuberRegression("y ~ x1 + x2 + x3 - 1", scale=(0.05, 5.0))
 
 
 def linear_errors(noise: str, n: int, rng: np.random.Generator) -> Floats:
-    """Errors of the paper's regression (section `sec:simul-linear`), σ_ε = .5."""
+    """Errors of the paper's regression (section 5.1), σ_ε = .5."""
     if noise == "student_t":
         return 0.5 * rng.standard_t(3, n)
     return 0.5 * rng.standard_normal(n) * np.where(rng.random(n) < 0.1, 8, 1)
@@ -66,7 +66,7 @@ FAMILY_TRUTH = {"gaussian": 1.5, "exponential": 2.0}
 
 
 def family(name: str, n: int, seed: int) -> tuple[Mean, pd.DataFrame, Schema]:
-    """Model, data and public truncation of a well-specified mean (section `app:expo-family`), clipped at C = 8."""
+    """Model, data and public truncation of a well-specified mean (section 5.2), clipped at C = 8."""
     rng = np.random.default_rng(seed)
     if name == "gaussian":
         frame = pd.DataFrame({"x": rng.normal(1.5, 0.5, n)})

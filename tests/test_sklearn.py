@@ -134,6 +134,8 @@ def test_a_fit_is_a_release_with_the_names_of_the_frame():
     assert (interval[..., 0] < predicted).all() and (predicted < interval[..., 1]).all()
     table = release.predict(centre, tau=0.25, level=0.9)
     assert np.allclose(interval[:, 0], table[["lower", "upper"]]) and np.allclose(predicted[:, 0], table["mean"])
+    mixed = np.random.default_rng(2).permutation(y)
+    assert 0.1 < model.score(x, y) < 1 and model.score(x, mixed) < 0, "mean D² over levels"
     assert model.sample_coef(7, seed=1).shape == (7, 6)
 
 

@@ -29,6 +29,17 @@ def test_the_command_and_the_installed_package_agree():
     assert version("pgbb") == pgbb.__version__
 
 
+def test_the_conda_recipe_needs_what_the_package_needs():
+    recipe = (ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8")
+    run = re.search(r"  run:\n(.*?)\n\n", recipe, re.S)[1].replace("matplotlib-base", "matplotlib")
+    listed = {line.strip("- ").replace(" ", "") for line in run.splitlines()} - {"python>=3.11"}
+    assert listed == {line.partition("#")[0].strip() for line in PROJECT["project"]["dependencies"]}
+
+
+def test_the_package_says_that_it_is_typed_and_is():
+    assert "Typing :: Typed" in PROJECT["project"]["classifiers"] and (ROOT / "src" / "pgbb" / "py.typed").is_file()
+
+
 def test_both_ways_of_installing_jax_have_the_same_bounds():
     plain = next(line for line in PROJECT["project"]["dependencies"] if line.startswith("jax"))
     (cuda,) = PROJECT["project"]["optional-dependencies"]["cuda"]

@@ -24,7 +24,7 @@ log = logging.getLogger("mkdocs.hooks.pgbb")
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("tutorial/", "howto/")
 ALSO = ("blocks.md",)
-EXTRA = {"howto/r.md": {"pgbb.R": ROOT / "R" / "pgbb.R"}}
+EXTRA = {"howto/r.md": {"pgbb.R": ROOT / "R" / "pgbb" / "R" / "pgbb.R"}}
 WORKERS = 2
 _done: dict[str, tuple[str, run.Page]] = run.__dict__.setdefault("cache", {})  # so that `mkdocs serve` runs a page once
 

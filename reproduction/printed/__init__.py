@@ -8,15 +8,15 @@ import pandas as pd
 __all__ = ["TABLES", "lookup", "table"]
 
 TABLES: dict[str, tuple[str, int]] = {
-    "linreg_summary": ("tab:linreg-summary", 48),
-    "linreg_beta1": ("tab:linreg-b1", 48),
-    "linreg_beta2": ("tab:linreg-b2", 48),
-    "linreg_beta3": ("tab:linreg-b3", 48),
-    "k_comparison": ("tab:K-comparison", 24),
-    "ess": ("tab:ess-expo", 18),
-    "census": ("tab:supp-acfv", 36),
-    "natality": ("tab:supp-natality", 78),
-    "method_comparison": ("tab:method-comparison", 8),
+    "linreg_summary": ("Table S2", 48),
+    "linreg_beta1": ("Table S3", 48),
+    "linreg_beta2": ("Table S4", 48),
+    "linreg_beta3": ("Table S5", 48),
+    "k_comparison": ("Table S6", 24),
+    "ess": ("Table S7", 18),
+    "census": ("Table S8", 36),
+    "natality": ("Table S9", 78),
+    "method_comparison": ("Table S1", 8),
 }
 """File, its label in the paper and its number of rows."""
 

@@ -16,7 +16,7 @@ __all__ = ["ridge", "ridge_bootstrap"]
 
 
 def ridge(x: ArrayLike, y: ArrayLike, weights: ArrayLike, penalty: float = 0.0) -> Floats:
-    """(Xᵀdiag(w)X + λI)⁻¹ Xᵀdiag(w)y, the solution in the paper's Figure `thm21-regression`, for all w at once.
+    """(Xᵀdiag(w)X + λI)⁻¹ Xᵀdiag(w)y, the solution in the paper's Figure 2, for all w at once.
 
     Args:
       x: (n, p).

@@ -200,9 +200,9 @@ def _decomposition(results: Sequence[Results]) -> Any:
 def figures(study: str, results: Results, others: Callable[[str], Results]) -> Iterator[Figure]:
     """The figures that a study's results suffice for."""
     if study == "budget":
-        yield "fig:budget", "Privacy curves.", _budget(results)
+        yield "Figure 1", "Privacy curves.", _budget(results)
     elif study == "blocking":
-        yield "fig:thm21-regression", "Blocked against Bayesian bootstrap.", _blocking(results)
+        yield "Figure 2", "Blocked against Bayesian bootstrap.", _blocking(results)
     elif study == "linear":
 
         def printed(s: Mapping[str, Any]) -> dict[str, float]:
@@ -212,22 +212,22 @@ def figures(study: str, results: Results, others: Callable[[str], Results]) -> I
         found = _over_epsilon(
             results, lambda s: f"{s['noise']}, n = {s['n']:,}", variants, ("mae", "coverage", "width"), printed
         )
-        yield "fig:linear-reg", "Competing methods; bars are ± 2 standard errors, crosses are printed.", found
+        yield "Figure 3a", "Competing methods; bars are ± 2 standard errors, crosses are printed.", found
     elif study == "gamma":
         results = results | printed_cells(others("linear"))
         found = _over_epsilon(results, lambda s: f"{s['noise']}, n = {s['n']:,}", _gamma_names, ("coverage", "width"))
-        yield "fig:linear-reg-gamma", "γ = 1 and γ*, last iterate.", found
+        yield "Figure 3b", "γ = 1 and γ*, last iterate.", found
     elif study == "families":
         found = _over_epsilon(
             results, lambda s: f"{s['family']}, n = {s['n']:,}", variants, ("mae", "coverage", "width")
         )
-        yield "fig:expo-family", "Exponential families.", found
+        yield "Figure 4", "Exponential families.", found
     elif study == "census" and any(o.settings["method"] != "reference" for o in results.values()):
-        yield "fig:acfv_schooling", "Returns to schooling, %/yr; three runs overlaid.", _processes(results, ["educ"], 2)
-        yield "fig:acfv_allvars", "All covariates.", _processes(results, ["educ", "exper", "black"], 4)
-        yield "fig:se-totalvar", "Posterior variability, with natality.", _decomposition([results, others("natality")])
+        yield "Figure 5a", "Returns to schooling, %/yr; three runs overlaid.", _processes(results, ["educ"], 2)
+        yield "Figure S1", "All covariates.", _processes(results, ["educ", "exper", "black"], 4)
+        yield "Figure 6", "Posterior variability, with natality.", _decomposition([results, others("natality")])
     elif study == "natality" and any(o.settings["method"] != "reference" for o in results.values()):
         names = list(dict.fromkeys(c for o in results.values() for c in o.rows["coefficient"]))
         caption = "Births of 1997, grams; three runs overlaid."
-        yield "fig:natality_focal", caption, _processes(results, ["NOSMOKE", "BLACK"], 2)
-        yield "fig:natality_allvars", caption, _processes(results, names, 4)
+        yield "Figure 5b", caption, _processes(results, ["NOSMOKE", "BLACK"], 2)
+        yield "Figure S2", caption, _processes(results, names, 4)

@@ -233,7 +233,7 @@ def _verdict_table(found: Sequence[Section]) -> list[str]:
     out = ["| study | in the paper | " + " | ".join(VERDICTS) + " |", "|---|---|" + "---|" * len(VERDICTS)]
     for section in found:
         counts = section.counts
-        labels = ", ".join(f"`{label}`" for label in section.study.labels) or "ours"
+        labels = ", ".join(section.study.labels) or "ours"
         out.append(f"| {section.study.name} | {labels} | " + " | ".join(str(counts[v]) for v in VERDICTS) + " |")
     absent = [name for name in NAMES if name not in {s.study.name for s in found}]
     return [*out, "", f"No results: {', '.join(absent)}."] if absent else out

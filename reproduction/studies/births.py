@@ -72,7 +72,7 @@ def tables(results: Results, _: Callable[[str], Results]) -> list[Table]:
         "Simulated births with a known quantile process: not the paper's data. Coverage is of the truth; least: over "
         "covariates, mean over levels. Seconds: simulating, loading, fitting, drawing.",
     )
-    return [Table("n = 1.94 million, simulated (setting of tab:supp-natality)", lines, notes)]
+    return [Table("n = 1.94 million, simulated (setting of Table S9)", lines, notes)]
 
 
 STUDY = Study(

@@ -1,4 +1,4 @@
-"""Blocking theory (Figure `fig:thm21-regression`): the blocked bootstrap of a ridge regression against Rubin's.
+"""Blocking theory (Figure 2): the blocked bootstrap of a ridge regression against Rubin's.
 
 Wasserstein distance with its rate, total variance ratio and coverage, with S = 20 fixed and with n_S = 10 fixed, at
 γ = 1 and γ*. The paper prints neither the grid of n nor any number.
@@ -122,12 +122,12 @@ def tables(results: Results, _: Callable[[str], Results]) -> list[Table]:
             )
             goals.append(goal(where, "slope of W₁", slope, known, rule, error))
     note = "Coverage: mean over five coefficients. W₁: between 20,000 draws of each law, mean over coefficients."
-    return [Table("Blocked and Bayesian bootstrap (fig:thm21-regression)", lines, (note,)), Table("Goals", goals)]
+    return [Table("Blocked and Bayesian bootstrap (Figure 2)", lines, (note,)), Table("Goals", goals)]
 
 
 STUDY = Study(
     name="blocking",
-    labels=("fig:thm21-regression",),
+    labels=("Figure 2",),
     title="blocked against Bayesian bootstrap: distance, variance, coverage",
     cells=cells,
     replicates=300,

@@ -1,4 +1,4 @@
-"""Privacy curves (Figure `fig:budget`): δ⋆(ε) of Proposition `prop:formal-dp`, varying n, S, σ and J one at a time."""
+"""Privacy curves (Figure 1): δ⋆(ε) of Proposition 2.2, varying n, S, σ and J one at a time."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -70,14 +70,14 @@ def tables(results: Results, _: Callable[[str], Results]) -> list[Table]:
             lines.append(shown(where, f"δ⋆ near ε = {outcome.settings['epsilon']:g}", (star, float("nan"))))
             lines.append(shown(where, "exact δ", (float(rows["exact_at_goal"].iloc[0]), float("nan"))))
     return [
-        Table("Monotone privacy curves (fig:budget)", goals),
+        Table("Monotone privacy curves (Figure 1)", goals),
         Table("The curves at one point", lines, ("The figure prints no numbers.",)),
     ]
 
 
 STUDY = Study(
     name="budget",
-    labels=("fig:budget",),
+    labels=("Figure 1",),
     title="privacy curves, four panels",
     cells=cells,
     replicates=1,

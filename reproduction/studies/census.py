@@ -1,4 +1,4 @@
-"""Returns to schooling, 1980 and 2000 (Tables `tab:main_bias_unc`, `tab:supp-acfv`): private quantile regressions."""
+"""Returns to schooling, 1980 and 2000 (Table 1, Table S8): private quantile regressions."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -108,7 +108,7 @@ def own_name(settings: Mapping[str, Any], variant: str) -> str:
 
 
 def spread_lines(results: Results, where: Callable[[Mapping[str, Any]], dict[str, Any]]) -> list[Line]:
-    """Figure `fig:se-totalvar` in numbers: within-run, between-run and total sd over the non-private sd, at ε = 1.
+    """Figure 6 in numbers: within-run, between-run and total sd over the non-private sd, at ε = 1.
 
     Each is the median over coefficients and levels.
     """
@@ -164,18 +164,18 @@ def tables(results: Results, _: Callable[[str], Results]) -> list[Table]:
     )
     found_tables = [
         Table(
-            "All covariates (tab:supp-acfv; its educ rows are tab:main_bias_unc)",
+            "All covariates (Table S8; its educ rows are Table 1)",
             lines,
             (note, black, CHOSEN["slope"], CHOSEN["sgld census"]),
         ),
         Table("Goals", goals),
     ]
-    return [*found_tables, Table("Variance decomposition (fig:se-totalvar), medians", spread)]
+    return [*found_tables, Table("Variance decomposition (Figure 6), medians", spread)]
 
 
 STUDY = Study(
     name="census",
-    labels=("tab:main_bias_unc", "tab:supp-acfv", "fig:acfv_schooling", "fig:acfv_allvars", "fig:se-totalvar"),
+    labels=("Table 1", "Table S8", "Figure 5a", "Figure S1", "Figure 6"),
     title="returns to schooling, 1980 and 2000",
     cells=cells,
     replicates=10,

@@ -1,4 +1,4 @@
-"""The method comparison (Table `tab:method-comparison`): what each method of pgbb needs and gives, beside the paper."""
+"""The method comparison (Table S1): what each method of pgbb needs and gives, beside the paper."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -53,12 +53,12 @@ def tables(results: Results, _: Callable[[str], Results]) -> list[Table]:
                 lines.append(goal(where, column.replace("_", " "), float(row[column]), agrees, rule, printed=there))
     others = ", ".join(name for name in printed.index if name not in KIN.values())
     notes = (f"Not implemented: {others}.",) if others else ()
-    return [Table("Private methods (tab:method-comparison); 1 is yes, 0.5 needs simulated data", lines, notes)]
+    return [Table("Private methods (Table S1); 1 is yes, 0.5 needs simulated data", lines, notes)]
 
 
 STUDY = Study(
     name="comparison",
-    labels=("tab:method-comparison",),
+    labels=("Table S1",),
     title="what each method needs and gives",
     cells=cells,
     replicates=1,

@@ -1,4 +1,4 @@
-"""Effective sample sizes of the two chains (Table `tab:ess-expo`), after burn-in, mean over coefficients.
+"""Effective sample sizes of the two chains (Table S7), after burn-in, mean over coefficients.
 
 From the chains of the studies `linear` and `families`; in the regression the mean over both kinds of errors, as the
 table does not say which it has. Chains are not thinned: printed sizes exceed the number of thinned draws.
@@ -47,12 +47,12 @@ def tables(_: Results, others: Callable[[str], Results]) -> list[Table]:
         value = {"ess": printed[COLUMN[method]]} if printed else {}
         where = {"data": data, "n": n, "ε": epsilon, "method": method}
         lines.append(reproduces(where, "ess", summarise(pd.concat(rows), ("ess",))["ess"], value))
-    return [Table("Effective sample size (tab:ess-expo)", lines, (CHOSEN["sgld families"], CHOSEN["noisy_gibbs"]))]
+    return [Table("Effective sample size (Table S7)", lines, (CHOSEN["sgld families"], CHOSEN["noisy_gibbs"]))]
 
 
 STUDY = Study(
     name="ess",
-    labels=("tab:ess-expo",),
+    labels=("Table S7",),
     title="effective sample sizes of the chains",
     cells=cells,
     replicates=0,

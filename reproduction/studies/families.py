@@ -1,4 +1,4 @@
-"""Exponential families (Figure `fig:expo-family`): a Gaussian and an exponential mean, public truncation, C = 8."""
+"""Exponential families (Figure 4): a Gaussian and an exponential mean, public truncation, C = 8."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -82,12 +82,12 @@ def tables(results: Results, _: Callable[[str], Results]) -> list[Table]:
             widths.append((key, where, found["width"][0]))
     lines += [shown(w, "width / NoisyGibbs", (v / gold[k], float("nan"))) for k, w, v in widths if k in gold]
     notes = ("The figure prints no numbers.", CHOSEN["slope"], CHOSEN["order"], CHOSEN["sgld families"])
-    return [Table("Exponential families (fig:expo-family)", lines, notes)]
+    return [Table("Exponential families (Figure 4)", lines, notes)]
 
 
 STUDY = Study(
     name="families",
-    labels=("fig:expo-family",),
+    labels=("Figure 4",),
     title="means of exponential families",
     cells=cells,
     replicates=100,

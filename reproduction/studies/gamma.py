@@ -1,4 +1,4 @@
-"""Choice of γ (Figure `fig:linear-reg-gamma`): γ = 1 against γ*(n, S) at S = 5 and 20, on the linear regression."""
+"""Choice of γ (Figure 3b): γ = 1 against γ*(n, S) at S = 5 and 20, on the linear regression."""
 
 from collections.abc import Callable
 
@@ -57,12 +57,12 @@ def tables(results: Results, others: Callable[[str], Results]) -> list[Table]:
                 goals.append(goal(where, "coverage", coverage, dips, rule, error, 0.875))
     errors = "Standard error of coverage: over replicates, each the mean over three coefficients."
     notes = (errors, CHOSEN["slope"], CHOSEN["clip"])
-    return [Table("γ = 1 and γ* (fig:linear-reg-gamma)", lines, notes), Table("What the text says", goals)]
+    return [Table("γ = 1 and γ* (Figure 3b)", lines, notes), Table("What the text says", goals)]
 
 
 STUDY = Study(
     name="gamma",
-    labels=("fig:linear-reg-gamma",),
+    labels=("Figure 3b",),
     title="choice of γ at S = 5 and 20",
     cells=cells,
     replicates=100,

@@ -1,4 +1,4 @@
-"""Effect of K (Table `tab:K-comparison`): one and ten Monte Carlo draws a step, on the linear regression."""
+"""Effect of K (Table S6): one and ten Monte Carlo draws a step, on the linear regression."""
 
 from collections.abc import Callable
 
@@ -49,12 +49,12 @@ def tables(results: Results, others: Callable[[str], Results]) -> list[Table]:
         for method, rows in variants(outcome):
             where = {"noise": s["noise"], "n": s["n"], "ε": s["epsilon"], "K": draws, "method": method}
             lines += judged(where, summarise(rows), printed)
-    return [Table("K = 1 and K = 10 (tab:K-comparison)", lines, (CHOSEN["slope"], CHOSEN["clip"]))]
+    return [Table("K = 1 and K = 10 (Table S6)", lines, (CHOSEN["slope"], CHOSEN["clip"]))]
 
 
 STUDY = Study(
     name="k",
-    labels=("tab:K-comparison",),
+    labels=("Table S6",),
     title="effect of the Monte Carlo draws K",
     cells=cells,
     replicates=100,

@@ -1,4 +1,4 @@
-"""Birth weights (Table `tab:supp-natality`) on the 1997 sample: n = 50,000 of another year, not a replication.
+"""Birth weights (Table S9) on the 1997 sample: n = 50,000 of another year, not a replication.
 
 The paper gives no unit for the bandwidth: ours is 50 grams. Fits are in kilograms, near the scale of a log wage (the
 steps of a Langevin chain are not free of units); tables in grams.
@@ -98,14 +98,14 @@ def tables(results: Results, _: Callable[[str], Results]) -> list[Table]:
     )
     spread = spread_lines(results, lambda s: {"year": s["year"]})
     return [
-        Table("Births of 1997 (after tab:supp-natality)", lines, notes),
-        Table("Variance decomposition (fig:se-totalvar), medians", spread),
+        Table("Births of 1997 (after Table S9)", lines, notes),
+        Table("Variance decomposition (Figure 6), medians", spread),
     ]
 
 
 STUDY = Study(
     name="natality",
-    labels=("tab:supp-natality", "fig:natality_focal", "fig:natality_allvars", "fig:se-totalvar"),
+    labels=("Table S9", "Figure 5b", "Figure S2", "Figure 6"),
     title="birth weights, 50,000 births of 1997 (another year and size than the paper's)",
     cells=cells,
     replicates=10,

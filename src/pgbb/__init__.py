@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from pgbb.custody.run import fit
     from pgbb.model.custom import Custom
     from pgbb.model.models import HuberRegression, LinearRegression, LogisticRegression, Mean, QuantileRegression
-    from pgbb.model.schema import Flag, Levels, Range, Schema
+    from pgbb.model.schema import Date, Flag, Levels, Range, Schema
     from pgbb.model.simulated import Simulated
-    from pgbb.private.door import Hosts
+    from pgbb.private.door import File, Hosts
     from pgbb.reference.comparison import compare
+    from pgbb.reference.example import example
     from pgbb.release.file import Release, combine, load
     from pgbb.release.signing import generate_key
 
@@ -26,6 +27,8 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Custom": "model.custom",
+    "File": "private.files",
+    "Date": "model.schema",
     "Flag": "model.schema",
     "Hosts": "private.door",
     "HuberRegression": "model.models",
@@ -41,6 +44,7 @@ _HOME = {
     "Simulated": "model.simulated",
     "combine": "release.file",
     "compare": "reference.comparison",
+    "example": "reference.example",
     "fit": "custody.run",
     "generate_key": "release.signing",
     "load": "release.file",
@@ -48,6 +52,8 @@ _HOME = {
 
 __all__ = [
     "Custom",
+    "Date",
+    "File",
     "Flag",
     "Hosts",
     "HuberRegression",
@@ -68,10 +74,15 @@ __all__ = [
     "__version__",
     "combine",
     "compare",
+    "example",
     "fit",
     "generate_key",
     "load",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def __getattr__(name: str) -> object:

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -273,7 +273,7 @@ class PrivateQuantileRegressor(_PrivateRegressor):
         for each; or a dict of these by feature name.
       response_range: public (low, high) of y.
       quantile: a level in (0, 1), or a list of levels, which share one budget.
-      bandwidth: smoothing of the check loss, in units of y.
+      bandwidth: smoothing of the check loss, in units of y, .1 by default; method "calibrated" has no use for it.
       fit_intercept: whether there is one.
       weight_range: public (low, high) of sample_weight, low ≥ 0; needed where weights are given.
       method, settings, accountant, group_size, ledger, dataset: as for `pgbb.fit`; settings is a dict.
@@ -293,7 +293,7 @@ class PrivateQuantileRegressor(_PrivateRegressor):
     """
 
     quantile: float | Sequence[float] = 0.5
-    bandwidth: float = 0.1
+    bandwidth: float | None = None
 
     def _model(self, formula: str) -> Model:
         taus: Any = self.quantile if self._joint() else [self.quantile]
@@ -301,6 +301,22 @@ class PrivateQuantileRegressor(_PrivateRegressor):
 
     def _joint(self) -> bool:
         return np.ndim(self.quantile) > 0
+
+    def score(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """R² of one level; of several, the mean over levels of D², the share of the check loss that is explained.
+
+        NOT private: computed from the records given to it, without noise.
+        """
+        if not self._joint():
+            return float(super().score(X, y, sample_weight))
+        from sklearn.metrics import d2_pinball_score
+
+        fitted = self.predict(X)
+        each = (
+            d2_pinball_score(y, fitted[:, j], alpha=tau, sample_weight=sample_weight)
+            for j, tau in enumerate(sorted(cast(Sequence[float], self.quantile)))
+        )
+        return float(np.mean(list(each)))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -108,7 +108,7 @@ def test_a_header_without_proper_names_is_refused(head, said, tmp_path):
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path):
-    assert "unknown ending" in fails(tmp_path / "d.xlsx", tmp_path / "s.toml")
+    assert "unknown ending" in fails(tmp_path / "d.docx", tmp_path / "s.toml")
     assert "does not exist" in fails(tmp_path / "d.csv", tmp_path / "s.toml")
     (tmp_path / "d.parquet").write_text("no")
     assert "cannot be read as parquet" in fails(tmp_path / "d.parquet", tmp_path / "s.toml")

@@ -34,9 +34,9 @@ def test_plan_prints_every_part_and_opens_no_data():
         "exact",
         "paper",
         "worst-case",
-        "thm:asymp-dp",
+        "Theorem 2.1",
         "√κ",
-        "thm:conv-gbb",
+        "Theorem 3.1",
         "δ⋆",
         "adjacency",
     ):

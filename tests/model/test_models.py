@@ -71,7 +71,7 @@ def test_uniform_index_of_a_custom_loss():
         (lambda: QuantileRegression("y ~ x1", bandwidth=0.0), "bandwidth"),
         (lambda: HuberRegression("y ~ x1", c=-1.0), "c ="),
         (lambda: HuberRegression("y ~ x1", scale=(2.0, 1.0)), "scale"),
-        (lambda: Mean("y"), "scale"),
+        (lambda: Mean("y", scale=0.0), "scale"),
         (lambda: Mean("y", family="cauchy"), "family"),
         (lambda: Mean("q", scale=1.0).prepare(SCHEMA), "'q'"),
         (lambda: LogisticRegression("y ~ x1").prepare(SCHEMA), "Flag"),

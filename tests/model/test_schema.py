@@ -112,7 +112,7 @@ def test_levels_must_be_two_or_more_distinct_strings_or_integers(levels):
         ("[columns]\neduc = { range = [20, 5] }", "educ"),
         ("[columns]\neduc = { range = [5, nan] }", "educ"),
         ("[columns]\neduc = { range = ['5', 20] }", "educ"),
-        ("[columns]\neduc = { range = [5, 20], unit = 'years' }", "unit"),
+        ("[columns]\neduc = { range = [5, 20], colour = 'red' }", "colour"),
         ("[columns]\neduc = { bounds = [5, 20] }", "bounds"),
         ("[columns]\neduc = 'numeric'", "educ"),
         ("[columns]\nregion = { levels = ['north'] }", "region"),

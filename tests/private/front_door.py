@@ -10,6 +10,7 @@ import csv
 import datetime
 import decimal
 import fractions
+import gzip
 import io
 import tempfile
 import traceback
@@ -20,14 +21,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
+import openpyxl
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyreadstat
 
 from pgbb.model.models import QuantileRegression
-from pgbb.model.schema import Flag, Levels, Range, Schema
+from pgbb.model.schema import Date, Flag, Levels, Range, Schema
+from pgbb.private.files import File
 from pgbb.private.loading import records_for
 from pgbb.private.records import load_columns
 
@@ -129,6 +134,8 @@ KINDS = {
     "levels 1.0, of floats": Kind(Levels("1.0", "2.0"), (1.0, 2.0), FLOATS, ("Float64",), ("float64", "float32")),
     "levels of fractions": Kind(Levels("0.1", "0.5"), (0.1, 0.5), FLOATS, ("Float64",), ("float64",)),
     "levels of truth values": Kind(Levels("True", "False"), (True, False), (pa.bool_(),), ("boolean",)),
+    "flag of words": Kind(Flag("no", "yes"), ("no", "yes"), TEXT, ("string",), ("str", "strL")),
+    "days": Kind(Date("2000-01-01", "2030-12-31"), DAYS, (pa.date32(), pa.date64())),
     "levels of days": Kind(Levels(*map(str, DAYS)), DAYS, (pa.date32(), pa.date64())),
     "levels of moments": Kind(
         Levels(*map(str, MOMENTS)), MOMENTS, tuple(pa.timestamp(u) for u in ("s", "ms", "us", "ns"))
@@ -213,20 +220,71 @@ def _parquet(cells: list[Any], stored: pa.DataType, hostile: Any, folder: Path) 
     return folder / "d.parquet"
 
 
-def _csv(cells: list[Any], folder: Path, raw: bool = False) -> Path:
+def _csv(cells: list[Any], folder: Path, raw: bool = False, name: str = "d.csv", **how: Any) -> Any:
     """A CSV file; `raw` writes text that needs no quotation marks but has marks or returns of its own as it is."""
-    path = folder / "d.csv"
-    lines = []
+    path, lines = folder / name, []
+    source = File(path, **how)
+    between = source.between.encode()
     for i, cell in enumerate(cells):
-        text = b"" if cell is None else cell if isinstance(cell, bytes) else str(cell).encode("utf-8", "surrogatepass")
-        if raw and (b"\n" in text or b"," in text):
+        plain = str(cell).replace(".", source.decimal) if isinstance(cell, float | decimal.Decimal) else str(cell)
+        text = b"" if cell is None else cell if isinstance(cell, bytes) else plain.encode("utf-8", "surrogatepass")
+        if raw and (b"\n" in text or between in text):
             raise Unfit
         out = io.StringIO()
-        csv.writer(out).writerow([text.decode("latin-1")])
+        csv.writer(out, delimiter=source.between).writerow([text.decode("latin-1")])
         body = text if raw or not text else out.getvalue().removesuffix("\r\n").encode("latin-1")
-        lines.append(b"%d,%b,x" % (i, body))
-    path.write_bytes(b"other,c,last\n" + b"\n".join(lines) + b"\n")
+        lines.append(between.join([b"%d" % i, body, b"x"]))
+    head = [] if source.names else [between.join([b"other", b"c", b"last"])]
+    whole = b"\n".join([*head, *lines]) + b"\n"
+    path.write_bytes(gzip.compress(whole) if name.endswith(".gz") else whole)
+    return source if how else path
+
+
+def _sheet(cells: list[Any], folder: Path) -> Path:
+    book = openpyxl.Workbook()
+    sheet = book.active
+    sheet.append(["other", "c"])
+    for i, cell in enumerate(cells):
+        if getattr(cell, "tzinfo", None) is not None or (isinstance(cell, str) and not cell.isprintable()):
+            raise Unfit  # the writer takes no zone, and makes of some characters a file that is no XML
+        sheet.append([i, float(cell) if isinstance(cell, decimal.Decimal) else cell])
+    book.save(folder / "d.xlsx")
+    return folder / "d.xlsx"
+
+
+def _statistical(cells: list[Any], text: bool, hostile: Any, folder: Path, name: str) -> Path:
+    """A file of SPSS or SAS; bytes go into text as they are."""
+    path, bare = folder / name, [None if c is hostile and isinstance(c, bytes) else c for c in cells]
+    if text != all(c is None or (isinstance(c, str) and len(c) < 2**15) for c in bare):
+        raise Unfit  # the formats have no longer text
+    column = pd.Series([MARK if c is None else c for c in bare] if text else bare, dtype=object if text else "float64")
+    write = pyreadstat.write_xport if name.endswith("xpt") else pyreadstat.write_sav
+    write(pd.DataFrame({"other": np.arange(float(len(cells))), "c": column}), str(path))
+    if text and isinstance(hostile, bytes):
+        path.write_bytes(path.read_bytes().replace(MARK.encode(), hostile.ljust(4, b" ")[:4]))
     return path
+
+
+def _database(cells: list[Any], stored: pa.DataType, hostile: Any, folder: Path) -> File:
+    given, path = _table(cells, stored, hostile), folder / f"{uuid.uuid4().hex}.duckdb"
+    with duckdb.connect(str(path)) as base:
+        base.register("given", given)
+        base.execute("CREATE TABLE people AS SELECT * FROM given")
+    return File(path, sql="SELECT c FROM people")
+
+
+def _relation(cells: list[Any], stored: pa.DataType, hostile: Any) -> Any:
+    return duckdb.from_arrow(_table(cells, stored, hostile))
+
+
+class Stream:
+    """Anything with the Arrow C stream protocol, and with nothing else."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self._table.__arrow_c_stream__(requested_schema)
 
 
 MARK = "QQqq"
@@ -285,7 +343,13 @@ def containers(kind: Kind) -> dict[str, Callable[[list[Any], Any, Path], Any]]:
         "categorical that pandas made": lambda c, h, f: _frame(pd.Categorical(c)),
         "csv": lambda c, h, f: _csv(c, f),
         "csv, as it is": lambda c, h, f: _csv(c, f, raw=True),
+        "csv of Europe": lambda c, h, f: _csv(c, f, separator=";", decimal=",", thousands=".", encoding="latin-1"),
+        "tsv, packed, without header": lambda c, h, f: _csv(c, f, name="d.tsv.gz", names=["other", "c", "last"]),
+        "sheet": lambda c, h, f: _sheet(c, f),
     }
+    if kind.good in NUMBERS or kind.good in WORDS:
+        for name in ("d.sav", "d.xpt"):
+            found[name] = lambda c, h, f, t=kind.good in WORDS, n=name: _statistical(c, t, h, f, n)
     if not isinstance(kind.declared, Levels):
         del found["categorical that pandas made"]
     for stored in kind.nullable:
@@ -293,6 +357,10 @@ def containers(kind: Kind) -> dict[str, Callable[[list[Any], Any, Path], Any]]:
     for stored in kind.arrow:
         found[f"table of {stored}"] = lambda c, h, f, t=stored: _table(c, t, h)
         found[f"parquet of {stored}"] = lambda c, h, f, t=stored: _parquet(c, t, h, f)
+        if stored in IN_DUCKDB:
+            found[f"database of {stored}"] = lambda c, h, f, t=stored: _database(c, t, h, f)
+            found[f"relation of {stored}"] = lambda c, h, f, t=stored: _relation(c, t, h)
+        found[f"stream of {stored}"] = lambda c, h, f, t=stored: Stream(_table(c, t, h))
         if stored not in NOT_IN_POLARS:
             found[f"polars of {stored}"] = lambda c, h, f, t=stored: pl.from_arrow(_table(c, t, h))
         found[f"frame of {stored}, Arrow"] = lambda c, h, f, t=stored: _frame(
@@ -303,6 +371,9 @@ def containers(kind: Kind) -> dict[str, Callable[[list[Any], Any, Path], Any]]:
     return found
 
 
+NUMBERS = ((0.5, 1.25, 3.0), (1, 2, 3))
+WORDS = (("north", "south"), ("1", "2"), ("no", "yes"))
+IN_DUCKDB = (pa.float64(), pa.int64(), pa.string(), pa.bool_(), pa.date32(), pa.timestamp("us"), pa.decimal128(9, 2))
 NOT_IN_POLARS = (pa.decimal256(50, 2), pa.time32("s"), pa.date64(), pa.dictionary(pa.int8(), pa.string()))
 LABELLED = Kind(Levels("north", "south"), (1, 2), stata=("int8",))
 

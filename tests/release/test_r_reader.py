@@ -1,5 +1,6 @@
-"""R/pgbb.R against Python: the same law from the same file."""
+"""The R package against Python: the same law from the same file."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -13,16 +14,17 @@ from tests.helpers import run
 from tests.release.builders import SCHEMA, certificate, edited, generator, hidden, local, model, stored_draws
 from tests.release.builders import local_release as release
 
-READER = Path(__file__).parents[2] / "R" / "pgbb.R"
+PACKAGE = Path(__file__).parents[2] / "R" / "pgbb"
+READER = PACKAGE / "R" / "pgbb.R"
 NOISY = {"curvature_sd": [0.1, 0.1, 0.2], "sampling_sd": [0.002]}
 
 
-def r(code):
+def r(code, reader=True):
     if shutil.which("Rscript") is None:
         pytest.skip("no R here: install Debian's packages r-base-core and r-cran-jsonlite to test the reader")
     if run("Rscript", "-e", "library(jsonlite)").returncode:
         pytest.skip("R has no jsonlite: install Debian's package r-cran-jsonlite")
-    source = f'source("{READER}"); set.seed(1); {code}'
+    source = f'source("{READER}"); set.seed(1); {code}' if reader else code
     return run("Rscript", "-e", source)
 
 
@@ -38,7 +40,7 @@ def drawn(released, levels, m, folder):
 
 
 def test_the_reader_is_short():
-    assert len(READER.read_text().splitlines()) < 100
+    assert len(READER.read_text().splitlines()) < 110
 
 
 def of(payload, index):
@@ -77,3 +79,30 @@ def test_r_says_what_it_cannot_draw(tmp_path):
     assert "transcript" in r(f'pgbb_load("{path}")').stderr
     path = release().save(tmp_path / "r.pgbb")
     assert "not among" in r(f'pgbb_sample(pgbb_load("{path}"), 5, .2)').stderr
+
+
+def test_the_package_prints_summarises_and_plots_what_python_does(tmp_path):
+    path = Release(model(), SCHEMA, certificate(), local(), {"method": "calibrated"}).save(tmp_path / "r.pgbb")
+    library, picture = tmp_path / "lib", tmp_path / "p.png"
+    library.mkdir()
+    code = (
+        f'install.packages("{PACKAGE}", lib = "{library}", repos = NULL, type = "source", quiet = TRUE); '
+        f'library(pgbb, lib.loc = "{library}"); x <- pgbb_load("{path}"); print(x, draws = 100); '
+        "set.seed(5); before <- .Random.seed; s <- summary(x, tau = .5, draws = 1500); "
+        "stopifnot(identical(before, .Random.seed)); cat(s$coefficient, s$mean, s$upper - s$lower, sep = '\\n'); "
+        'stopifnot(identical(rownames(confint(x, "educ", tau = c(.1, .9), draws = 50)), c("educ[0.1]", "educ[0.9]"))); '
+        "stopifnot(identical(dim(as.data.frame(x, draws = 7, tau = .5)), c(7L, 3L))); "
+        f'png("{picture}"); plot(x, tau = .5, draws = 100); invisible(dev.off()); '
+        "for (bad in list(quote(pgbb_load('none.pgbb')), quote(summary(x, level = 2)), quote(pgbb_sample(x, 0)), "
+        "quote(confint(x, 'none')), quote(pgbb_sample(x, 5, .3)))) "
+        "cat('refused:', conditionMessage(tryCatch(eval(bad), error = identity)), '\\n')"
+    )
+    done = r(code, reader=False)
+    assert done.returncode == 0, done.stderr
+    assert "method: calibrated" in done.stdout and "epsilon = 0.96" in done.stdout and picture.stat().st_size > 2000
+    for words in ("no release file", "level must be", "at least 1", "parm must be among", "tau is not among"):
+        assert f"refused: {words}" in done.stdout or words in done.stdout
+    table = release(payload=local()).summary(tau=0.5, draws=20_000)
+    numbers = [float(v) for v in re.findall(r"^-?[\d.]+(?:e-?\d+)?$", done.stdout, re.M)][-6:]
+    assert np.allclose(numbers[:3], table["mean"], atol=0.15 * table["sd"])
+    assert np.allclose(numbers[3:], table["upper"] - table["lower"], rtol=0.15)

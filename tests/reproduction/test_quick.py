@@ -106,9 +106,9 @@ def test_the_report_holds_every_study_that_was_run(root):
     assert {"budget", "blocking", "linear", "comparison"} <= {s.study.name for s in found}
     assert not any(section.old for section in found)
     text = report.markdown(found)
-    assert "verdicts mean nothing" in text and "| budget | `fig:budget` |" in text
+    assert "verdicts mean nothing" in text and "| budget | Figure 1 |" in text
     html = page.page(found, lambda name: store.load_all(root / "quick", name))
-    assert html.count("data:image/png;base64,") >= 5 and "fig:linear-reg-gamma" in html
+    assert html.count("data:image/png;base64,") >= 5 and "Figure 3b" in html
     assert "http" not in html.replace("base64", "")
 
 

@@ -104,7 +104,7 @@ def epsilon(
       mechanism: what is run: a `Mechanism`, several from `compose`, or a `Resampling`.
       sigma: standard deviation of the noise on each coordinate of an answer.
       delta: δ, strictly between 0 and 1.
-      accountant: "exact" (default), "paper" (Proposition `prop:formal-dp`), or
+      accountant: "exact" (default), "paper" (Proposition 2.2), or
         "worst-case" (the paper's, without the Dirichlet randomness).
       J, m: truncation orders of the paper's expansion; "exact" has none.
       conversion: from Rényi moments, "asoodeh" or "mironov"; "exact" needs none.
@@ -139,7 +139,7 @@ def delta(
     """Certified δ of the mechanism run with noise scale σ, at ε ≥ 0; arguments as for `epsilon`.
 
     With `accountant="paper", conversion="mironov"` this is δ⋆(ε) of Proposition
-    `prop:formal-dp`, as drawn in Figure `fig:budget`.
+    Proposition 2.2, as drawn in Figure 1.
     """
     target, sigma = _target(mechanism), _validate.sigma(sigma)
     epsilon = _validate.number("epsilon", epsilon, low=0)
@@ -190,7 +190,7 @@ def noise_scale(
 ) -> float:
     """The smallest certified σ: `epsilon(mechanism, σ, delta, accountant) ≤ epsilon` holds for the σ returned.
 
-    Bracketing and bisection on log σ (SM `app:bisection-sigma`), sped up by
+    Bracketing and bisection on log σ (section S1.5), sped up by
     secant steps, to a relative width of 1e-4 ("exact", except for a `Resampling`)
     or 1e-7; the feasible end is returned. For a `Composition` the result multiplies its `scales`.
 
@@ -226,7 +226,7 @@ def _noise_scale(
 
 
 def _first_guess(target: Target, goal: float, delta: float) -> float:
-    """σ at which the leading-order ε of Theorem `thm:asymp-dp`, c + 2√(c log 1/δ), equals the goal.
+    """σ at which the leading-order ε of Theorem 2.1, c + 2√(c log 1/δ), equals the goal.
 
     For a `Resampling`, σ of the Gaussian mechanism at the mean of m, which is 2B.
     """

@@ -2,7 +2,7 @@
 
 Everything takes arrays over orders λ and the total log-moment
 A(λ) = (λ−1) D_λ at each; the caller minimises over λ. Paper: SM
-`app:conversion-to-dp`.
+section S1.4.
 """
 
 from typing import Literal

@@ -1,4 +1,4 @@
-"""The accountant of the paper: Proposition `prop:formal-dp` (SM `sec:proof-formal-dp`).
+"""The accountant of the paper: Proposition 2.2 (section S2.2).
 
 One answer's Rényi log-moment A(λ) at integer orders, by the replace-one
 expansion of Birrell et al. (2024, Theorem C.9) integrated over the Beta law of
@@ -36,7 +36,7 @@ _ROWS = 512  # rows of a binomial transform held in memory at once
 
 @dataclass(frozen=True)
 class Expansion:
-    """Truncation orders of Proposition `prop:formal-dp`: J of the Beta moments, m of the expansion in q."""
+    """Truncation orders of Proposition 2.2: J of the Beta moments, m of the expansion in q."""
 
     J: int = 32
     m: int = 5

@@ -15,7 +15,7 @@ __all__ = ["Condition", "LeadingOrder", "NoiseFloor", "leading_order", "noise_fl
 
 @dataclass(frozen=True)
 class Condition:
-    """One condition of Theorem `thm:asymp-dp`: a value, the bound it should respect, and whether it does.
+    """One condition of Theorem 2.1: a value, the bound it should respect, and whether it does.
 
     "≪ 1" and "= o(1)" are read as at most 0.1, "= O(1)" as at most 10.
     """
@@ -32,7 +32,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class LeadingOrder:
-    """σ of Theorem `thm:asymp-dp` with its constant taken as 1, and the constant solved for.
+    """σ of Theorem 2.1 with its constant taken as 1, and the constant solved for.
 
     `sigma` is Cq√(TK log(1/δ) κ)/(n_S ε). `sigma_solved` makes the reduced
     objective c(σ) + 2√(c(σ) log 1/δ) equal to ε; the theorem's ≳ hides the
@@ -45,7 +45,7 @@ class LeadingOrder:
 
 
 def leading_order(mechanism: Mechanism, epsilon: float, delta: float) -> LeadingOrder:
-    """Theorem `thm:asymp-dp` for this mechanism (with α, by eq. `step4-safe-sigma`), conditions at `sigma_solved`."""
+    """Theorem 2.1 for this mechanism (with α, by section S2.3), conditions at `sigma_solved`."""
     goal, delta = _validate.epsilon(epsilon), _validate.delta(delta)
     log_inverse = math.log(1 / delta)
     q, answers, kappa = mechanism.sampling_rate, mechanism.answers, mechanism.kappa
@@ -63,7 +63,7 @@ def leading_order(mechanism: Mechanism, epsilon: float, delta: float) -> Leading
 
 @dataclass(frozen=True)
 class NoiseFloor:
-    """The three terms of Π_total in Theorem `thm:conv-gbb`, for a generator with β₁ = 1."""
+    """The three terms of Π_total in Theorem 3.1, for a generator with β₁ = 1."""
 
     subsampling: float
     monte_carlo: float
@@ -76,7 +76,7 @@ class NoiseFloor:
 
 
 def noise_floor(mechanism: Mechanism, sigma: float, dim: int) -> NoiseFloor:
-    """Π_total of Theorem `thm:conv-gbb` with d_θ = `dim` and β₁ = 1.
+    """Π_total of Theorem 3.1 with d_θ = `dim` and β₁ = 1.
 
     The factor (γ+1)S/(Sγ+1) of the first term is 1 for constant weights.
     """

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from pgbb.cli import options as o
 from pgbb.cli.output import Json, print_json
 from pgbb.cli.tables import plain_table
 from pgbb.model.schema import Schema
@@ -20,28 +21,42 @@ NOTICE = (
 
 
 def check_command(
-    data: Annotated[
-        Path, typer.Argument(help="Records: .csv, .parquet, .dta, or a folder of .parquet.", show_default=False)
-    ],
+    data: o.DataFile,
     schema: Annotated[Path, typer.Option("--schema", "-s", help="TOML file that declares the columns.")],
+    separator: o.Separator = None,
+    decimal: o.Decimal = ".",
+    thousands: o.Thousands = None,
+    encoding: o.Encoding = "utf-8",
+    names: o.Names = None,
+    sheet: o.Sheet = None,
+    sql: o.Sql = None,
+    currency: o.Currency = None,
     as_json: Json = False,
 ) -> None:
     """Print what is missing, unreadable or outside its declaration, column by column. The output is PRIVATE.
 
-    Exit code 0 even if cells are bad, since a fit clamps values and skips unusable records; 1 if a fit would
-    refuse a declared column, because it is missing or is not numeric.
+    Exit code 0 even if some cells are bad, since a fit clamps values and skips unusable records; 1 if a fit would
+    refuse a declared column, because it is missing or is not numeric, or if no cell of a column can be read: the exit
+    code is then PRIVATE, too.
 
     Example: pgbb check survey.parquet --schema survey.toml
     """
     from pgbb.private.door import examine
 
-    rows = examine(data, Schema.from_toml(schema))
+    source = o.data_file(data, separator, decimal, thousands, encoding, names, sheet, sql, currency)
+    rows = examine(source, Schema.from_toml(schema))
     if as_json:
         print_json({"private": True, "notice": NOTICE, "columns": rows})
     else:
         _show(rows, Console(highlight=False, markup=False))
-    if any(row["problem"] for row in rows):
+    if any(row["problem"] or _unreadable(row) for row in rows):
         raise typer.Exit(1)
+
+
+def _unreadable(row: "Examined") -> bool:
+    """Whether no cell of the column can be used as it is declared; a private fact."""
+    lost = (row["missing"] or 0) + (0 if row["declared"].startswith(("Range", "Date")) else row["outside"] or 0)
+    return 0 < row["records"] <= lost
 
 
 def _show(rows: "list[Examined]", console: Console) -> None:
@@ -59,6 +74,12 @@ def _show(rows: "list[Examined]", console: Console) -> None:
     for row in rows:
         if row["problem"]:
             console.print(f"{row['column']}: {row['problem']}; a fit that needs it would refuse.", soft_wrap=True)
+        elif _unreadable(row):
+            console.print(
+                f"{row['column']}: no cell can be read as {row['declared']}; a fit that needs it would spend its "
+                "budget on nothing. Look at the separator, the decimal mark, and the declaration. (PRIVATE)",
+                soft_wrap=True,
+            )
     console.print(
         "In a fit, values outside a range are clamped; a record with a missing or unreadable cell, an undeclared level "
         "or a flag other than 0 and 1 stays in n and contributes nothing.",

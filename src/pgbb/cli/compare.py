@@ -32,15 +32,23 @@ def compare_command(
         str | None,
         typer.Option(help=f"Of {o.method_names('and')}, between commas; default all that serve.", show_default=False),
     ] = None,
+    separator: o.Separator = None,
+    decimal: o.Decimal = ".",
+    thousands: o.Thousands = None,
+    encoding: o.Encoding = "utf-8",
+    columns: o.Names = None,
+    sheet: o.Sheet = None,
+    sql: o.Sql = None,
+    currency: o.Currency = None,
     formula: o.Formula = None,
     family: o.Family = "quantile",
     taus: o.Taus = o.LEVELS,
     interval: o.Interval = None,
-    bandwidth: o.Bandwidth = 0.1,
+    bandwidth: o.Bandwidth = None,
     column: o.Column = None,
     mean_family: o.MeanFamily = "gaussian",
     scale: o.Scale = None,
-    clip: o.Clip = 8.0,
+    clip: o.Clip = None,
     weights: o.Weights = None,
     settings: Annotated[
         list[str] | None,
@@ -50,6 +58,7 @@ def compare_command(
     level: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.95,
     accountant: o.AccountantName = "exact",
     group_size: o.GroupSize = 1,
+    allow_weak_delta: o.WeakDelta = False,
     reference: Annotated[bool, typer.Option("--reference", help="Also an exact fit, which is NOT private.")] = False,
     insecure_seed: o.InsecureSeed = None,
     not_private: Annotated[
@@ -82,13 +91,14 @@ def compare_command(
         check_target(plot)
     model = o.build_model(family, formula, taus, interval, bandwidth, column, mean_family, scale, clip)
     declared, constants = Schema.from_toml(schema), _settings(settings or [])
+    source = o.data_file(data, separator, decimal, thousands, encoding, columns, sheet, sql, currency)
     try:
         with o.method_bars(quiet=quiet or as_json) as progress:
             found = compare(
-                model, data, schema=declared, epsilon=epsilon, delta=delta, methods=names, settings=constants,
+                model, source, schema=declared, epsilon=epsilon, delta=delta, methods=names, settings=constants,
                 level=level, tau=None if tau is None else o.numbers("--tau", tau), accountant=accountant,
                 weights=weights, group_size=group_size, insecure_seed=insecure_seed,
-                non_private_reference=reference, progress=progress,
+                non_private_reference=reference, progress=progress, allow_weak_delta=allow_weak_delta,
             )  # fmt: skip
     except KeyboardInterrupt:
         typer.echo(
@@ -153,9 +163,7 @@ def _show(found: Comparison, console: Console) -> None:
     if found.reference is not None:
         console.print(NOT_PRIVATE, style="bold red", soft_wrap=True)
     console.print()
-    console.print(fitting(console, (_table(found, width, digits) for width, digits in VERSIONS)))
-    if not all(row["identified"] for row in found.rows()):
-        console.print("* not identified at this ε: the interval says little more than was known before", markup=False)
+    print_table(found, console)
     console.print()
     for outcome in found.outcomes:
         certificate = outcome.release.certificate
@@ -167,6 +175,14 @@ def _show(found: Comparison, console: Console) -> None:
         console.print(f"{method} was left out: {reason}", markup=False, soft_wrap=True)
     console.print()
     console.print(_cost(found), markup=False, soft_wrap=True, style=None if found.cost.private else "bold red")
+
+
+def print_table(found: Comparison, console: Console | None = None) -> None:
+    """The intervals side by side, and what a mark means."""
+    console = console or Console(highlight=False)
+    console.print(fitting(console, (_table(found, width, digits) for width, digits in VERSIONS)))
+    if not all(row["identified"] for row in found.rows()):
+        console.print("* not identified at this ε: the interval says little more than was known before", markup=False)
 
 
 def _cost(found: Comparison) -> str:

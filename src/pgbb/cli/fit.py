@@ -37,15 +37,23 @@ def fit_command(
     epsilon: o.Epsilon,
     delta: o.Delta,
     out: Annotated[Path, typer.Option("--out", "-o", help="Release file to write (.pgbb).")],
+    separator: o.Separator = None,
+    decimal: o.Decimal = ".",
+    thousands: o.Thousands = None,
+    encoding: o.Encoding = "utf-8",
+    names: o.Names = None,
+    sheet: o.Sheet = None,
+    sql: o.Sql = None,
+    currency: o.Currency = None,
     formula: o.Formula = None,
     family: o.Family = "quantile",
     taus: o.Taus = o.LEVELS,
     interval: o.Interval = None,
-    bandwidth: o.Bandwidth = 0.1,
+    bandwidth: o.Bandwidth = None,
     column: o.Column = None,
     mean_family: o.MeanFamily = "gaussian",
     scale: o.Scale = None,
-    clip: o.Clip = 8.0,
+    clip: o.Clip = None,
     weights: o.Weights = None,
     blocks: Annotated[int | None, typer.Option(help="S, the number of blocks.")] = None,
     method: Annotated[str, typer.Option(help=f"{o.method_names()}.")] = "calibrated",
@@ -57,6 +65,7 @@ def fit_command(
     learning_rate: Annotated[float | None, typer.Option(help="Of Adam; default .001.", show_default=False)] = None,
     accountant: o.AccountantName = "exact",
     group_size: o.GroupSize = 1,
+    allow_weak_delta: o.WeakDelta = False,
     ledger: Annotated[Path | None, typer.Option(help="Ledger file that pays for the release.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Name of the records in the ledger.")] = None,
     checkpoint: Annotated[
@@ -86,6 +95,7 @@ def fit_command(
         _check_target(out, force)
     model = o.build_model(family, formula, taus, interval, bandwidth, column, mean_family, scale, clip)
     declared = Schema.from_toml(schema)
+    source = o.data_file(data, separator, decimal, thousands, encoding, names, sheet, sql, currency)
     signing = None if key is None or not leads else private_key(key)
 
     from pgbb.cli.show import show_release
@@ -95,11 +105,11 @@ def fit_command(
     try:
         with o.progress_bar("training", quiet=quiet or as_json or not leads) as progress:
             release = fit(
-                model, data, schema=declared, epsilon=epsilon, delta=delta, method=method, steps=steps,
+                model, source, schema=declared, epsilon=epsilon, delta=delta, method=method, steps=steps,
                 draws_per_step=draws_per_step, learning_rate=learning_rate, accountant=accountant,
                 group_size=group_size, insecure_seed=insecure_seed, progress=progress, ledger=ledger, dataset=dataset,
                 out=out, key=signing, checkpoint=checkpoint, hosts=joined, weights=weights, blocks=blocks,
-                sampling_rate=sampling_rate, gamma=gamma, intervals=intervals,
+                sampling_rate=sampling_rate, gamma=gamma, intervals=intervals, allow_weak_delta=allow_weak_delta,
             )  # fmt: skip
     except KeyboardInterrupt:
         text = (

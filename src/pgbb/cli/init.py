@@ -4,7 +4,6 @@ The first line of a CSV file is its header, by agreement alone: a line that has 
 and of any other the template says what it was made of.
 """
 
-import csv
 import json
 import re
 from collections.abc import Callable
@@ -14,9 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pgbb._io import parquet_files, write_whole
+from pgbb.cli import options as o
 from pgbb.cli.output import Json, written
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.schema import toml_key
+from pgbb.private.door import File
+from pgbb.private.door import header as stored_header
 
 if TYPE_CHECKING:
     from pyarrow import DataType
@@ -31,8 +33,13 @@ HEAD = """\
 # smallest and largest value in the file: choose bounds that would be right for any data of this kind.
 #
 #   educ   = {{ range = [0, 20] }}                   a number; values outside are clamped. Narrower is more precise.
+#   weeks  = {{ range = [0, 52], step = 1 }}         a number that is counted, or rounded to the step
 #   union  = "flag"                                0 and 1, or false and true
+#   member = {{ flag = ["no", "yes"] }}              two words, that for 0 first
 #   region = {{ levels = ["north", "south"] }}       categories; the first is the base, others count as missing
+#   born   = {{ date = ["1950-01-01", "2000-12-31"] }}   days between two days; enters a formula in years
+#
+# Inside braces, label = "weekly wage" and unit = "$" are for the readers of pages and figures.
 #
 # Delete the lines of columns that no formula will use. The file is refused until no blank is left.
 
@@ -49,20 +56,26 @@ BLANKS = {
     "": '""',
 }
 HINTS = {
-    "number": 'lowest and highest possible value; or "flag" if 0 and 1; or { levels = [] } if numbers are codes',
-    "flag": "stored as true and false",
-    "text": "all categories that can occur, the base first",
-    "": '{ range = [low, high] }, "flag" or { levels = ["base", "other"] }',
+    "number": 'write [lowest, highest] that is possible; "flag" if only 0 and 1; { levels = [1, 2] } if it is a code',
+    "flag": "stored as true and false: nothing to fill in",
+    "text": 'write all categories that can occur, the base first, such as ["north", "south"]',
+    "": 'write { range = [0, 20] }, "flag", { levels = ["base", "other"] } or { date = ["2000-01-01", "2020-12-31"] }',
 }
 
 
 def init_command(
-    data: Annotated[
-        Path, typer.Argument(help="Records: .csv, .parquet, .dta, or a folder of .parquet.", show_default=False)
-    ],
+    data: o.DataFile,
     out: Annotated[Path, typer.Option("--out", "-o", help="Template to write (.toml); never replaces a file.")] = Path(
         "schema.toml"
     ),
+    separator: o.Separator = None,
+    decimal: o.Decimal = ".",
+    thousands: o.Thousands = None,
+    encoding: o.Encoding = "utf-8",
+    names: o.Names = None,
+    sheet: o.Sheet = None,
+    sql: o.Sql = None,
+    currency: o.Currency = None,
     as_json: Json = False,
 ) -> None:
     """Write a schema template with a line for each column, to be filled in from public knowledge.
@@ -78,7 +91,7 @@ def init_command(
             f"--out = {str(out)!r} exists, and may hold declarations that somebody wrote. Choose another name, or "
             "move it away."
         )
-    types = header(data)
+    types = header(o.data_file(data, separator, decimal, thousands, encoding, names, sheet, sql, currency))
     write_whole(out, template(data.name, types).encode("utf-8"))
     blanks = sum(kind != "flag" for kind in types.values())
     text = f"{len(types)} columns, {blanks} blanks to fill: {out}"
@@ -87,21 +100,17 @@ def init_command(
     written(out, text, as_json=as_json, columns=list(types), blanks=blanks)
 
 
-def header(path: Path) -> Types:
+def header(file: File) -> Types:
     """The columns of a data file with their stored types; an error where names are missing, repeated or not names."""
+    path = file.where
     if path.is_dir():
         path = next(iter(parquet_files(path)), path)
-    readers: dict[str, Callable[[Path], list[tuple[object, str]]]] = {
-        ".csv": _csv,
-        ".parquet": _parquet,
-        ".dta": _stata,
-    }
-    if path.suffix.lower() not in readers:
-        raise InvalidValue(f"data file {str(path)!r} has an unknown ending; it must be .csv, .parquet or .dta.")
-    if not path.is_file():
-        raise InvalidValue(f"data file {str(path)!r} does not exist or is not a file. Check the path.")
+    readers: dict[str, Callable[[Path], list[tuple[object, str]]]] = {".parquet": _parquet, ".dta": _stata}
+    reader = readers.get(path.suffix.lower())
+    if reader is None or not path.is_file():
+        return _checked(path, list(stored_header(file)))
     try:
-        columns = readers[path.suffix.lower()](path)
+        columns = reader(path)
     except Exception:  # a reader's message may quote records
         raise PgbbError(
             f"data file {str(path)!r} cannot be read as {path.suffix[1:].lower()}: it is empty, damaged or of another "
@@ -143,7 +152,7 @@ def template(name: str, types: Types) -> str:
     """The text of the template: a blank and a hint for each column.
 
     >>> print(template("d.csv", {"educ": "number"}).splitlines()[-1])
-    educ = { range = [] }  # lowest and highest possible value; or "flag" if 0 and 1; or { levels = [] } if numbers ...
+    educ = { range = [] }  # write [lowest, highest] that is possible; "flag" if only 0 and 1; { levels = [1, 2] } ...
     """
     source = HEADER if any(types.values()) else FIRST_LINE
     lines = [f"{toml_key(column)} = {BLANKS[kind]}  # {HINTS[kind]}" for column, kind in types.items()]
@@ -167,11 +176,6 @@ def _is_value(text: str) -> bool:
     except ValueError:
         return text.strip() in _WORDS or _VALUE.fullmatch(text.strip()) is not None
     return True
-
-
-def _csv(path: Path) -> list[tuple[object, str]]:
-    with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
-        return [(name, "") for name in next(csv.reader(file))]
 
 
 def _parquet(path: Path) -> list[tuple[object, str]]:

@@ -14,12 +14,30 @@ from pgbb import _validate
 from pgbb.errors import InvalidValue
 from pgbb.methods.registry import METHODS
 from pgbb.model.models import HuberRegression, LinearRegression, LogisticRegression, Mean, Model, QuantileRegression
+from pgbb.private.door import File
 
-__all__ = ["build_model", "check_seed", "method_bars", "method_names", "numbers", "progress_bar"]
+__all__ = ["build_model", "check_seed", "data_file", "method_bars", "method_names", "numbers", "progress_bar"]
 
 _FAMILIES = ("quantile", "linear", "huber", "logistic", "mean")
 
-DataFile = Annotated[Path, typer.Argument(help="Confidential records: .csv, .parquet, .dta, or a folder of .parquet.")]
+DataFile = Annotated[
+    Path,
+    typer.Argument(
+        help="Confidential records: .csv, .tsv, .parquet, .xlsx, .dta, .sav, .sas7bdat, .duckdb; or a folder."
+    ),
+]
+Separator = Annotated[
+    str | None, typer.Option(help="Between cells of a text file: a character, or tab, semicolon.", show_default=False)
+]
+Decimal = Annotated[str, typer.Option(help="Decimal mark of a text file: . or ,")]
+Thousands = Annotated[str | None, typer.Option(help="Mark between groups of digits.", show_default=False)]
+Currency = Annotated[str | None, typer.Option(help="Sign beside numbers of a text file.", show_default=False)]
+Encoding = Annotated[str, typer.Option(help="Of a text file, such as latin-1.")]
+Names = Annotated[
+    str | None, typer.Option(help="Columns of a text file without a header, between commas.", show_default=False)
+]
+Sheet = Annotated[str | None, typer.Option(help="Of a workbook with several.", show_default=False)]
+Sql = Annotated[str | None, typer.Option(help="SELECT columns FROM a table of a .duckdb file.", show_default=False)]
 SchemaFile = Annotated[Path, typer.Option("--schema", "-s", help="Public schema (TOML).")]
 Epsilon = Annotated[float, typer.Option("--epsilon", "-e", help="Privacy level ε.")]
 Delta = Annotated[float, typer.Option("--delta", "-d", help="Failure probability δ, well below 1/n.")]
@@ -27,13 +45,17 @@ Formula = Annotated[str | None, typer.Option("--formula", "-f", help="Such as 'y
 Family = Annotated[str, typer.Option(help="quantile, linear, huber, logistic or mean.")]
 Taus = Annotated[str, typer.Option(help="Quantile levels.")]
 Interval = Annotated[str | None, typer.Option(help="An interval of levels instead, such as .05,.95.")]
-Bandwidth = Annotated[float, typer.Option(help="Smoothing of the check loss, in units of the response.")]
+Bandwidth = Annotated[
+    float | None,
+    typer.Option(help="Smoothing of the check loss, in units of the response; default .1.", show_default=False),
+]
 Column = Annotated[str | None, typer.Option(help="Column of --family mean.")]
 MeanFamily = Annotated[str, typer.Option(help="Of --family mean: gaussian, exponential or bernoulli.")]
-Scale = Annotated[float | None, typer.Option(help="Known scale of a Gaussian mean.")]
-Clip = Annotated[float, typer.Option(help="Clip of the score of --family mean.")]
+Scale = Annotated[float | None, typer.Option(help="Scale of a Gaussian mean, if publicly known.")]
+Clip = Annotated[float | None, typer.Option(help="Clip of the score of --family mean; default 8.", show_default=False)]
 Weights = Annotated[str | None, typer.Option(help="Column of survey weights.")]
 AccountantName = Annotated[str, typer.Option("--accountant", help="exact, paper or worst-case.")]
+WeakDelta = Annotated[bool, typer.Option("--allow-weak-delta", help="Allow δ ≥ 1/n, which protects little.")]
 GroupSize = Annotated[int, typer.Option(help="The most records one person may have.")]
 InsecureSeed = Annotated[int | None, typer.Option(help="Reproducible, therefore NOT private.")]
 LEVELS = ".1,.3,.5,.7,.9"
@@ -53,9 +75,19 @@ def numbers(name: str, text: str) -> list[float]:
         raise _validate.fail(name, text, "numbers separated by commas, such as .1,.5,.9") from None
 
 
+def data_file(
+    path: Path, separator: str | None, decimal: str, thousands: str | None, encoding: str, names: str | None,
+    sheet: str | None, sql: str | None, currency: str | None,
+) -> File:  # fmt: skip
+    """The data file that the options describe."""
+    between = {"tab": "\t", "semicolon": ";", "comma": ","}.get(separator or "", separator)
+    columns = None if names is None else [part.strip() for part in names.split(",")]
+    return File(path, between, decimal, thousands, encoding, columns, sheet, sql, currency)
+
+
 def build_model(
-    family: str, formula: str | None, taus: str, interval: str | None, bandwidth: float, column: str | None,
-    mean_family: str, scale: float | None, clip: float,
+    family: str, formula: str | None, taus: str, interval: str | None, bandwidth: float | None, column: str | None,
+    mean_family: str, scale: float | None, clip: float | None,
 ) -> Model:  # fmt: skip
     """The model that the options describe."""
     if _validate.one_of("--family", family, _FAMILIES) == "mean":

@@ -162,6 +162,8 @@ def _budget(console: Console, n: int, epsilon: float, delta: float) -> None:
         console.print("[yellow]δ > 1/n allows a mechanism that publishes whole records: choose it smaller.[/yellow]")
     elif delta == 1 / n:
         console.print("δ = 1/n is weak: an order of magnitude less is customary.")
+    if delta >= 1 / n:
+        console.print("A fit refuses it without --allow-weak-delta.")
     console.print()
 
 
@@ -271,7 +273,7 @@ def _show_noise(result: NoiseForecast, console: Console) -> None:
     console.print()
     lead = result.leading
     console.print(
-        f"Theorem thm:asymp-dp: σ ≳ {_number(lead.sigma)} with its constant taken as 1; "
+        f"Theorem 2.1: σ ≳ {_number(lead.sigma)} with its constant taken as 1; "
         f"{_number(lead.sigma_solved)} with the constant solved for"
     )
     table = _table(console, "Its conditions, at the solved σ", "condition", "value", "bound", "holds")
@@ -280,9 +282,7 @@ def _show_noise(result: NoiseForecast, console: Console) -> None:
     console.print(table)
     console.print()
     floor = result.floor
-    table = _table(
-        console, f"Noise floor Π_total of Theorem thm:conv-gbb (β₁ = 1, d = {result.dim})", "term", "value", "share"
-    )
+    table = _table(console, f"Noise floor Π_total of Theorem 3.1 (β₁ = 1, d = {result.dim})", "term", "value", "share")
     for name, value in (
         ("Poisson subsampling", floor.subsampling),
         ("Monte Carlo", floor.monte_carlo),

@@ -16,6 +16,9 @@ def report_command(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Page to write (.html); default beside the file.")
     ] = None,
+    title: Annotated[str | None, typer.Option(help="Heading of the page.", show_default=False)] = None,
+    source: Annotated[str | None, typer.Option(help="Where the records come from.", show_default=False)] = None,
+    contact: Annotated[str | None, typer.Option(help="Whom to ask.", show_default=False)] = None,
     as_json: Json = False,
 ) -> None:
     """Write the release as one self-contained page: estimates, certificate, and draws made in the reader's browser.
@@ -28,7 +31,7 @@ def report_command(
     target = file.with_suffix(".html") if out is None else out
     if target.suffix.lower() not in (".html", ".htm"):
         raise _validate.fail("--out", str(target), "a file name that ends in .html")
-    text = page(load(file), file).encode("utf-8")
+    text = page(load(file), file, title=title, origin=source, contact=contact).encode("utf-8")
     write_whole(target, text)
     written(target, f"page written to {target} ({len(text):,} bytes)", as_json=as_json)
 

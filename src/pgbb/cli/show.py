@@ -63,6 +63,7 @@ def show_release(
     if as_json:
         report = {
             "model": release.model.to_dict(),
+            "method": release.method,
             "certificate": release.certificate.to_dict(),
             "private": release.certificate.private,
             "level": level,
@@ -206,13 +207,15 @@ def _rows(release: Release, levels: list[float] | None, level: float) -> list[Ro
     for (at, name), values in zip(keys, table.to_dict("records"), strict=True):
         z = values["mean"] / values["sd"] if values["sd"] > 0 else None
         test = {"z": z, "pvalue": None if z is None else math.erfc(abs(z) / math.sqrt(2))}
-        rows.append({**({} if index is None else {index: at}), "name": name, **values, **test})
+        plain = {key: None if value != value else value for key, value in values.items()}  # no part of an sd
+        rows.append({**({} if index is None else {index: at}), "name": name, **plain, **test})
     return rows
 
 
 def _print_header(console: Console, release: Release) -> None:
     certificate = release.certificate
     console.print(release.title, style="bold", markup=False)
+    console.print(f"by {release.method_words}", markup=False)
     console.print(certificate.headline(), style=None if certificate.private else "bold red", markup=False)
     console.print(
         f"σ = {certificate.sigma:.5g} by accountant '{certificate.accountant}'; randomness: {certificate.randomness}; "

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from pgbb.accountant.calibrate import Accountant
 from pgbb.custody.identity import agreed
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["fit"]
 
+MethodName: TypeAlias = Literal["calibrated", "pgbb", "sgld", "noisy_gibbs", "dp_bootstrap"] | str
+AccountantName: TypeAlias = Literal["exact", "paper", "worst-case"] | str
+
 
 def fit(
     model: Model,
@@ -33,10 +36,11 @@ def fit(
     schema: Schema,
     epsilon: float,
     delta: float,
-    method: str = "calibrated",
-    accountant: str = "exact",
+    method: MethodName = "calibrated",
+    accountant: AccountantName = "exact",
     weights: str | None = None,
     group_size: int = 1,
+    allow_weak_delta: bool = False,
     insecure_seed: int | None = None,
     non_private: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -52,8 +56,8 @@ def fit(
 
     Args:
       model: what to estimate, such as `pgbb.QuantileRegression("y ~ x")`.
-      data: a pandas or polars frame, an Arrow table, a structured array or a dict of columns; or the path of a .csv,
-        .parquet or .dta file, or of a folder of .parquet files.
+      data: a pandas or polars frame, an Arrow table or stream, a DuckDB relation, a structured array or a dict of
+        columns; the path of a file or of a folder of .parquet files; or a `pgbb.File`, which says how to read one.
       schema: public knowledge about the columns; bounds come from here, never from the data.
       epsilon, delta: the budget, for replacing one record. Choose δ well below 1/n.
       method: "calibrated", see docs/calibration.md; "pgbb", Algorithms 1 and 2; the other
@@ -61,6 +65,7 @@ def fit(
       accountant: which one calibrates the noise.
       weights: a column of survey weights, declared as a Range of non-negative numbers.
       group_size: the most records one person may have; stated in the certificate with its ε.
+      allow_weak_delta: accept δ ≥ 1/n, which would allow publishing a whole record, and which is refused otherwise.
       insecure_seed: makes the release reproducible and therefore not private; the certificate says so.
       non_private: no noise at all; the result is marked everywhere.
       progress: called with (steps done, steps) from time to time.
@@ -86,10 +91,12 @@ def fit(
     request = Request(
         model=model, data=data, schema=schema, epsilon=epsilon, delta=delta, accountant=cast(Accountant, accountant),
         weights=weights, group_size=group_size, insecure_seed=insecure_seed, non_private=non_private,
-        progress=progress,
+        progress=progress, allow_weak_delta=allow_weak_delta,
     )  # fmt: skip
     chosen, constants = settings_for(method, settings)
-    chosen.check(model, prepared(model, schema))
+    problem = prepared(model, schema)
+    chosen.check(model, problem)
+    chosen.say_ignored(model, problem.kind)
     lead = partial(_release, ledger=ledger, dataset=dataset, checkpoint=checkpoint, out=out, key=key)
     if hosts is None:
         return lead(request, chosen, constants)

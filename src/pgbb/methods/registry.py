@@ -3,12 +3,12 @@
 import importlib
 import warnings
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 
 from pgbb import _validate
 from pgbb.errors import InvalidValue, PgbbNote
-from pgbb.model.models import Custom, Model, Problem, QuantileRegression
+from pgbb.model.models import Custom, Mean, Model, Problem, QuantileRegression
 
 if TYPE_CHECKING:
     from pgbb.methods.request import Planned, Request
@@ -68,6 +68,8 @@ class Method:
       draws_cost: whether more draws cost more.
       checkpoints: whether a fit that was stopped can go on.
       hosts: whether several processes can fit together.
+      needs_scale: whether a Gaussian mean must have a known scale.
+      ignores: arguments of a model that make no difference, by kind of model.
     """
 
     name: str
@@ -83,10 +85,12 @@ class Method:
     draws_cost: bool = False
     checkpoints: bool = False
     hosts: bool = False
+    needs_scale: bool = True
+    ignores: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def columns(self) -> dict[str, str]:
-        """The paper's table of methods (`tab:method-comparison`): "yes" or "no", or "simulated" data are needed."""
+        """The paper's table of methods (Table S1): "yes" or "no", or "simulated" data are needed."""
         free = {"loss": "yes", "likelihood": "no", "simulator": "simulated"}[self.needs]
         ticks = (self.temperature is None, not self.draws_cost, self.index in ("joint", "levels"))
         return dict(zip(COLUMNS, (free, *("yes" if tick else "no" for tick in ticks)), strict=True))
@@ -94,6 +98,13 @@ class Method:
     def load(self) -> Implementation:
         """The module, imported when it is first needed."""
         return cast(Implementation, importlib.import_module(self.module))
+
+    def say_ignored(self, model: Model, kind: str) -> None:
+        """Note an argument of the model that was given and makes no difference to this method."""
+        name = self.ignores.get(kind)
+        if name is not None and getattr(model, name) is not None:
+            text = f"{name} = {getattr(model, name)!r} makes no difference to method = {self.name!r}: leave it out."
+            warnings.warn(text, PgbbNote, stacklevel=3)
 
     def _joint(self, problem: Problem) -> bool:
         """Whether all values of the index are served in one run."""
@@ -107,6 +118,11 @@ class Method:
             raise InvalidValue(
                 f"method = {self.name!r} does not serve {KINDS[problem.kind]}: {self.assumes} "
                 f"Take one of {', '.join(map(repr, others))}."
+            )
+        if isinstance(model, Mean) and model.family == "gaussian" and model.scale is None and self.needs_scale:
+            raise InvalidValue(
+                f"method = {self.name!r} needs the scale of a Gaussian mean: give Mean({model.column!r}, scale=…) if "
+                "it is publicly known; or take 'calibrated', which finds it out."
             )
         if problem.index is None or self._joint(problem):
             return
@@ -139,6 +155,8 @@ METHODS: dict[str, Method] = {
             assumes="Enough records for the estimate to be roughly normal; what is not identified is marked.",
             hosts=True,
             needs="loss",
+            needs_scale=False,
+            ignores={"quantile": "bandwidth", "mean": "clip"},
         ),
         Method(
             name="pgbb",
@@ -178,6 +196,7 @@ METHODS: dict[str, Method] = {
             "or an exponential mean.",
             needs="likelihood",
             more_draws="iterations",
+            ignores={"mean": "clip"},
         ),
         Method(
             name="dp_bootstrap",
@@ -190,6 +209,8 @@ METHODS: dict[str, Method] = {
             needs="loss",
             more_draws="replicates",
             draws_cost=True,
+            needs_scale=False,
+            ignores={"mean": "clip"},
         ),
         Method(
             name="augmented",

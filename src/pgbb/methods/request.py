@@ -16,7 +16,7 @@ import numpy as np
 from pgbb import _validate
 from pgbb.accountant import ACCOUNTANTS, Target
 from pgbb.accountant.calibrate import Accountant
-from pgbb.errors import PgbbWarning
+from pgbb.errors import InvalidValue, PgbbWarning
 from pgbb.methods.position import Saved, Tree
 from pgbb.model.models import Custom, Model, Problem, QuantileRegression, Simulated
 from pgbb.model.schema import Schema
@@ -108,6 +108,7 @@ class Request:
     insecure_seed: int | None = None
     non_private: bool = False
     progress: Callable[[int, int], None] | None = None
+    allow_weak_delta: bool = False
     custodian: Custodian | None = None
     together: Together | None = None
 
@@ -137,16 +138,22 @@ class Request:
         return None if self.custodian is None else self.custodian.checkpoint
 
     def advise(self, n: int) -> None:
-        """Warn where δ would allow publishing whole records, and refuse another n than was declared; n is public."""
+        """Refuse a δ that would allow publishing a whole record, and another n than was declared; n is public.
+
+        Where that is allowed, or nothing is private anyway, a δ above 1/n is warned of.
+        """
         if self.custodian is not None:
             self.custodian.loaded(n)
-        if self.delta > 1 / n and not self.non_private:
-            warnings.warn(
-                f"delta = {self.delta:g} exceeds 1/n = {1 / n:.3g}: it would allow publishing whole records. "
-                "Choose it smaller.",
-                PgbbWarning,
-                stacklevel=4,
+        if self.non_private or self.delta < 1 / n:
+            return
+        weak = f"delta = {self.delta:g} is not below 1/n = {1 / n:.3g}: it would allow publishing a whole record."
+        if self.insecure_seed is None and not self.allow_weak_delta:
+            raise InvalidValue(
+                f"{weak} Choose it ten times smaller than 1/n or less; or, if that is meant, pass "
+                "allow_weak_delta=True (--allow-weak-delta). Nothing was asked of the records."
             )
+        if self.delta > 1 / n:
+            warnings.warn(f"{weak} Choose it smaller.", PgbbWarning, stacklevel=4)
 
     def begin(self, planned: Planned) -> None:
         """To be called right before the first answer: with a ledger, this puts on disk that answers follow.

@@ -1,4 +1,4 @@
-"""DP-SGLD: stochastic gradient Langevin dynamics on noisy clipped gradients (paper, SM `sec:supp_competitors`).
+"""DP-SGLD: stochastic gradient Langevin dynamics on noisy clipped gradients (paper, section S3.1).
 
 Targets the tempered Gibbs posterior ∝ exp{−ω Σ l(θ, x_i)}. Every step asks the
 mechanism of `pgbb.private` once, with constant weights; a grid of quantile

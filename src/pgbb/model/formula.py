@@ -169,9 +169,16 @@ def coefficients(products: list[Product], schema: Schema) -> tuple[Term, ...]:
 def _merge(powers: Iterable[Power], schema: Schema) -> tuple[Power, ...]:
     """x·x² as x³, and any power of a flag as the flag, so that equal columns have equal keys."""
     total: dict[str, int] = {}
-    for p in powers:
+    given = list(powers)
+    logs = [p for p in given if p.log]
+    if any(sum(q.column == p.column for q in given) > 1 for p in logs):
+        raise InvalidValue(
+            f"log({logs[0].column}) is not allowed in a product with {logs[0].column}: compute that column beforehand, "
+            "record by record, and declare its Range."
+        )
+    for p in (p for p in given if not p.log):
         total[p.column] = 1 if isinstance(schema[p.column], Flag) else total.get(p.column, 0) + p.power
-    return tuple(Power(c, total[c]) for c in sorted(total))
+    return tuple(sorted([*(Power(c, k) for c, k in total.items()), *logs], key=lambda p: p.column))
 
 
 def _simplify(codings: list[dict[str, bool]]) -> list[dict[str, bool]]:

@@ -34,6 +34,11 @@ __all__ = [
     "Simulated",
 ]
 
+BANDWIDTH = 0.1
+"""Smoothing of the check loss, where a model has none of its own."""
+CLIP = 8.0
+"""Clip of the score of a mean, where a model has none of its own."""
+
 
 def _pair(name: str, value: object, *, above: float, below: float | None = None) -> tuple[float, float]:
     """A pair low < high of finite numbers inside the ends."""
@@ -113,17 +118,19 @@ class QuantileRegression:
     Args:
       formula: such as "logwk ~ educ + exper + black".
       taus: levels, drawn in training with P_τ ∝ 1/(τ(1−τ)); or None with `interval`.
-      bandwidth: h, in units of the response; smaller is less biased and slower to settle.
+      bandwidth: h, in units of the response, .1 by default; smaller is less biased and slower to settle. The method
+        "calibrated" has no use for it.
       interval: (low, high) of levels, instead of a list.
     """
 
     formula: str
     taus: Sequence[float] | None = (0.5,)
-    bandwidth: float = 0.1
+    bandwidth: float | None = None
     interval: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        _validate.number("bandwidth", self.bandwidth, above=0)
+        if self.bandwidth is not None:
+            _validate.number("bandwidth", self.bandwidth, above=0)
         if self.interval is not None:
             low, high = _pair("interval", self.interval, above=0, below=1)
             object.__setattr__(self, "taus", None)
@@ -148,7 +155,7 @@ class QuantileRegression:
             raw = np.array([1 / (t * (1 - t)) for t in self.taus])
             index = Index("tau", levels=tuple(self.taus), weights=tuple((raw / raw.sum()).tolist()))
             steepest = max(max(t, 1 - t) for t in self.taus)
-        bandwidth = self.bandwidth
+        bandwidth = BANDWIDTH if self.bandwidth is None else self.bandwidth
 
         def score(xp: Namespace, theta: Values, linear: Values, y: Values, tau: Values) -> tuple[Values, None]:
             return (1 - tau) - _normal_cdf(xp, (y - linear) / bandwidth), None
@@ -319,7 +326,7 @@ class LogisticRegression:
 
 @dataclass(frozen=True)
 class Mean:
-    """Mean of one column by a clipped score: Gaussian with known scale, exponential, or Bernoulli.
+    """Mean of one column by a clipped score: Gaussian, exponential, or Bernoulli.
 
     Gaussian: l = (x−μ)²/(2s²), score (μ−x)/s². Exponential with mean m:
     l = log m + x/m, score 1/m − x/m². Bernoulli: score (m−x)/(m(1−m)). The score is clipped to [−C, C].
@@ -327,20 +334,22 @@ class Mean:
     Args:
       column: a column declared as Range; for Bernoulli as Flag, or as Range(0, 1).
       family: "gaussian", "exponential" or "bernoulli".
-      scale: s, the known standard deviation (Gaussian).
-      clip: C.
+      scale: s, the standard deviation (Gaussian) where it is publicly known. The methods "calibrated" and
+        "dp_bootstrap" do without it; the others need it.
+      clip: C, 8 by default; for the methods that ask for scores, "pgbb" and "sgld".
     """
 
     column: str
     family: Literal["gaussian", "exponential", "bernoulli"] = "gaussian"
     scale: float | None = None
-    clip: float = 8.0
+    clip: float | None = None
 
     def __post_init__(self) -> None:
         _validate.one_of("family", self.family, ("gaussian", "exponential", "bernoulli"))
-        _validate.number("clip", self.clip, above=0)
-        if self.family == "gaussian":
-            _validate.number("scale", self.scale, above=0, remedy="The Gaussian mean needs its known scale.")
+        if self.clip is not None:
+            _validate.number("clip", self.clip, above=0)
+        if self.scale is not None:
+            _validate.number("scale", self.scale, above=0)
 
     def prepare(self, schema: Schema) -> Problem:
         """The problem under this schema: gradient of a record, bound C, box and units; an error if it does not fit."""
@@ -367,7 +376,8 @@ class Mean:
         def score(xp: Namespace, theta: Values, linear: Values, y: Values, _: Values) -> tuple[Values, None]:
             m = linear  # the design is the constant 1
             if family == "gaussian":
-                return (m - y) / scale**2, None  # type: ignore[operator]
+                assert scale is not None  # a method that asks for scores refuses such a model
+                return (m - y) / scale**2, None
             if family == "exponential":
                 return (1 - y / m) / m, None
             inside = xp.clip(m, 1e-3, 1 - 1e-3)
@@ -377,7 +387,7 @@ class Mean:
             kind="mean",
             formula=None,
             names=(f"mean({self.column})",),
-            clip=self.clip,
+            clip=CLIP if self.clip is None else self.clip,
             center=np.array([(low + high) / 2]),
             radius=np.array([(high - low) / 2]),
             transform=np.eye(1),

@@ -213,6 +213,15 @@ def _call(text: str, schema: Schema) -> tuple[str, tuple[Power, ...]] | str:
                 f"term {text!r} is not allowed: {argument.id!r} is not declared as Levels, and its levels may not be "
                 f"taken from the confidential data. Declare {argument.id} = Levels(...), or write {argument.id} alone."
             )
+    if name == "log" and isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
+        argument = node.args[0]
+        column = _declared(argument.id, schema) if isinstance(argument, ast.Name) else None
+        if not isinstance(column, Range) or not column.low > 0 or not isinstance(argument, ast.Name):
+            raise InvalidValue(
+                f"term {text!r} is not allowed: log() takes one column, declared as a Range of positive numbers. "
+                "Raise the low end of its range above 0: values below are clamped to it."
+            )
+        return text, (Power(argument.id, 1, True),)
     if name == "C":
         raise InvalidValue(
             f"term {text!r} is not allowed: C() takes one Levels column and no contrasts. Write the column alone; "

@@ -8,15 +8,37 @@ import json
 import operator
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
+from typing import Any, TypeAlias, cast
 
 from pgbb import _validate
 from pgbb.errors import InvalidValue
 
-__all__ = ["Column", "Flag", "Levels", "Range", "Schema", "toml_key"]
+__all__ = ["Column", "Date", "Flag", "Levels", "Range", "Schema", "decimal_year", "toml_key"]
 
-_HOW = 'Write { range = [low, high] }, "flag" or { levels = ["base", "other"] }.'
+_HOW = (
+    'Write { range = [low, high] }, "flag", { levels = ["base", "other"] } or { date = ["2000-01-01", "2020-12-31"] }.'
+)
+_YEAR = 365.2425  # days
+
+
+def decimal_year(day: date) -> float:
+    """A day as a number of years, such as 2020.5."""
+    return 1970 + (day.toordinal() - date(1970, 1, 1).toordinal()) / _YEAR
+
+
+def _words(name: str, given: object) -> str:
+    """A label or unit: one line of visible text, or nothing."""
+    if not isinstance(given, str) or given != given.strip() or not _validate.visible(given) or "\n" in given:
+        raise _validate.fail(name, given, "one line of visible text")
+    return given
+
+
+def _describe(column: "Range | Flag | Levels") -> None:
+    _words("label", column.label)
+    _words("unit", getattr(column, "unit", ""))
 
 
 @dataclass(frozen=True, repr=False)
@@ -30,6 +52,7 @@ class Range:
       step: distance of neighbouring values, where the column is counted or rounded: 1 for whole numbers. A quantile of
         a response with a step is that of the response spread evenly over half a step to either side, as in
         Machado and Santos Silva (2005): a smooth target, where a quantile of few values jumps.
+      label, unit: for the reader of a page or a figure, such as "schooling" and "years".
 
     >>> Range(5, 20), Range(0, 52, step=1)
     (Range(5, 20), Range(0, 52, step=1))
@@ -38,8 +61,11 @@ class Range:
     low: float
     high: float
     step: float | None = None
+    label: str = field(default="", kw_only=True)
+    unit: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
+        _describe(self)
         low = _validate.number("low", self.low, remedy="Declare a public lower bound.")
         high = _validate.number("high", self.high, remedy="Declare a public upper bound.")
         if not low < high:
@@ -70,13 +96,61 @@ class Range:
         return f"Range({_plain(self.low)}, {_plain(self.high)}{step})"
 
 
-@dataclass(frozen=True)
-class Flag:
-    """A column of 0 and 1, or of False and True.
+@dataclass(frozen=True, repr=False)
+class Date(Range):
+    """A column of days between two days, which are read as years: 2020-07-01 is 2020.5. Text is written 2020-07-01.
 
-    >>> Flag().bounds
-    (0.0, 1.0)
+    >>> Date("2000-01-01", "2020-12-31")
+    Date('2000-01-01', '2020-12-31')
     """
+
+    low: float
+    high: float
+    days: tuple[str, str] = field(default=("", ""), init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        given: tuple[object, object] = self.low, self.high
+        try:
+            ends = [day if isinstance(day, date) else date.fromisoformat(str(day)) for day in given]
+        except ValueError:
+            raise _validate.fail("date", given, "two days such as '2000-01-01', '2020-12-31'") from None
+        if self.step is not None:
+            raise _validate.fail("step", self.step, "None for a Date")
+        object.__setattr__(self, "days", tuple(date(d.year, d.month, d.day).isoformat() for d in ends))
+        for name, day in zip(("low", "high"), ends, strict=True):
+            object.__setattr__(self, name, decimal_year(day))
+        super().__post_init__()
+
+    def __repr__(self) -> str:
+        return f"Date({self.days[0]!r}, {self.days[1]!r})"
+
+
+@dataclass(frozen=True, repr=False)
+class Flag:
+    """A column of 0 and 1, or of False and True; or of two words, that for 0 first.
+
+    >>> Flag().bounds, Flag("no", "yes")
+    ((0.0, 1.0), Flag('no', 'yes'))
+    """
+
+    no: str | None = None
+    yes: str | None = None
+    label: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        _describe(self)
+        if (self.no is None) != (self.yes is None):
+            raise _validate.fail("flag", (self.no, self.yes), "no words, or two: that for 0 and that for 1")
+        if self.no is not None:
+            Levels(self.no, self.yes or "")  # two different words
+
+    @property
+    def words(self) -> tuple[str, str] | None:
+        """The words for 0 and 1, where the column has words."""
+        return None if self.no is None or self.yes is None else (self.no, self.yes)
+
+    def __repr__(self) -> str:
+        return "Flag()" if self.words is None else f"Flag({self.no!r}, {self.yes!r})"
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -93,8 +167,10 @@ class Levels:
     """
 
     levels: tuple[str | int, ...]
+    label: str
 
-    def __init__(self, *levels: str | int) -> None:
+    def __init__(self, *levels: str | int, label: str = "") -> None:
+        object.__setattr__(self, "label", _words("label", label))
         allowed = "at least two distinct strings or integers, the base level first"
         plain: list[str | int] = []
         for level in levels:
@@ -124,6 +200,8 @@ class Levels:
 
 
 Column = Range | Flag | Levels
+Declaration: TypeAlias = dict[str, float | str | list[float] | list[str] | list[str | int]]
+_EXTRAS = {"range": ("step", "label", "unit"), "date": ("label",), "flag": ("label",), "levels": ("label",)}
 
 
 class Schema(Mapping[str, Column]):
@@ -171,6 +249,16 @@ class Schema(Mapping[str, Column]):
         inside = ", ".join(f"{n}={c!r}" if n.isidentifier() else f"**{{{n!r}: {c!r}}}" for n, c in self.items())
         return f"Schema({inside})"
 
+    def meaning(self, name: str) -> str:
+        """The label and unit of a column, for a reader; empty where it has none.
+
+        >>> Schema(educ=Range(5, 20, label="schooling", unit="years")).meaning("educ")
+        'schooling (years)'
+        """
+        column = self._columns.get(name)
+        label, unit = getattr(column, "label", ""), getattr(column, "unit", "")
+        return f"{label or name} ({unit})" if unit else str(label)
+
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> "Schema":
         """The schema that `to_dict` wrote.
@@ -200,7 +288,7 @@ class Schema(Mapping[str, Column]):
         """Plain lists, numbers and strings, ready for JSON."""
         return {"columns": self._declarations()}
 
-    def _declarations(self) -> dict[str, str | dict[str, float | list[float] | list[str | int]]]:
+    def _declarations(self) -> dict[str, str | Declaration]:
         return {name: _declaration(column) for name, column in self.items()}
 
     @classmethod
@@ -211,7 +299,10 @@ class Schema(Mapping[str, Column]):
         educ = { range = [5, 20] }
         weeks = { range = [0, 52], step = 1 }
         black = "flag"
-        region = { levels = ["north", "south"] }
+        region = { levels = ["north", "south"], label = "region of birth" }
+        union = { flag = ["no", "yes"] }
+        born = { date = ["1950-01-01", "2000-12-31"] }
+        wage = { range = [0, 5000], label = "weekly wage", unit = "$" }
         """
         path = Path(path)
         try:
@@ -272,25 +363,33 @@ def toml_key(name: str) -> str:
     return name if bare else _quote(name)
 
 
-def _declaration(column: Column) -> str | dict[str, float | list[float] | list[str | int]]:
+def _declaration(column: Column) -> str | Declaration:
+    about: Declaration = {n: v for n in ("label", "unit") if (v := getattr(column, n, ""))}
+    if isinstance(column, Date):
+        return {"date": list(column.days), **about}
     if isinstance(column, Range):
-        step = {} if column.step is None else {"step": _plain(column.step)}
-        return {"range": [_plain(column.low), _plain(column.high)], **step}
-    return "flag" if isinstance(column, Flag) else {"levels": list(column.levels)}
+        step: Declaration = {} if column.step is None else {"step": _plain(column.step)}
+        return {"range": [_plain(column.low), _plain(column.high)], **step, **about}
+    if isinstance(column, Flag):
+        return "flag" if column.words is None and not about else {"flag": list(column.words or ()), **about}
+    return {"levels": list(column.levels), **about}
 
 
 def _column(name: str, value: object) -> Column:
     what = f"column {name!r}"
     if value == "flag":
         return Flag()
-    if not isinstance(value, Mapping) or set(value) not in ({"range"}, {"levels"}, {"range", "step"}):
-        raise _validate.fail(what, value, "a range, a flag or levels", _HOW)
-    key = "range" if "range" in value else "levels"
-    items = value[key]
-    if not isinstance(items, list | tuple) or (key == "range" and len(items) != 2):
-        shape = "[low, high]" if key == "range" else "a list of strings or integers"
-        raise _validate.fail(f"{key} of {what}", items, shape, _HOW)
+    keys = [key for key in ("range", "date", "flag", "levels") if isinstance(value, Mapping) and key in value]
+    if not isinstance(value, Mapping) or len(keys) != 1 or not set(value) <= {*keys, *_EXTRAS[keys[0]]}:
+        raise _validate.fail(what, value, "a range, a flag, levels or a date", _HOW)
+    key, items = keys[0], value[keys[0]]
+    wanted = {"range": (2,), "date": (2,), "flag": (0, 2)}.get(key)
+    if not isinstance(items, list | tuple) or (wanted and len(items) not in wanted):
+        shape = {"range": "[low, high]", "date": "[first, last]", "flag": '["no", "yes"]'}
+        raise _validate.fail(f"{key} of {what}", items, shape.get(key, "a list of strings or integers"), _HOW)
+    about = {name: value[name] for name in value if name != key}
+    kinds: dict[str, Any] = {"range": Range, "date": Date, "flag": Flag, "levels": Levels}
     try:
-        return Range(items[0], items[1], value.get("step")) if key == "range" else Levels(*items)
+        return cast(Column, kinds[key](*items, **about))
     except InvalidValue as error:
         raise InvalidValue(f"{what}: {error}") from None

@@ -25,10 +25,11 @@ _MAX_CORNERS = 4096
 
 @dataclass(frozen=True)
 class Power:
-    """The factor column**power, of a Range or Flag column."""
+    """The factor column**power of a Range or Flag column, or log(column) of a Range of positive numbers."""
 
     column: str
     power: int = 1
+    log: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ class Term:
             array = columns[factor.column]
             if isinstance(factor, Dummy):
                 value *= array == factor.code
+            elif factor.log:
+                value *= np.log(np.asarray(array, dtype=np.float64))
             else:
                 value *= np.asarray(array, dtype=np.float64) ** factor.power
         return value
@@ -89,6 +92,8 @@ def _bounds(factors: Iterable[Power | Dummy], box: Mapping[str, _Interval]) -> _
                 np.where((a == b) & (a == factor.code), 1.0, 0.0),
                 np.where((a <= factor.code) & (factor.code <= b), 1.0, 0.0),
             )
+        elif factor.log:
+            a, b = np.log(a), np.log(b)
         elif factor.power > 1:
             crosses, even = (a < 0) & (b > 0), factor.power % 2 == 0
             a, b = a**factor.power, b**factor.power
@@ -136,7 +141,9 @@ def norm_bound(terms: tuple[Term, ...], shift: Array, scale: Array, schema: Sche
     total = 0.0
     for group in _linked(terms):
         members = [j for j, t in enumerate(terms) if t.factors and t.factors[0].column in group]
-        curved = {f.column for j in members for f in terms[j].factors if isinstance(f, Power) and f.power > 1}
+        curved = {
+            f.column for j in members for f in terms[j].factors if isinstance(f, Power) and (f.power > 1 or f.log)
+        }
         states: dict[str, list[_Interval]] = {}
         for name in sorted(group, key=lambda c: not isinstance(schema[c], Levels)):
             column = schema[name]

@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pgbb.model.schema import Column, Flag, Levels, Range
+from pgbb.model.schema import Column, Date, Flag, Levels, Range, decimal_year
 
 __all__ = [
     "Cells",
@@ -96,9 +96,11 @@ class Kind:
 
 def refusal(kind: Kind, column: Column) -> str | None:
     """Why the column cannot hold what is declared; decided by its stored type alone."""
-    if isinstance(column, Levels):
+    if isinstance(column, Levels | Date) or (isinstance(column, Flag) and column.words is not None):
         return (
-            None if kind.levels else f"has dtype {kind.name}, but is declared as {column!r} and must be text or codes"
+            None
+            if kind.levels
+            else f"has dtype {kind.name}, but is declared as {column!r} and must be text, codes or days"
         )
     return None if kind.numbers else f"has dtype {kind.name}, but is declared as {column!r} and must be numeric"
 
@@ -232,6 +234,13 @@ def encode(cells: Cells, column: Column) -> tuple[Floats, Bools, Bools]:
     if isinstance(column, Levels):
         values = _codes(cells, places(column.levels))
         usable, outside = values >= 0, values == -1
+    elif isinstance(column, Flag) and column.words is not None:
+        values = _codes(cells, places(column.words))
+        usable, outside = values >= 0, values == -1
+    elif isinstance(column, Date):
+        values = _days(cells)
+        usable, outside = np.isfinite(values), (values < column.low) | (values > column.high)
+        np.clip(values, column.low, column.high, out=values)
     else:
         values = _numbers(cells, isinstance(column, Flag))
         finite = np.isfinite(values)
@@ -243,6 +252,29 @@ def encode(cells: Cells, column: Column) -> tuple[Floats, Bools, Bools]:
             np.clip(values, column.low, column.high, out=values)
     values[~usable] = filler(column)
     return values, usable, outside
+
+
+def _days(cells: Cells) -> Floats:
+    """Days as years, each by itself; NaN where there is none."""
+    if isinstance(cells, Coded):
+        return np.append(_days(cells.distinct), np.nan)[cells.which]
+    given = cells.cells if isinstance(cells, Text) else cells
+    values = np.fromiter(map(_day, np.asarray(given, dtype=object)), np.float64, len(given))
+    if isinstance(given, np.ma.MaskedArray):
+        values[np.ma.getmaskarray(given)] = np.nan
+    return values
+
+
+def _day(cell: object) -> float:
+    try:
+        plain = _cell(cell)
+        if type(plain) is np.datetime64:
+            plain = plain.astype("M8[D]").item()
+        if type(plain) is str:
+            plain = datetime.date.fromisoformat(plain.strip())
+        return decimal_year(plain) if type(plain) in (datetime.date, datetime.datetime, pd.Timestamp) else np.nan
+    except Exception:
+        return np.nan
 
 
 def filler(column: Column) -> float:

@@ -41,6 +41,7 @@ from pgbb.private.rows import EXTRA
 if TYPE_CHECKING:
     from pgbb.private.loading import (
         Examined,
+        File,
         Listing,
         NonPrivateRecords,
         Records,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         Source,
         columns_of,
         examine,
+        header,
         single,
         table,
     )
@@ -56,18 +58,18 @@ if TYPE_CHECKING:
     from pgbb.private.sums import Sums
 
 __all__ = [
-    "EXTRA", "Dataset", "Examined", "HostLost", "Hosts", "Listing", "Moment", "NonPrivateRecords", "Position",
+    "EXTRA", "Dataset", "Examined", "File", "HostLost", "Hosts", "Listing", "Moment", "NonPrivateRecords", "Position",
     "Randomness", "Session", "Source", "Step", "Sums", "Together", "agreed_listing", "columns_of", "connected",
-    "entries", "examine", "largest_sensitivity", "mean_sensitivity", "non_private", "open_dataset", "public_samples",
-    "refit_sensitivity", "run_many", "session_without_noise", "single", "table",
+    "entries", "examine", "header", "largest_sensitivity", "mean_sensitivity", "non_private", "open_dataset",
+    "public_samples", "refit_sensitivity", "run_many", "session_without_noise", "single", "table",
 ]  # fmt: skip
 
 Floats = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
 _LATER = {
-    **dict.fromkeys(("Examined", "Listing", "NonPrivateRecords", "Source"), "loading"),
-    **dict.fromkeys(("columns_of", "examine", "single", "table"), "loading"),
+    **dict.fromkeys(("Examined", "File", "Listing", "NonPrivateRecords", "Source"), "loading"),
+    **dict.fromkeys(("columns_of", "examine", "header", "single", "table"), "loading"),
     **dict.fromkeys(("Session", "Step", "run_many"), "session"),
     "Sums": "sums",
 }

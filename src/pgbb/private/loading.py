@@ -8,14 +8,28 @@ from pgbb.errors import InvalidValue
 from pgbb.model.problem import Problem
 from pgbb.model.schema import Schema
 from pgbb.private.arrays import columns_of, single, table
+from pgbb.private.files import File
 from pgbb.private.hosts import Together
 from pgbb.private.partition import Listing, Share, records_of, survey
 from pgbb.private.records import Columns, Encoded, Examined, NonPrivateRecords, Records, Source, encoded, examine, load
+from pgbb.private.sources import open_source
 
 __all__ = [
-    "Examined", "Listing", "NonPrivateRecords", "Records", "Share", "Source", "agreed", "columns_of", "examine",
-    "records_for", "share_for", "single", "table",
+    "Examined", "File", "Listing", "NonPrivateRecords", "Records", "Share", "Source", "agreed", "columns_of", "examine",
+    "header", "records_for", "share_for", "single", "table",
 ]  # fmt: skip
+
+
+def header(source: Source) -> list[tuple[str | None, str]]:
+    """Names of the columns, each with "number", "flag" or "text" by its stored type, or "" where none says."""
+    opened = open_source(source)
+    if not opened.typed:
+        return [(name, "") for name in opened.names]
+    kinds = opened.kinds([name for name in opened.names if name is not None], Schema())
+    words = {"bool": "flag", "cell": "", "date": "", "str": "text", "string": "text"}
+    return [
+        (n, words.get(k.name, "number" if k.numbers else "") if n and (k := kinds[n]) else "") for n in opened.names
+    ]
 
 
 def records_for(source: Source, problem: Problem, schema: Schema, weights: str | None = None) -> Records:

@@ -89,7 +89,7 @@ class Moment:
 
     @property
     def clip(self) -> float:
-        """C, its largest norm: half the sensitivities Δ, nΔ₂ and nΔ₄ of SM `sec:supp_linear` with B_x = 1."""
+        """C, its largest norm: half the sensitivities Δ, nΔ₂ and nΔ₄ of section S3.2 with B_x = 1."""
         largest = self.bound / self.unit
         if self.kind == "response":
             return largest

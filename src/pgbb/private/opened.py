@@ -37,6 +37,7 @@ class Opened:
       kinds: the stored types of some columns; they do not depend on a cell.
       pieces: reads some columns, one piece after another.
       copies: how many times a fit holds its records at once.
+      typed: whether a column has a stored type; a text file has none.
     """
 
     names: Sequence[str | None]
@@ -44,6 +45,7 @@ class Opened:
     kinds: Callable[[list[str], Schema], dict[str, Kind]]
     pieces: Callable[[list[str], Schema], Iterator[Piece]]
     copies: int = 1
+    typed: bool = True
 
 
 def parts(n: int) -> Iterator[slice]:

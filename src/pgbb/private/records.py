@@ -9,7 +9,6 @@ and ends changes nothing. How a source is opened is in `sources`, and how a cell
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Self, TypeAlias, TypedDict
 
 import numpy as np
@@ -277,7 +276,6 @@ def examine(source: Source, schema: Schema) -> list[Examined]:
     opened = open_source(source)
     known = [name for name in schema if opened.names.count(name) == 1]
     kinds = opened.kinds(known, schema)
-    text = isinstance(source, str | Path) and Path(source).suffix.lower() == ".csv"
     problems = {
         name: "missing from the data"
         if name not in opened.names
@@ -295,7 +293,7 @@ def examine(source: Source, schema: Schema) -> list[Examined]:
             _, usable, beyond = encode_cells(cells, schema[name])
             outside[name] += int(beyond.sum())
             missing[name] += int((~usable & ~beyond).sum())
-            if text and not isinstance(schema[name], Levels):
+            if not opened.typed and not isinstance(schema[name], Levels):
                 whole[name] = _all_whole(encode_cells(cells, _ANY)[0][usable], whole.get(name))
     return [
         Examined(

@@ -18,8 +18,12 @@ from pgbb.errors import InvalidValue
 from pgbb.model.schema import Schema
 from pgbb.private import opened
 from pgbb.private.cells import Cells, Coded, Held, Kind, arrow_kind, as_cells, numpy_kind, readable
+from pgbb.private.files import DATABASES, FORMATS, SHEETS, STATISTICAL, TEXT, File
 from pgbb.private.opened import Opened, Piece, parts, quiet, quietly
+from pgbb.private.queries import open_query
+from pgbb.private.sheets import open_sheet
 from pgbb.private.stata import open_stata
+from pgbb.private.statistical import open_statistical
 from pgbb.private.text import open_csv
 
 if TYPE_CHECKING:
@@ -27,9 +31,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Source", "arrow_pieces", "column", "open_source"]
 
-Source: TypeAlias = pd.DataFrame | Mapping[str, object] | str | Path | Opened | object
+Source: TypeAlias = pd.DataFrame | Mapping[str, object] | str | Path | File | Opened | object
 
-_FORMS = "a pandas or polars DataFrame, an Arrow table, a structured array, a dict of columns, or the path of a file"
+_FORMS = (
+    "a pandas or polars DataFrame, an Arrow table or stream, a DuckDB relation, a structured array, a dict of columns, "
+    "the path of a file, or a pgbb.File"
+)
 
 
 def open_source(source: Source) -> Opened:
@@ -39,7 +46,9 @@ def open_source(source: Source) -> Opened:
     if isinstance(source, pd.DataFrame):
         return _frame(source)
     if isinstance(source, str | Path):
-        return _file(Path(source))
+        return _file(File(source))
+    if isinstance(source, File):
+        return _file(source)
     if isinstance(source, np.ndarray) and source.dtype.names is not None and source.ndim == 1:
         return _columns({name: source[name] for name in source.dtype.names})
     if isinstance(source, Mapping):
@@ -51,19 +60,26 @@ def open_source(source: Source) -> Opened:
     )
 
 
-def _file(path: Path) -> Opened:
-    formats: dict[str, Callable[[Path], Opened]] = {".csv": open_csv, ".parquet": _parquet, ".dta": open_stata}
-    kind = path.suffix.lower()
-    if path.is_dir() and kind not in (".csv", ".dta"):
+def _file(file: File) -> Opened:
+    path, kind = file.where, file.kind
+    if path.is_dir() and (kind == ".parquet" or kind not in FORMATS):
         return _folder(path)
-    if kind not in formats:
+    if kind not in FORMATS:
         raise InvalidValue(
-            f"data file {str(path)!r} has an unknown ending; it must be .csv, .parquet or .dta, or a folder of "
+            f"data file {str(path)!r} has an unknown ending; it must be {', '.join(FORMATS)}, or a folder of "
             ".parquet files. Convert the file, or read it with pandas and pass the frame."
         )
     if not path.is_file():
         raise InvalidValue(f"data file {str(path)!r} does not exist or is not a file. Check the path.")
-    return formats[kind](path)
+    if kind in TEXT:
+        return open_csv(file)
+    if kind in SHEETS:
+        return open_sheet(file)
+    if kind in STATISTICAL:
+        return open_statistical(file)
+    if kind in DATABASES:
+        return open_query(file, _arrow)
+    return open_stata(path) if kind == ".dta" else _parquet(path)
 
 
 # Columns in memory ---------------------------------------------------------------------------------------------------

@@ -15,12 +15,12 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 
-from pgbb.model.schema import Column, Levels, Schema
+from pgbb.model.schema import Column, Date, Levels, Schema
 from pgbb.private import opened
 from pgbb.private.cells import Cells, Coded, Kind
 from pgbb.private.opened import Opened, Piece, quiet, quietly
 
-__all__ = ["open_stata"]
+__all__ = ["decoded", "open_stata"]
 
 _RAW: dict[str, Any] = {"convert_dates": False, "convert_categoricals": False, "convert_missing": False}
 _NUMBERS = {"b": "int8", "h": "int16", "l": "int32", "f": "float32", "d": "float64"}
@@ -47,11 +47,13 @@ class _Variable:
     def cells(self, column: "pd.Series[Any]", declared: Column, encoding: str) -> Cells:
         if self.kind not in _NUMBERS:
             which, found = pd.factorize(column.to_numpy(dtype=object))
-            return Coded(which, np.fromiter((_text(v, encoding) for v in found), dtype=object, count=len(found)))
+            return Coded(which, np.fromiter((decoded(v, encoding) for v in found), dtype=object, count=len(found)))
         values = column.to_numpy()
-        if not isinstance(declared, Levels):
+        if not isinstance(declared, Levels | Date):
             return values
-        labelled = bool(self.labels) and any(isinstance(level, str) for level in declared.levels)
+        labelled = (
+            bool(self.labels) and isinstance(declared, Levels) and any(isinstance(v, str) for v in declared.levels)
+        )
         if not self.dated and not labelled:
             return values
         which, found = pd.factorize(values)  # missing cells are −1
@@ -60,7 +62,7 @@ class _Variable:
         return Coded(which, np.fromiter(distinct, dtype=object, count=len(found)))
 
 
-def _text(cell: Any, encoding: str) -> Any:
+def decoded(cell: Any, encoding: str) -> Any:
     """Text that was decoded byte by byte, in the encoding of the file; bytes that are not of it stay what they are."""
     if encoding == "latin-1" or not isinstance(cell, str):
         return cell

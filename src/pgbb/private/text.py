@@ -4,22 +4,26 @@ A record ends with a line feed, with or without a carriage return before it; any
 carriage return belongs to its cell. A cell in quotation marks may hold commas, line
 feeds and doubled marks, and its closing mark ends the cell. A mark that breaks this
 rule is a character like any other, so that it damages the record it stands in and no
-other. Lines that are blank, too short or too long are records.
+other. Lines that are blank, too short or too long are records. Another separator, decimal mark
+or encoding than usual is declared (`File`), and never guessed.
 """
 
 import copy
+import gzip
 import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from pgbb.model.schema import Range, Schema
+from pgbb.model.schema import Date, Range, Schema
 from pgbb.private import opened
-from pgbb.private.cells import Cells, Kind, Text, as_cells
+from pgbb.private.cells import Array, Cells, Kind, Text, as_cells
+from pgbb.private.files import File
 from pgbb.private.opened import Opened, Piece, quiet, quietly
 
 __all__ = ["open_csv"]
@@ -28,15 +32,29 @@ LONGEST = 2**20
 """Bytes after which a record with an open quotation mark is kept only if the file, looked at ahead, closes it."""
 
 _BLOCK = 2**18
-_QUOTED = rb'"[^"]*+(?:""[^"]*+)*+"'
-_CELL = rb'(?:%b|(?!")[^,\n]*+)' % _QUOTED
-_RECORD = re.compile(rb"%b(?:,%b)*+\n" % (_CELL, _CELL))
-_BEGUN = re.compile(rb'(?:%b,)*+(?:("[^"]*+(?:""[^"]*+)*+)("?)|((?!")[^,\n]*+))\Z' % _CELL)  # a good beginning of one
+
+
+class _Rules:
+    """What a cell and a record of a file are, given its separator."""
+
+    def __init__(self, separator: bytes) -> None:
+        s = self.separator = separator
+        self._between = re.escape(s)
+        plain = rb'(?!")[^%b\n]*+' % self._between
+        self._cell = rb'(?:"[^"]*+(?:""[^"]*+)*+"|%b)' % plain
+        self.record = re.compile(rb"%b(?:%b%b)*+\n" % (self._cell, self._between, self._cell))
+        begun = rb'(?:%b%b)*+(?:("[^"]*+(?:""[^"]*+)*+)("?)|(%b))\Z'  # a good beginning of a record
+        self.begun = re.compile(begun % (self._cell, self._between, plain))
+
+    def cells(self, width: int | None) -> bytes:
+        """The pattern of up to so many cells."""
+        more = b"*+" if width is None else b"{0,%d}+" % (width - 1)
+        return rb"%b(?:%b%b)%b" % (self._cell, self._between, self._cell, more)
+
 
 _READ: dict[str, Any] = {
     "dtype": str,
     "na_filter": False,
-    "encoding": "utf-8",
     "encoding_errors": "replace",
     "lineterminator": "\n",
     "index_col": False,
@@ -47,8 +65,8 @@ _READ: dict[str, Any] = {
 class _Records(io.RawIOBase):
     """The bytes of a file with line feeds for ends and without stray quotation marks."""
 
-    def __init__(self, file: BinaryIO, width: int | None) -> None:
-        self._file, self._clean = file, _clean(_Lines(file), width)
+    def __init__(self, file: BinaryIO, rules: _Rules, width: int | None) -> None:
+        self._file, self._clean = file, _clean(_Lines(file), rules, width)
         self._ready = memoryview(b"")
 
     def readable(self) -> bool:
@@ -90,16 +108,16 @@ class _Lines:
         self._open = bool(block) and not block.endswith(b"\n")
         return block
 
-    def closes(self, begun: "re.Match[bytes]") -> bool:
+    def closes(self, begun: "re.Match[bytes]", rules: _Rules) -> bool:
         """Whether the file goes on so that the record that has begun is a good one; looks ahead, and keeps nothing."""
         ahead, here, found = copy.copy(self), self._file.tell(), begun
         try:
             while block := ahead.read(_BLOCK):
                 quoted, mark, plain = found.groups()
                 text = (b'"' + mark if quoted else b"x" if plain else b"") + block  # as good a beginning, and short
-                if _RECORD.match(text):
+                if rules.record.match(text):
                     return True
-                if (after := _BEGUN.match(text)) is None:
+                if (after := rules.begun.match(text)) is None:
                     return False
                 found = after
             return False
@@ -107,12 +125,12 @@ class _Lines:
             self._file.seek(here)
 
 
-def _clean(lines: _Lines, width: int | None) -> Iterator[bytes]:
+def _clean(lines: _Lines, rules: _Rules, width: int | None) -> Iterator[bytes]:
     """Whole records, each ended by a line feed; a line with a stray quotation mark has all its marks as characters.
 
     Cells after the first `width` are left out: pandas would make every record after it as wide.
     """
-    first = rb"%b(?:,%b)%b" % (_CELL, _CELL, b"*+" if width is None else b"{0,%d}+" % (width - 1))
+    first = rules.cells(width)
     whole, first_cells = re.compile(rb"(?:%b\n)*+" % first), re.compile(first)  # as many good records as there are
     rest, closes = b"", False
     while True:
@@ -129,74 +147,102 @@ def _clean(lines: _Lines, width: int | None) -> Iterator[bytes]:
             line = rest.find(b"\n", at) + 1
             if not line:
                 break
-            if wide := _RECORD.match(rest, at):
+            if wide := rules.record.match(rest, at):
                 cells = first_cells.match(rest, at)
                 assert cells is not None
                 yield cells[0] + b"\n"
                 at = wide.end()
                 continue
-            begun = _BEGUN.match(rest, at) if block else None
-            if begun and (closes or len(rest) - at <= LONGEST or lines.closes(begun)):
+            begun = rules.begun.match(rest, at) if block else None
+            if begun and (closes or len(rest) - at <= LONGEST or lines.closes(begun, rules)):
                 closes = len(rest) - at > LONGEST
                 break
-            stray = rest[at : line - 1].split(b",")[:width]
-            yield b",".join(b'"' + cell.replace(b'"', b'""') + b'"' for cell in stray) + b"\n"
+            stray = rest[at : line - 1].split(rules.separator)[:width]
+            yield rules.separator.join(b'"' + cell.replace(b'"', b'""') + b'"' for cell in stray) + b"\n"
             at = line
         if not block:
             return
         rest = rest[at:]
 
 
-def _stream(path: Path, width: int | None = None) -> Any:
-    return io.BufferedReader(_Records(path.open("rb", buffering=0), width), _BLOCK)
+def _bytes(path: Path) -> Any:
+    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb", buffering=0)
 
 
-def open_csv(path: Path) -> Opened:
-    """A CSV file with a header line; it has no types, so the schema says which columns are numbers."""
+def _as_usual(cells: Array, file: File) -> Array:
+    """Numbers with the decimal point of the usual kind; a cell that breaks the declared marks is left unreadable."""
+    if file.decimal == "." and file.thousands is None and file.currency is None:
+        return cells
+    mark, point = re.escape(file.thousands or " "), re.escape(file.decimal)
+    grouped = re.compile(rf"\s*[-+]?[0-9]{{1,3}}(?:{mark}[0-9]{{3}})+(?:{point}[0-9]*)?\s*")
+    swapped = str.maketrans({",": ".", ".": ","}) if file.decimal == "," else {}
+
+    def usual(cell: object) -> object:
+        if type(cell) is not str:
+            return cell
+        if file.currency is not None:
+            bare = cell.strip()
+            sign, first = file.currency, bare.startswith(file.currency)
+            cell = (bare.removeprefix(sign) if first else bare.removesuffix(sign)).strip()
+        if file.thousands is not None and grouped.fullmatch(cell):
+            cell = cell.replace(file.thousands, "")
+        return cell.translate(swapped)
+
+    return np.fromiter(map(usual, cells), dtype=object, count=len(cells))
+
+
+def open_csv(file: File) -> Opened:
+    """A text file; it has no types, so the schema says which columns are numbers."""
+    path, rules = file.where, _Rules(file.between.encode("ascii"))
+    how: dict[str, Any] = {**_READ, "sep": file.between, "encoding": file.encoding}
+
+    def stream(width: int | None = None) -> Any:
+        return io.BufferedReader(_Records(_bytes(path), rules, width), _BLOCK)
 
     def header() -> list[Any]:
-        with _stream(path) as stream:
-            return list(pd.read_csv(stream, header=None, nrows=1, **_READ).iloc[0])
+        with stream() as lines:
+            return list(pd.read_csv(lines, header=None, nrows=1, **how).iloc[0])
 
     def read(names: list[str], schema: Schema) -> Iterator[Piece]:
         at = {name: found.index(name) for name in names}
         with (
-            _stream(path, len(found)) as stream,
+            stream(len(found)) as lines,
             pd.read_csv(
-                stream, header=0, names=range(len(found)), usecols=sorted(at.values()), chunksize=opened.CHUNK, **_READ
+                lines, header=None if file.names else 0, names=range(len(found)), usecols=sorted(at.values()),
+                chunksize=opened.CHUNK, **how,
             ) as reader,
-        ):
+        ):  # fmt: skip
             for frame in reader:
                 if len(frame):
                     yield Piece(len(frame), {name: cells(frame[at[name]], name, schema) for name in names})
 
     def cells(text: "pd.Series[str]", name: str, schema: Schema) -> Cells:
-        if isinstance(schema[name], Range):
-            return Text(text.to_numpy(dtype=object))
+        if isinstance(schema[name], Range) and not isinstance(schema[name], Date):
+            return Text(_as_usual(text.to_numpy(dtype=object), file))
         whole = text.to_numpy(dtype=object) if text.dtype == object else pa.array(text.array)  # by the age of pandas
         return as_cells(whole)
 
     def kinds(names: list[str], schema: Schema) -> dict[str, Kind]:
         return {name: Kind("str" if hasattr(schema[name], "levels") else "float64", True, True) for name in names}
 
-    found = quietly(path, header)
+    found = list(file.names) if file.names else quietly(path, header)
     counted: list[int] = []
 
     def count(*_: Any) -> int:
         if not counted:
-            counted.append(quietly(path, lambda: _count(path)))
+            counted.append(quietly(path, lambda: _count(path, rules)) - (not file.names))
         return counted[0]
 
-    return Opened(found, count, kinds, lambda *given: quiet(path, lambda: read(*given)))
+    return Opened(found, count, kinds, lambda *given: quiet(path, lambda: read(*given)), typed=False)
 
 
-def _count(path: Path) -> int:
-    """How many records follow the header: as many as lines, but for those inside quotation marks."""
-    with path.open("rb") as file:
+def _count(path: Path, rules: _Rules) -> int:
+    """How many records there are, the header included: as many as lines, but for those inside quotation marks."""
+    with _bytes(path) as file:
         marked, count, lines = False, 0, _Lines(file)
         while not marked and (block := lines.read(_BLOCK)):
             marked, count = b'"' in block, count + block.count(b"\n")
     if marked:
-        with path.open("rb") as file:
-            count = sum(len(_RECORD.findall(block)) for block in _clean(_Lines(file), None))
-    return count - 1
+        with _bytes(path) as file:
+            count = sum(len(rules.record.findall(block)) for block in _clean(_Lines(file), rules, None))
+    return count

@@ -194,6 +194,7 @@ def compare(
     accountant: str = "exact",
     weights: str | None = None,
     group_size: int = 1,
+    allow_weak_delta: bool = False,
     insecure_seed: int | None = None,
     non_private_reference: bool = False,
     progress: Progress | None = None,
@@ -205,7 +206,8 @@ def compare(
     record is read.
 
     Args:
-      model, data, schema, epsilon, delta, accountant, weights, group_size, insecure_seed: as for `pgbb.fit`.
+      model, data, schema, epsilon, delta, accountant, weights, group_size, allow_weak_delta, insecure_seed: as
+        for `pgbb.fit`.
       methods: which, in this order; None means all that serve the model. A method that is named and does not serve
         the model is an error.
       settings: constants by method, such as {"sgld": {"steps": 2_000}}.
@@ -242,7 +244,7 @@ def compare(
             release = fit(
                 model, data, schema=schema, epsilon=epsilon, delta=delta, method=name, accountant=accountant,
                 weights=weights, group_size=group_size, insecure_seed=insecure_seed, progress=report,
-                **constants[name],
+                allow_weak_delta=allow_weak_delta, **constants[name],
             )  # fmt: skip
         except InvalidValue as error:
             if methods is not None:

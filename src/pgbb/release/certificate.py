@@ -48,7 +48,7 @@ class CertificateCheck:
     claimed: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Certificate:
     """The claim that a mechanism with noise σ is (ε, δ)-differentially private for one replaced record.
 
@@ -211,6 +211,9 @@ class Certificate:
         total = self.group_size * self.epsilon
         ratio = math.expm1(total) / math.expm1(self.epsilon) if total < 700 else math.inf
         return total, min(1.0, self.delta * ratio)
+
+    def __repr__(self) -> str:
+        return f"<Certificate: {self.headline()}>"
 
     def headline(self) -> str:
         """One line: the budget, or why there is none.

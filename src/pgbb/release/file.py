@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from safetensors import SafetensorError
@@ -31,10 +31,25 @@ from pgbb.release.pooling import pool
 from pgbb.release.posterior import Posterior
 from pgbb.release.signing import Key, private_key, signature_of, signer_of
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 __all__ = ["Release", "ReleaseError", "Verification", "combine", "load"]
 
 DIFFERENT = 0.01  # chance of Cochran's Q below which custodians are said to differ
 ROUNDING = 1e-6  # relative, between processors
+
+METHODS = {
+    "calibrated": "calibrated, the default of pgbb",
+    "pgbb": "pgbb, the Private Generative Bayesian Bootstrap",
+    "sgld": "sgld, DP-SGLD",
+    "noisy_gibbs": "noisy_gibbs, NoisyGibbs",
+    "dp_bootstrap": "dp_bootstrap, the DP bootstrap",
+    "augmented": "augmented, data augmentation",
+    "abc": "abc, approximate Bayesian computation",
+    "repro": "repro, repro samples",
+}
+"""How a reader is told which method made a release."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +118,7 @@ class Release(Posterior):
     >>> round(float(release.summary().loc["mu", "mean"]), 6)
     5.0
     >>> print(release)
-    mean model
+    mean model, by a method that the file does not name
     ε = 1, δ = 1e-05 (replace one record, n public; n = 1,000)
         mean    sd  lower  upper  prob_positive
     mu     5 1.172    3.1    6.9              1
@@ -138,8 +153,20 @@ class Release(Posterior):
         """This release pooled with others of the same model, about disjoint records: see `pgbb.combine`."""
         return combine([self, *others])
 
+    @property
+    def method(self) -> str | None:
+        """The method that made it, as in `pgbb.fit(method=…)`; None where the file does not say."""
+        given = self.stored_diagnostics.get("method", "pgbb" if self.payload.kind == "generator" else None)
+        return given if isinstance(given, str) and given in METHODS else None
+
+    @property
+    def method_words(self) -> str:
+        """The method for a reader."""
+        method = self.method
+        return "a method that the file does not name" if method is None else f"method {METHODS[method]}"
+
     def _header(self) -> list[str]:
-        return [self.title, self.certificate.headline()]
+        return [f"{self.title}, by {self.method_words}", self.certificate.headline()]
 
     @property
     def certificate_hash(self) -> str:
@@ -175,6 +202,33 @@ class Release(Posterior):
         """The release that `to_bytes` wrote; everything in it is checked, and nothing in it is executed."""
         return _understood(container.unpack(io.BytesIO(data), "the release"), "the release")
 
+    def plot(
+        self,
+        kind: Literal["process", "forest", "densities"] | None = None,
+        tau: float | None = None,
+        level: float = 0.95,
+        coefficients: Sequence[str] | None = None,
+    ) -> "Figure":
+        """A figure of the posterior; a notebook shows it, and `figure.savefig` writes it.
+
+        Args:
+          kind: "process" over all levels, "forest" of intervals, or "densities". The default is the process where there
+            is an index and no `tau`, and the forest otherwise.
+          tau: the level of a forest or of densities.
+          level: probability of the intervals.
+          coefficients: which; default all.
+        """
+        level = _validate.level(level)
+        if kind is None:
+            kind = "process" if self.model.index is not None and tau is None else "forest"
+        _validate.one_of("kind", kind, ("process", "forest", "densities"))
+        from pgbb.release import figures
+
+        if kind == "process":
+            return figures.quantile_process(self, level, coefficients)
+        draw = figures.coefficient_intervals if kind == "forest" else figures.densities
+        return draw(self, level, coefficients, tau)
+
     def save(self, path: str | Path, key: Key | None = None) -> Path:
         """Write the release as one file, whole or not at all, and sign it if a key is given.
 
@@ -203,6 +257,7 @@ class Release(Posterior):
         hashes = "in memory, no file" if self._origin is None else f"{self._origin.members} members match the manifest"
         lines = [
             certificate.headline(),
+            f"method       {self.method or 'not named'}",
             f"accountant   {certificate.accountant}",
             f"randomness   {certificate.randomness}",
             f"hashes       {hashes}",

@@ -49,7 +49,7 @@ class Posterior(Draws):
         A local posterior knows where its variance comes from: `sampling_sd` and
         `privacy_sd` are the parts of sd, before the parameter box cuts any draw;
         `privacy_share` is the share of privacy noise in the variance; `identified`
-        is False where the noise hides a coefficient, whose interval is then the box.
+        is False where the noise hides a coefficient: its interval is then the box, and its sd has no parts (NaN).
         """
         level = _validate.level(level)
         levels = self._levels(tau, index)
@@ -59,7 +59,8 @@ class Posterior(Draws):
         if self.payload.kind == "local":
             columns = self.payload.local.columns(levels, np.array(self.model.transform))
             for name, column in columns.items():
-                table[name] = column.ravel()
+                known = name == "identified" or columns["identified"]
+                table[name] = (column if known is True else np.where(known, column, np.nan)).ravel()
             if not self._warned:
                 self._warned = warn_hidden(self, columns["identified"], levels, stacklevel=3)
         return table
@@ -317,7 +318,7 @@ class Posterior(Draws):
 
     def to_html(self, tau: Levels = None, level: float = 0.95) -> str:
         """The summary as an HTML table."""
-        return str(self._display(level, tau).to_html(float_format=cell, border=0))
+        return str(self._display(level, tau).to_html(float_format=cell, na_rep="–", border=0))
 
     def to_latex(self, tau: Levels = None, level: float = 0.95) -> str:
         """The summary as a LaTeX tabular, with booktabs rules."""
@@ -337,10 +338,17 @@ class Posterior(Draws):
         lines = "".join(f"<p>{html.escape(line)}</p>" for line in self._header())
         with warnings.catch_warnings():  # what is not identified is a column of the table, and hollow in the picture
             warnings.simplefilter("ignore", PgbbWarning)
-            return f"<div>{lines}{picture(self._display(), 0.95)}{self.to_html()}</div>"
+            notes = "".join(f"<p>{html.escape(line)}</p>" for line in self._notes())
+            return f"<div>{lines}{picture(self._display(), 0.95)}{self.to_html()}{notes}</div>"
+
+    def _notes(self) -> list[str]:
+        return [f"note: {remark}" for remark in self.diagnostics().remarks]
 
     def __repr__(self) -> str:
-        return "\n".join([*self._header(), "", str(self._display().to_string(float_format=cell))])
+        with warnings.catch_warnings():  # what is not identified is a column of the table, and among the notes
+            warnings.simplefilter("ignore", PgbbWarning)
+            table = str(self._display().to_string(float_format=cell, na_rep="–"))
+        return "\n".join([*self._header(), "", table, *self._notes()])
 
 
 def _label(weights: Mapping[Any, float]) -> str:

@@ -58,6 +58,8 @@ def latex(frame: pd.DataFrame) -> str:
 def _latex_number(value: float | bool) -> str:
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
+    if np.isnan(value):
+        return "--"
     digits, _, power = cell(value).partition("e")
     return f"${digits}$" if not power else f"${digits} \\times 10^{{{int(power)}}}$"
 

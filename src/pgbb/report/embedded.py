@@ -102,7 +102,9 @@ def _terms(release: Release) -> list[dict[str, object]] | None:
         {
             "coefficient": model.names.index(term.name),
             "factors": [
-                {"column": f.column, "code": f.code} if isinstance(f, Dummy) else {"column": f.column, "power": f.power}
+                {"column": f.column, "code": f.code}
+                if isinstance(f, Dummy)
+                else {"column": f.column, "power": f.power, "log": f.log}
                 for f in term.factors
             ],
         }

@@ -160,7 +160,10 @@ function processChart(rows, name, width, height) {
     body: (sx, sy) => {
       const upper = rows.map((r) => [sx(r.tau), sy(r.upper)]), lower = rows.map((r) => [sx(r.tau), sy(r.lower)]).reverse();
       let out = "";
-      if (last) out += `<path class="band" d="${line([...upper, ...lower])}Z"/>`;
+      for (let i = 0; i < last; i++) { // a stretch with an end that is not identified is grey and hatched
+        const known = rows[i].known && rows[i + 1].known, corners = [upper[i], upper[i + 1], lower[last - i - 1], lower[last - i]];
+        out += `<path class="${known ? "band" : "unknown"}" d="${line(corners)}Z"/>`;
+      }
       if (low < 0 && high > 0) out += `<line class="zero" x1="${sx(from - edge)}" x2="${sx(to + edge)}" y1="${sy(0)}" y2="${sy(0)}"/>`;
       out += `<line class="here" x1="${sx(state.tau)}" x2="${sx(state.tau)}" y1="${sy(low)}" y2="${sy(high)}"/>`;
       out += `<path class="line" d="${line(rows.map((r) => [sx(r.tau), sy(r.mean)]))}"/>`;
@@ -254,7 +257,7 @@ function renderProcess() {
   const count = processDraws();
   $("process-note").textContent = `Each coefficient over ${tauName}: posterior mean and pointwise ${show(100 * state.level)} % intervals, from ` +
     `${plural(count, "draw")}. The dotted line is at ${tauName} = ${show(state.tau)}.` +
-    (posterior.kind === "local" ? " Hollow grey points are not identified." : "");
+    (posterior.kind === "local" ? " Hollow grey points and hatched bands are not identified." : "");
 }
 
 /** Draws of Σ weight·coefficient, jointly over the levels that occur. */
@@ -285,7 +288,7 @@ function renderContrast() {
 function designRow(at) {
   const row = new Float64Array(names.length);
   for (const { coefficient, factors } of data.terms) {
-    row[coefficient] = factors.reduce((v, f) => v * ("code" in f ? Number(at[f.column] === f.code) : at[f.column] ** f.power), 1);
+    row[coefficient] = factors.reduce((v, f) => v * ("code" in f ? Number(at[f.column] === f.code) : (f.log ? Math.log(at[f.column]) : at[f.column] ** f.power)), 1);
   }
   return row;
 }

@@ -4,10 +4,10 @@ All of it is post-processing of a release; nothing is fetched, by this module or
 comes from a release file: a page must not run what a stranger wrote into a name or a note.
 """
 
+import base64
 import hashlib
 import json
 import math
-from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from markupsafe import Markup
 import pgbb
 from pgbb.accountant import Mechanism
 from pgbb.errors import PgbbError
+from pgbb.model.schema import Schema
 from pgbb.release.certificate import Certificate
 from pgbb.release.file import Release, Verification
 from pgbb.report.embedded import embedded
@@ -46,42 +47,48 @@ PAYLOAD = {
     "generator": "a generator: a small neural network that turns random block weights into coefficients",
     "draws": "stored draws, from which the page resamples",
 }
-PARTS = {
-    "n": "records, n",
-    "blocks": "blocks, S",
-    "sampling_rate": "probability that a record joins a batch, q",
-    "steps": "steps, T",
-    "draws_per_step": "answers in a step, K",
-    "clip": "largest norm of one record's contribution, C",
-    "gamma": "Dirichlet concentration, γ",
-    "alpha": "mass of public pseudo-samples, α",
-    "replicates": "refits, B",
-    "sensitivity": "largest movement of a refit, Δ",
-}
 
 
-def page(release: Release, source: str | Path | None = None) -> str:
+def page(
+    release: Release,
+    source: str | Path | None = None,
+    *,
+    title: str | None = None,
+    origin: str | None = None,
+    contact: str | None = None,
+) -> str:
     """The page of a release, as HTML.
 
     Args:
       release: what to show.
-      source: its file, whose name and SHA-256 the page then states.
+      source: its file, whose name and SHA-256 the page then states, and which it carries.
+      title, origin, contact: the heading, where the records come from, and whom to ask; text, never markup.
 
     Raises:
       PgbbError: the page would exceed `LARGEST` bytes.
     """
     certificate, verification = release.certificate, release.verify()
     family, response = FAMILIES[release.model.kind], release.model.response
-    text = PAGES.get_template("page.html").render(
-        title=release.title,
-        heading=f"{family} of {response}" if response else family,
+    schema = Schema.from_dict(release.schema) if release.schema else Schema()
+    shown = schema.meaning(response) or response if response else None
+    packed = base64.b64encode(release.to_bytes() if source is None else Path(source).read_bytes()).decode("ascii")
+    words: dict[str, object] = dict(
+        title=title or release.title,
+        heading=title or (f"{family} of {shown}" if shown else family),
+        statement=_statement(certificate),
+        variables=[(name, schema.meaning(name), repr(column)) for name, column in schema.items()],
+        asked=_asked(release),
+        check=_asset("check.js"),
         alarm="" if verification.ok else "DOES NOT VERIFY" if certificate.private else "NOT PRIVATE",
         problems=verification.problems,
         claim=certificate.headline(),
-        about=_about(release, source),
+        about=[
+            *(pair for pair in (("Records from", origin), ("Contact", contact)) if pair[1]),
+            *_about(release, source),
+        ],
         words=_words(certificate),
         recomputed=_recomputed(certificate, verification),
-        parts=_parts(certificate),
+        remarks=release.diagnostics().remarks,
         notes=[*certificate.check().remarks, *certificate.notes],
         versions=", ".join(f"{k} {v}" for k, v in certificate.versions.items()),
         version=pgbb.__version__,
@@ -90,6 +97,8 @@ def page(release: Release, source: str | Path | None = None) -> str:
         script=_asset("page.js"),
         data=_script_json(embedded(release, Path(source).stem if source is not None else "release")),
     )
+    template = PAGES.get_template("page.html")
+    text = template.render(words, file=packed if len(packed) <= LARGEST // 2 else "")
     size = len(text.encode("utf-8"))
     if size > LARGEST:
         raise PgbbError(
@@ -113,7 +122,7 @@ def _script_json(data: dict[str, object]) -> Markup:
 def _about(release: Release, source: str | Path | None) -> list[tuple[str, str]]:
     """What was estimated, and from what: labels with their words."""
     model, certificate = release.model, release.certificate
-    rows = [("Model", FAMILIES[model.kind])]
+    rows = [("Model", FAMILIES[model.kind]), ("Method", release.method_words.removeprefix("method "))]
     if model.formula is not None:
         rows.append(("Formula", model.formula))
     if model.index is not None:
@@ -149,19 +158,38 @@ def _recomputed(certificate: Certificate, verification: Verification) -> list[tu
     return rows
 
 
-def _parts(certificate: Certificate) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Each mechanism of the certificate: a heading, and its settings with their values."""
-    found = []
-    parts = certificate.parts
-    for number, (mechanism, sigma) in enumerate(parts, 1):
-        head = "What was asked of the records" + (f", part {number} of {len(parts)}" if len(parts) > 1 else "")
-        facts = [(PARTS[k], f"{v:,.6g}") for k, v in asdict(mechanism).items() if k in PARTS and v is not None]
-        if isinstance(mechanism, Mechanism) and mechanism.blocks > 1:
-            facts = [(k, v) for k, v in facts if k != PARTS["gamma"]]
-            facts.append((PARTS["gamma"], f"{mechanism.concentration:.6g}"))
-        facts.append(("noise, σ (standard deviation)", f"{sigma:.6g}"))
-        found.append((head, facts))
-    return found
+def _asked(release: Release) -> list[list[str]]:
+    """One row for each question to the records, after the heads: what it is called, how often, and at which noise."""
+    parts, stages = release.certificate.parts, release.stored_diagnostics.get("stages")
+    names = []
+    if isinstance(stages, list) and len(stages) == len(parts):
+        names = [str(s[0]) if isinstance(s, list) and s else "" for s in stages]
+    heads = ["question", "answers", "records in each", "largest contribution, C", "noise, σ"]
+    rows = [heads]
+    for number, (mechanism, sigma) in enumerate(parts):
+        plain = isinstance(mechanism, Mechanism)
+        share = "resampled" if not isinstance(mechanism, Mechanism) else f"{mechanism.sampling_rate:.4g} of them"
+        if isinstance(mechanism, Mechanism) and mechanism.sampling_rate == 1:
+            share = "all"
+        size = mechanism.clip if isinstance(mechanism, Mechanism) else mechanism.sensitivity
+        name = names[number] if names else "gradients" if plain else "refits"
+        rows.append([name, f"{mechanism.answers:,}", share, f"{size:.4g}", f"{sigma:.4g}"])
+    return rows
+
+
+def _statement(certificate: Certificate) -> str:
+    """What a journalist may write, with the numbers; empty where nothing is promised."""
+    if not certificate.private:
+        return ""
+    epsilon, delta = certificate.group
+    whose = "one" if certificate.group_size == 1 else f"one, with up to {certificate.group_size} records,"
+    odds = f"{math.exp(epsilon):,.3g}" if epsilon < 50 else "more than 10²¹"
+    return (
+        f"The numbers on this page come from {certificate.n:,} confidential records. Random noise limits what "
+        f"anybody can learn from them about a single person. Had any {whose} given other answers, this page would have "
+        f"been at most {odds} times as likely, or unlikely, to come out as it did (ε = {epsilon:g}), but for a "
+        f"probability of {delta:.2g} (δ)."
+    )
 
 
 def _words(certificate: Certificate) -> list[str]:

@@ -12,7 +12,6 @@ from pgbb import (
     LogisticRegression,
     Mean,
     PgbbError,
-    PgbbWarning,
     QuantileRegression,
     Range,
     Schema,
@@ -240,8 +239,8 @@ def test_bad_frames_are_refused_without_a_value_in_the_message():
         fit("y ~ a", frame(), epsilon=1.0, **QUICK)
 
 
-def test_a_large_delta_is_warned_about():
-    with pytest.warns(PgbbWarning, match="1/n"):
+def test_a_large_delta_is_refused():
+    with pytest.raises(PgbbError, match="allow_weak_delta"):
         fit(HuberRegression("y ~ a"), frame(), epsilon=1.0, **(QUICK | {"delta": 0.01}))
 
 

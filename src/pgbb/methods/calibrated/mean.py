@@ -46,7 +46,7 @@ def fit_mean(asker: Asker, problem: Problem) -> LocalGaussian:
     at = locate(asker, bottom, top, 1)
     spread, present, middle = at.spread, at.present, at.median
     long = 1.0  # spreads in which a tail falls by a factor of e, unless more of it is seen; 0 for a normal one
-    if problem.settings["family"] == "gaussian":
+    if problem.settings["family"] == "gaussian" and problem.settings["scale"] is not None:
         trust = HINT**2 / (HINT**2 + (4 * at.sd) ** 2)
         known = float(problem.settings["scale"])
         spread = spread**trust * known ** (1 - trust)

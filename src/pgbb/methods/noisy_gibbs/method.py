@@ -1,4 +1,4 @@
-"""NoisyGibbs: posteriors that know the noise in their sufficient statistics (paper, SM `sec:supp_competitors`).
+"""NoisyGibbs: posteriors that know the noise in their sufficient statistics (paper, section S3.1).
 
 The records are asked once, for noisy sums; a Gibbs sampler then treats the true
 sums as latent. Serves a mean with a Gaussian or exponential likelihood, and

@@ -109,7 +109,7 @@ def export(params: dict[str, Any], reach: Any) -> dict[str, np.ndarray]:
 
 
 def spectral_clip(params: dict[str, Any], bound: float) -> dict[str, Any]:
-    """Scale each kernel whose operator norm exceeds the bound (the class Φ of section `sec:theory`)."""
+    """Scale each kernel whose operator norm exceeds the bound (the class Φ of section 3)."""
 
     def clip(name: str, value: Any) -> Any:
         if not name.startswith("kernel"):

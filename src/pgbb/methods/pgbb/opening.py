@@ -74,7 +74,7 @@ def open_for(request: Request, settings: Settings, problem: Problem) -> Opened:
 
 
 def _pseudo_gradient(settings: Settings, problem: Problem, schema: Schema, mechanism: Mechanism) -> tuple[Any, int]:
-    """q times the block-weighted gradient of public pseudo-samples (SM `app:pseudo-sample-alpha`), and their blocks."""
+    """q times the block-weighted gradient of public pseudo-samples (section S2.3.2), and their blocks."""
     samples = public_samples(settings.pseudo, problem, schema)
     count = min(mechanism.blocks, samples.n) if settings.pseudo_blocks is None else settings.pseudo_blocks
     count = _validate.integer("pseudo_blocks", count, low=1, high=samples.n)

@@ -1,19 +1,23 @@
 # Draws from a pgbb release file in R; needs jsonlite and nothing else. Draws cost no privacy.
-#   source("pgbb.R")
+#   source("pgbb.R")   # or library(pgbb), which also has print, summary, confint, plot and as_draws
 #   release <- pgbb_load("schooling.pgbb")
 #   draws <- pgbb_sample(release, 2000, tau = c(.1, .9))   # a list, one matrix (draws x coefficients) a level, joint
 #   t(apply(draws[[1]], 2, quantile, c(.025, .975)))
 # It reads payloads "local", "generator" and "draws". It does not check hashes or ε: run `pgbb verify` for that.
 
 pgbb_load <- function(path) {
-  folder <- tempfile("pgbb"); on.exit(unlink(folder, recursive = TRUE)); unzip(path, exdir = folder)
+  if (!is.character(path) || length(path) != 1 || !file.exists(path)) stop("there is no release file at ", format(path))
+  folder <- tempfile("pgbb"); on.exit(unlink(folder, recursive = TRUE))
+  if (!"manifest.json" %in% basename(suppressWarnings(unzip(path, exdir = folder)))) stop(path, " is not a release file")
   json <- function(name) jsonlite::fromJSON(file.path(folder, name))
   manifest <- json("manifest.json"); payload <- json("payload.json")
   if (!identical(manifest$format, "pgbb-release") || manifest$format_version > 1)
     stop("not a release, or of a newer format than this reader knows: use a newer pgbb.R")
   if (!payload$kind %in% c("local", "generator", "draws")) stop("this reader knows no payload of kind ", payload$kind)
   tensors <- read_safetensors(file.path(folder, "payload.safetensors"))
-  c(payload, list(model = json("model.json"), certificate = json("certificate.json"), tensors = tensors))
+  made <- if (file.exists(file.path(folder, "diagnostics.json"))) json("diagnostics.json")$method
+  structure(c(payload, list(model = json("model.json"), certificate = json("certificate.json"), tensors = tensors,
+                            method = if (is.null(made) && payload$kind == "generator") "pgbb" else made)), class = "pgbb_release")
 }
 
 read_safetensors <- function(path) {
@@ -31,6 +35,7 @@ read_safetensors <- function(path) {
 
 pgbb_sample <- function(release, m, tau = release$model$index$values) {
   model <- release$model
+  if (!is.numeric(m) || length(m) != 1 || is.na(m) || m < 1) stop("m, the number of draws, must be at least 1")
   if (is.null(model$index)) tau <- NULL else if (is.null(tau)) stop("tau must be given: the release covers an interval")
   range <- c(model$index$values, model$index$low, model$index$high)
   known <- function(v) if (is.null(model$index$values)) v >= range[1] && v <= range[2] else min(abs(range - v)) < 1e-9

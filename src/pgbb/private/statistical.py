@@ -1,0 +1,139 @@
+"""Files of SAS and SPSS, which store numbers and text; labels and formats come from the header.
+
+Bytes of text are decoded one by one, so that no cell can stop the reader; their encoding is seen to cell by cell.
+"""
+
+import codecs
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pgbb.errors import PgbbError
+from pgbb.model.schema import Column, Date, Levels, Schema
+from pgbb.private.cells import Cells, Coded, Kind
+from pgbb.private.files import File
+from pgbb.private.opened import Opened, Piece, parts, quiet, quietly
+from pgbb.private.stata import decoded
+
+__all__ = ["open_statistical"]
+
+_MOMENTS = ("DATETIME", "YMDHMS", "E8601DT", "B8601DT", "DATEAMPM")
+_DAYS = ("DATE", "ADATE", "EDATE", "JDATE", "SDATE", "DDMMYY", "MMDDYY", "YYMMDD", "E8601DA", "B8601DA", "WEEKDATE")
+_BYTES = "ISO-8859-1"  # every byte is a character
+
+
+@dataclass(frozen=True)
+class _Variable:
+    """A variable by the header: whether it is text, how it is shown, and the labels of its codes."""
+
+    text: bool
+    form: str
+    labels: dict[Any, str]
+    sas: bool
+    encoding: str
+
+    @property
+    def dated(self) -> bool:
+        return not self.text and self.form.startswith((*_MOMENTS, *_DAYS))
+
+    def stored(self) -> Kind:
+        return Kind("str", False, True) if self.text else Kind("date", False, True) if self.dated else _NUMBER
+
+    def cells(self, given: list[Any], declared: Column) -> Cells:
+        if self.text:
+            which, found = pd.factorize(np.fromiter(given, dtype=object, count=len(given)))
+            texts = (decoded(v, self.encoding) for v in found)
+            return Coded(which, np.fromiter(texts, dtype=object, count=len(found)))
+        numbers = np.array([np.nan if v is None else v for v in given], dtype=np.float64)
+        if not isinstance(declared, Levels | Date):
+            return numbers
+        labelled = (
+            bool(self.labels) and isinstance(declared, Levels) and any(isinstance(v, str) for v in declared.levels)
+        )
+        if not self.dated and not labelled:
+            return numbers
+        which, found = pd.factorize(numbers)
+        meant = (self.labels.get(v, v) if labelled else v for v in found.tolist())
+        distinct = (self._moment(v) if self.dated and not isinstance(v, str) else v for v in meant)
+        return Coded(which, np.fromiter(distinct, dtype=object, count=len(found)))
+
+    def _moment(self, value: float) -> Any:
+        """The moment of a number shown as a date: SAS counts days, or seconds, SPSS seconds; None if there is none."""
+        try:
+            days = not self.form.startswith(_MOMENTS)
+            start = np.datetime64("1960-01-01" if self.sas else "1582-10-14", "s")
+            moment = start + np.timedelta64(int(value) * (86_400 if days and self.sas else 1), "s")
+            return moment.astype("M8[D]").item() if days else pd.Timestamp(moment)
+        except Exception:
+            return None
+
+
+_NUMBER = Kind("float64", True, True)
+
+
+def open_statistical(file: File) -> Opened:
+    """A .sas7bdat, .xpt, .sav or .zsav file: codes stay codes, except where the schema declares levels by labels."""
+    try:
+        import pyreadstat
+    except ImportError:
+        raise PgbbError("files of SAS and SPSS are read by pyreadstat: pip install 'pgbb[files]'.") from None
+    path = file.where
+    sas = file.kind in (".sas7bdat", ".xpt")
+    readers: dict[str, Any] = {".sas7bdat": pyreadstat.read_sas7bdat, ".xpt": pyreadstat.read_xport}
+    reader: Any = readers.get(file.kind, pyreadstat.read_sav)
+
+    def header() -> tuple[dict[str, _Variable], Any, str]:
+        _, about = reader(str(path), metadataonly=True)
+        encoding = _known(about.file_encoding)
+        kinds, forms, labels = about.readstat_variable_types, about.original_variable_types, about.variable_value_labels
+        found = {
+            name: _Variable(
+                kinds[name] == "string", str(forms.get(name) or "").upper(), labels.get(name, {}), sas, encoding
+            )
+            for name in about.column_names
+        }
+        return found, about.number_rows, encoding
+
+    def read(names: list[str], schema: Schema) -> Iterator[Piece]:
+        raw = {name: _raw(name, encoding) for name in names or list(variables)[:1]}
+        found, _ = reader(
+            str(path), usecols=list(raw.values()), encoding=_BYTES, output_format="dict",
+            disable_datetime_conversion=True,
+        )  # fmt: skip
+        for part in parts(len(next(iter(found.values())))):
+            cells = {name: variables[name].cells(found[raw[name]][part], schema[name]) for name in names}
+            yield Piece(part.stop - part.start, cells)
+
+    variables, rows, encoding = quietly(path, header)
+    counted = [] if rows is None else [int(rows)]
+
+    def count(*given: Any) -> int:
+        if not counted:
+            counted.append(sum(piece.n for piece in quiet(path, lambda: read(*given))))
+        return counted[0]
+
+    return Opened(
+        list(variables),
+        count,
+        lambda names, _: {name: variables[name].stored() for name in names},
+        lambda *given: quiet(path, lambda: read(*given)),
+    )
+
+
+def _known(encoding: str | None) -> str:
+    """The encoding of a file as Python calls it; UTF-8 where the file does not say."""
+    try:
+        return codecs.lookup(encoding or "utf-8").name
+    except LookupError:
+        return "latin-1"
+
+
+def _raw(name: str, encoding: str) -> str:
+    """A column's name as the reader sees it when each byte is a character."""
+    try:
+        return name.encode(encoding).decode("latin-1")
+    except UnicodeError:
+        return name
