@@ -37,7 +37,6 @@ LAST = 0.25  # bandwidth of the last gradient, in units of that
 NEARER = 3.0  # densities are compared over the bandwidth of the curvature and one shorter by this factor
 HEAPED = 0.5  # how far densities over different distances are from each other, at most, where there is a density
 SMOOTHNESS = 0.1  # how far densities over the two are from each other, relative, unless they say so clearly
-SMOOTHING = 0.25  # how far a bandwidth moves a level: this times its square over the distance of neighbouring quantiles
 UNLIKE = 0.15  # how far coefficients of a level are from those of the mean, in spreads a standard normal quantile
 ROUGH = 0.35  # how far densities are from that of all residuals, relative
 LEAST_DENSITY = 0.2  # of what the residuals say, at least
@@ -108,8 +107,6 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
         width = np.maximum(h / 2**turn, narrow("levels", h))  # long steps see farther
         g, sd = gradient("levels", theta, width)
         theta = moved(theta, expected(metrics, g, sd))
-    bias = SMOOTHING * width**2 * density / reach  # of second order in the bandwidth
-    errors = [e + (v * near.reach) ** 2 * np.eye(p) for e, v in zip(errors, bias, strict=True)]
 
     if asker.asks("curvature"):
         reach = np.clip(
