@@ -186,7 +186,7 @@ def test_levels_share_one_budget():
     assert release.certificate.mechanism.replicates == 40
     assert release.payload.tensors["draws"].shape == (2, 2000, 2)
     assert release.verify().ok and release.certificate.epsilon == 6.0
-    assert release.summary(tau=0.5).shape == (2, 4)
+    assert release.summary(tau=0.5).shape == (2, 5)
 
 
 def test_logistic_and_survey_weights():

@@ -16,6 +16,7 @@ import pgbb
 from pgbb.cli import app
 from pgbb.release.file import Release, load
 from pgbb.release.payloads import Payload, forward
+from pgbb.release.predictions import design_at
 from pgbb.report import LARGEST, page
 from tests.helpers import patience
 from tests.release.builders import (
@@ -391,7 +392,7 @@ def test_a_prediction_is_that_of_python_for_every_kind_of_term(fitted, browser, 
         r = fitted[name]
         opened(browser, r, tmp_path)
         for at in ({"x": 0.3, "g": "north"}, {"x": 0.9, "g": "west"}):
-            design, _ = r._design(at)
+            design, _ = design_at(r.model, r.schema, at)
             coded = {"x": at["x"], "g": ["north", "south", "west"].index(at["g"])}
             assert np.allclose(browser.value(f"[...pgbb.designRow({json.dumps(coded)})]"), design[0])
     browser.type("#x0", "0.25")

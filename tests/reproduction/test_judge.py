@@ -60,7 +60,7 @@ def test_coefficients_are_averaged_within_a_replicate_first():
 def test_a_printed_table_is_complete(name):
     rows = table(name)
     label, count = TABLES[name]
-    assert len(rows) == count and label.startswith("tab:")
+    assert len(rows) == count and label.startswith("Table ")
     values = [c for c in rows.columns if c in ("mae", "coverage", "width", "sgld_ess", "gibbs_ess", "scaling_free")]
     assert values and not rows[values].isna().any().any()
     keys = [c for c in rows.columns if c in ("noise", "n", "epsilon", "K", "method", "variable", "year", "case")]

@@ -15,6 +15,7 @@ C, KAPPA, WEIGHT = 1.345, 0.71, 0.5
 OVERLAP = 1.2
 TAUS = (0.2, 0.5, 0.9)
 EDGES = np.concatenate([[-9.0], np.linspace(-3, 3, BINS - 1), [9.0]])
+LENGTHS = np.concatenate([[0.0], np.geomspace(0.01, 9, BINS)])
 LOW, HIGH, CENTRE = -1.2, 1.5, 0.3
 
 
@@ -114,6 +115,40 @@ def huber_spread(*arguments):
     return packed(huber_score(*arguments))
 
 
+def wide_moment(x, y, frame, most):
+    u, _ = weighted(x, frame)
+    return packed(u / max(most, math.sqrt(sum(v * v for v in u))))
+
+
+def linear(x, y, theta, frame):
+    """v, ‖v‖."""
+    u, _ = weighted(x, frame)
+    v = (x @ theta - y) * u
+    return v, math.sqrt(sum(t * t for t in v))
+
+
+def linear_lengths(x, y, theta, frame, edges, a):
+    return a[:, sum(linear(x, y, theta, frame)[1] > e for e in edges[1:-1])]
+
+
+def linear_score(x, y, theta, frame, bound):
+    v, length = linear(x, y, theta, frame)
+    return v / max(length, bound)
+
+
+def linear_spread(*arguments):
+    return packed(linear_score(*arguments))
+
+
+def linear_excess(x, y, theta, frame, bound, most, part):
+    v, length = linear(x, y, theta, frame)
+    off = v - v * min(1.0, bound / max(length, 1e-300))
+    long = math.sqrt(sum(t * t for t in off))
+    off = off / (most * bound) * min(1.0, most * bound / max(long, 1e-300))
+    square = min(max(length**2 - bound**2, 0.0) / ((most + 1) * bound) ** 2, 1.0)
+    return np.append(off, [part * (length > bound), part * square]) / math.sqrt(1 + 2 * part**2)
+
+
 def logistic_score(x, y, theta, frame):
     u, omega = weighted(x, frame)
     return math.sqrt(omega) * (expit(x @ theta) - y) * u
@@ -184,6 +219,11 @@ def parameters(rng, scale=1.0, spread=1.0):
         "huber_score": (ask_for.huber_score, huber_score, score, False),
         "huber_curvature": (ask_for.huber_curvature, huber_curvature, huber, False),
         "huber_spread": (ask_for.huber_spread, huber_spread, score, False),
+        "wide_moment": (ask_for.wide_moment, wide_moment, (frame, 2.0), False),
+        "linear_lengths": (ask_for.linear_lengths, linear_lengths, (theta, frame, LENGTHS, first), False),
+        "linear_score": (ask_for.linear_score, linear_score, (theta, frame, 0.7), False),
+        "linear_spread": (ask_for.linear_spread, linear_spread, (theta, frame, 0.7), False),
+        "linear_excess": (ask_for.linear_excess, linear_excess, (theta, frame, 0.7, 3.0, 0.4), False),
         "logistic_score": (ask_for.logistic_score, logistic_score, (theta, frame), True),
         "logistic_curvature": (ask_for.logistic_curvature, logistic_curvature, (theta, frame), True),
         "logistic_spread": (ask_for.logistic_spread, logistic_spread, (theta, frame), True),

@@ -139,7 +139,7 @@ def fit_logistic(asker: Asker, problem: Problem, design: Design) -> tuple[LocalG
         raw, noise = unpack(answer, p) / 4, sd / 4
         if before is not None:
             moved = before.plus(model.at(at) - model.at(theta))
-            return asked_again(raw, moved, noise, shrink=asker.shrink).sampled(0.25, asker.n)
+            return asked_again(raw, moved, noise, shrink=asker.shrink)
         shape = model.at(at)
         target = bordered(raw, shape, 0.0, 0.1)
         return curvature_of(raw, target, noise, noise_of_multiple(target, moment, moment_sd), shrink=asker.shrink)
