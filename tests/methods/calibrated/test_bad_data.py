@@ -51,4 +51,5 @@ def test_intervals_are_finite_and_nothing_is_warned_of(model, epsilon, n):
             table = release.summary(tau=0.5) if model == "quantile" else release.summary()
         assert np.isfinite(table[["mean", "sd", "lower", "upper"]].to_numpy()).all()
         width = table["upper"] - table["lower"]
-        assert (width > 0).all() and (not table.loc["g[T.never]", "identified"] or width["g[T.never]"] > 10)
+        never = width["g[T.never]"]  # marked, or half as wide as the range of the response
+        assert (width > 0).all() and (not table.loc["g[T.never]", "identified"] or never > 5)

@@ -89,7 +89,7 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
         unit = (1 + (SCALE_WEIGHT * c) ** 2) / at[-1]
         raw, noise = unpack(answer, p + 1) * unit, sd * unit
         if before is not None:
-            return asked_again(raw, before, noise, shrink=asker.shrink).sampled(1 / at[-1], asker.n)
+            return asked_again(raw, before, noise, shrink=asker.shrink)
         target = bordered(raw, near.moment, noise, 0.1 / at[-1], mean, 1e-6 / at[-1])
         target_sd = noise_of_multiple(target, near.moment, near.moment_sd)
         return curvature_of(raw, target, noise, target_sd, shrink=asker.shrink)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtri
 
-from pgbb.methods.calibrated.algebra import limited
+from pgbb.methods.calibrated.algebra import floored, limited
 from pgbb.methods.calibrated.curvature import Curvature, filtered, kalman
 from pgbb.methods.calibrated.prior import Prior, tempered
 from pgbb.release.local_gaussian import LocalGaussian
@@ -84,6 +84,7 @@ def refine(
     met = bend if model is None else bend.plus(model.change(theta, point))
     bend = curvature(point, bend)
     sampling, left = spread(point, bend)
+    sampling = floored(sampling, 1e-9 * float(np.trace(sampling)))
     g, sd_second = gradient("final", point)
     inverse = np.linalg.inv(frame)
     walked = inverse @ (point - theta)
