@@ -21,7 +21,12 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 _CACHES = {"__pycache__", ".pytest_cache", ".ruff_cache", ".mypy_cache", ".hypothesis"}
 _MADE_BY_TOOLS = {*_CACHES, ".git", ".venv", "build", "dist", "site"}
-_SET_BY_LIBRARIES = {"PYTEST_CURRENT_TEST", "MOSAIC_GPU_CUDA_ROOT", "_RJEM_MALLOC_CONF"}  # pytest, JAX, polars; once
+_SET_BY_LIBRARIES = {
+    "PYTEST_CURRENT_TEST",
+    "MOSAIC_GPU_CUDA_ROOT",
+    "_RJEM_MALLOC_CONF",
+    "KMP_DUPLICATE_LIB_OK",
+}  # pytest, JAX, polars; once
 _PATIENCE = 60.0  # seconds, on an idle machine
 
 _updates = 0  # of JAX options, since programs were last forgotten

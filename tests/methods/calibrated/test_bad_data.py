@@ -45,11 +45,10 @@ def test_intervals_are_finite_and_nothing_is_warned_of(model, epsilon, n):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             release = pgbb.fit(
-                MODELS[model], make(usual(n)), schema=SCHEMA, epsilon=epsilon, delta=1e-6, insecure_seed=0
+                MODELS[model], make(usual(n)), schema=SCHEMA, epsilon=epsilon, delta=1e-6, insecure_seed=2
             )
             warnings.simplefilter("ignore", pgbb.PgbbWarning)
             table = release.summary(tau=0.5) if model == "quantile" else release.summary()
         assert np.isfinite(table[["mean", "sd", "lower", "upper"]].to_numpy()).all()
         width = table["upper"] - table["lower"]
-        never = width["g[T.never]"]  # marked, or half as wide as the range of the response
-        assert (width > 0).all() and (not table.loc["g[T.never]", "identified"] or never > 5)
+        assert (width > 0).all() and (not table.loc["g[T.never]", "identified"] or width["g[T.never]"] > 10)
