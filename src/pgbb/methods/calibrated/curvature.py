@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb._numerics.symmetric import pack, triangle
+from pgbb._numerics.symmetric import pack, triangle, unpack
 from pgbb.methods.calibrated.algebra import USUAL, Shrink, clear_of, floored
 from pgbb.release.local_gaussian import FLOOR
 
@@ -52,10 +52,7 @@ class Curvature:
     @property
     def variances(self) -> Floats:
         """Of the entries of H."""
-        i, j, _ = triangle(len(self.value))
-        found = np.zeros_like(self.value)
-        found[i, j] = found[j, i] = np.where(i == j, 1.0, 0.5) * self.sd**2
-        return found
+        return unpack(self.sd, len(self.value)) ** 2
 
     def blur(self, error: Floats, step: Floats) -> Floats:
         """Covariance of what noise in H makes of the gradient over a step.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb._numerics.symmetric import triangle, unpack
+from pgbb._numerics.symmetric import pack, triangle, unpack
 from pgbb.methods.calibrated.algebra import Shrink, clear_of, strategy
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.columns import locate_columns, reference_frame
@@ -103,15 +103,12 @@ class Frame:
 
     def turned(self, axes: Floats) -> "Frame":
         """The same with other orthogonal axes."""
-        i, j, _ = triangle(len(axes))
-        variance = np.empty_like(self.moment)
-        variance[i, j] = variance[j, i] = np.where(i == j, 1.0, 0.5) * self.moment_sd**2
-        noise = (axes**2).T @ variance @ axes**2
+        noise = (axes**2).T @ unpack(self.moment_sd, len(axes)) ** 2 @ axes**2
         return replace(
             self,
             matrix=self.matrix @ axes,
             moment=axes.T @ self.moment @ axes,
-            moment_sd=np.sqrt(np.where(i == j, 1.0, 2.0) * noise[i, j]),
+            moment_sd=pack(np.sqrt(noise)),
         )
 
 
