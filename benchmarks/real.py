@@ -4,7 +4,7 @@
     python benchmarks/real.py grid [MODEL …]       every model of the development files; names may end in *
     python benchmarks/real.py grid --hold-out      the other half of the files: to be run once, at the end
     python benchmarks/real.py report [MODEL …]     tables of all that has been run
-    options: --replicates 100 --jobs 2 --folder results/real --n 1000,3000 --epsilon 1
+    options: --replicates 100 --jobs 2 --folder results/real --n 1000,3000 --epsilon 1 (both: all pairs of them)
 
 A file is a population: fits see samples from it with replacement, and are judged by the estimate of the whole file,
 which is exact (quantile regression by an interior-point method, without smoothing). A line is written a fit; running
@@ -172,6 +172,30 @@ def logistic_fit(u: Floats, y: Floats) -> Floats:
     return beta
 
 
+def poisson_fit(u: Floats, y: Floats) -> Floats:
+    """Newton steps from the level of the mean; a ridge of a millionth of a record."""
+    beta = np.log(max(y.mean(), 1e-3)) * np.linalg.lstsq(u, np.ones(len(u)), rcond=None)[0]
+    for _ in range(60):
+        mean = np.exp(np.minimum(u @ beta, 30.0))
+        step = np.linalg.solve((u * mean[:, None]).T @ u + 1e-6 * np.eye(len(beta)), u.T @ (y - mean))
+        beta = beta + step / max(1.0, np.max(np.abs(u @ step)) / 2)
+        if np.max(np.abs(step)) < 1e-10:
+            break
+    return beta
+
+
+def expectile_fit(u: Floats, y: Floats, tau: float) -> Floats:
+    """Least squares again and again, with the weights of the last line."""
+    weight = np.ones(len(y))
+    for _ in range(100):
+        beta = np.linalg.solve((u * weight[:, None]).T @ u, u.T @ (weight * y))
+        new = np.where(y > u @ beta, tau, 1 - tau)
+        if (new == weight).all():
+            break
+        weight = new
+    return beta
+
+
 def exact(case: Case, x: Floats, y: Floats) -> Floats:
     """(levels or 1, coefficients) in the user's units; no value for a column that is constant at zero."""
     frame = whitener(x)
@@ -193,6 +217,10 @@ def exact(case: Case, x: Floats, y: Floats) -> Floats:
         return back(np.linalg.lstsq(u, y, rcond=None)[0])[None]
     if case.kind == "logistic":
         return back(logistic_fit(u, y))[None]
+    if case.kind == "poisson":
+        return back(poisson_fit(u, y))[None]
+    if case.kind == "expectile":
+        return back(expectile_fit(u, y, case.tau))[None]
     return np.array([[y.mean()]])
 
 
@@ -220,6 +248,15 @@ def floors(case: Case, x: Floats, y: Floats, truth: Floats) -> Floats:
             width = max((high - low) / 2, 1e-3 * float(np.std(r)))
             curvature = (u * (np.abs(r) < width)[:, None]).T @ u / len(u) / (2 * width)
             bound = max(tau, 1 - tau)
+        elif case.kind in ("poisson", "expectile"):
+            if case.kind == "poisson":
+                weight, factor = np.exp(line), 1.0
+                r = y - weight
+            else:
+                weight = factor = np.where(r > 0, case.tau, 1 - case.tau)
+            curvature, bound = (u * weight[:, None]).T @ u / len(u), 1.0
+            rows_of = np.random.default_rng(0).permutation(len(u))[:20_000]
+            shapes = list(ellipsoids((u * (factor * r)[:, None])[rows_of]))
         elif case.kind == "linear":
             curvature, bound = u.T @ u / len(u), 1.0
             rows_of = np.random.default_rng(0).permutation(len(u))[:20_000]
@@ -474,11 +511,13 @@ def main() -> None:
         report(a.folder, [m for m in MODELS if any(fnmatch.fnmatch(m, p) for p in a.names or ["*"])])
     else:
         ladder = [(n, e) for n, e in LADDER if (not a.n or n in a.n) and (not a.epsilon or e in a.epsilon)]
+        if a.n and a.epsilon:
+            ladder = [(n, e) for n in sorted(a.n) for e in sorted(a.epsilon)]
         cells = []
         for model in chosen(a.names, a.hold_out):
             records = len(population(MODELS[model].file))
             cells += [(model, n, e, False) for n, e in ladder if n <= 10 * records]
-            if (not a.n or 30_000 in a.n) and 10 * records >= 30_000:
+            if not (a.n and a.epsilon) and (not a.n or 30_000 in a.n) and 10 * records >= 30_000:
                 cells.append((model, 30_000, 1.0, True))
         run(cells, a.replicates, a.jobs, a.folder)
 

@@ -38,12 +38,13 @@ class Case:
     """A model of a file; `schema` replaces declared columns, `heaped` says that the response has few values."""
 
     file: str
-    kind: str  # quantile, linear, huber, logistic or mean
+    kind: str  # quantile, linear, expectile, huber, logistic, poisson or mean
     formula: str  # a column, for a mean
     taus: tuple[float, ...] = ()
     schema: tuple[tuple[str, Any], ...] = ()
     heaped: bool = False
     scale: float = 1.0  # of a mean
+    tau: float = 0.5  # of an expectile
 
     def model(self) -> Any:
         """The model as a user would write it."""
@@ -55,6 +56,10 @@ class Case:
             return pgbb.HuberRegression(self.formula)
         if self.kind == "logistic":
             return pgbb.LogisticRegression(self.formula)
+        if self.kind == "poisson":
+            return pgbb.PoissonRegression(self.formula)
+        if self.kind == "expectile":
+            return pgbb.Expectile(self.formula, self.tau)
         return pgbb.Mean(self.formula, scale=self.scale)
 
     def declared(self, *, wide: bool = False) -> pgbb.Schema:
@@ -390,6 +395,17 @@ MODELS: dict[str, Case] = {
     "census2000.q": Case("census2000", "quantile", "lweekinc ~ educ + exper + I(exper**2)", TAUS),
     "rand.q": Case("rand", "quantile", "spent ~ free + female + xage + disea + family", (0.5, 0.75, 0.9)),
     "rand.mean": Case("rand", "mean", "spent", scale=100.0),
+    "visits.p": Case("visits", "poisson", f"visits ~ {_VISITS}"),
+    "visits.few": Case("visits", "poisson", "visits ~ chronic + school + insured"),
+    "drinks.p": Case("drinks", "poisson", "drinks ~ age + woman + educ"),
+    "cigarettes.p": Case("births", "poisson", "CigsPerDay ~ Black + Married + MomAge + MomEdLevel"),
+    "size.p": Case("food", "poisson", "size ~ lexp + age + woman + town"),
+    "german.p": Case("german", "poisson", "docvis ~ age + female + hhninc + educ + kids"),
+    "food.e": Case("food", "expectile", "wfood ~ lexp + age + size + woman", tau=0.8),
+    "cps.e": Case("cps", "expectile", f"lwage ~ {_CPS}", tau=0.8),
+    "births.e": Case("births", "expectile", "Weight ~ Black + Married + Boy + MomAge + MomSmoke + MomWtGain", tau=0.1),
+    "census80.e": Case("census80", "expectile", "logwk ~ educ + exper + black", tau=0.9),
+    "star.e": Case("star", "expectile", "score ~ classk + totexpk + girl + lunch + race", tau=0.8),
     "food.ls": Case("food", "linear", "wfood ~ lexp + age + size + woman + town"),
     "cps.ls": Case("cps", "linear", f"lwage ~ {_CPS}"),
     "cps.wage": Case("cps", "linear", "wage ~ education + experience + afam + city + part"),

@@ -23,6 +23,7 @@ from pgbb.sklearn import (
     PrivateHuberRegressor,
     PrivateLinearRegression,
     PrivateLogisticClassifier,
+    PrivatePoissonRegressor,
     PrivateQuantileRegressor,
 )
 from tests.helpers import jax_options, python
@@ -33,6 +34,7 @@ ESTIMATORS = (
     PrivateHuberRegressor(**BOUNDS, response_range=(-10, 10)),
     PrivateQuantileRegressor(**BOUNDS, response_range=(-10, 10)),
     PrivateLinearRegression(**BOUNDS, response_range=(-10, 10)),
+    PrivatePoissonRegressor(**BOUNDS, response_range=(0, 10)),
 )
 FORBIDDEN = {
     "check_classifiers_one_label": "ten records of one class have no finite fit, and without bound= nothing ends it",

@@ -13,8 +13,16 @@ from pgbb.errors import InvalidValue, NotCertifiable, PgbbError, PgbbWarning
 if TYPE_CHECKING:
     from pgbb.custody.ledger import Ledger
     from pgbb.custody.run import fit
+    from pgbb.model.counts import PoissonRegression
     from pgbb.model.custom import Custom
-    from pgbb.model.models import HuberRegression, LinearRegression, LogisticRegression, Mean, QuantileRegression
+    from pgbb.model.models import (
+        Expectile,
+        HuberRegression,
+        LinearRegression,
+        LogisticRegression,
+        Mean,
+        QuantileRegression,
+    )
     from pgbb.model.schema import Date, Flag, Levels, Range, Schema
     from pgbb.model.simulated import Simulated
     from pgbb.private.door import File, Hosts
@@ -27,6 +35,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Custom": "model.custom",
+    "Expectile": "model.models",
     "File": "private.files",
     "Date": "model.schema",
     "Flag": "model.schema",
@@ -37,6 +46,7 @@ _HOME = {
     "LinearRegression": "model.models",
     "LogisticRegression": "model.models",
     "Mean": "model.models",
+    "PoissonRegression": "model.counts",
     "QuantileRegression": "model.models",
     "Range": "model.schema",
     "Release": "release.file",
@@ -53,6 +63,7 @@ _HOME = {
 __all__ = [
     "Custom",
     "Date",
+    "Expectile",
     "File",
     "Flag",
     "Hosts",
@@ -66,6 +77,7 @@ __all__ = [
     "NotCertifiable",
     "PgbbError",
     "PgbbWarning",
+    "PoissonRegression",
     "QuantileRegression",
     "Range",
     "Release",

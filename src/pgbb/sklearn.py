@@ -27,7 +27,14 @@ from scipy.special import expit, logit
 from pgbb import _validate
 from pgbb.custody.run import fit
 from pgbb.errors import InvalidValue
-from pgbb.model.models import HuberRegression, LinearRegression, LogisticRegression, Model, QuantileRegression
+from pgbb.model.models import (
+    HuberRegression,
+    LinearRegression,
+    LogisticRegression,
+    Model,
+    PoissonRegression,
+    QuantileRegression,
+)
 from pgbb.model.schema import Column, Flag, Range, Schema
 from pgbb.private.door import columns_of, single, table
 
@@ -37,7 +44,13 @@ if TYPE_CHECKING:
 
     from pgbb.custody.ledger import Ledger
 
-__all__ = ["PrivateHuberRegressor", "PrivateLinearRegression", "PrivateLogisticClassifier", "PrivateQuantileRegressor"]
+__all__ = [
+    "PrivateHuberRegressor",
+    "PrivateLinearRegression",
+    "PrivateLogisticClassifier",
+    "PrivatePoissonRegressor",
+    "PrivateQuantileRegressor",
+]
 
 Floats = NDArray[np.float64]
 Rows: TypeAlias = "ArrayLike | pd.DataFrame"
@@ -334,6 +347,26 @@ class PrivateLinearRegression(_PrivateRegressor):
 
     def _model(self, formula: str) -> Model:
         return LinearRegression(formula)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivatePoissonRegressor(_PrivateRegressor):
+    """Private Poisson regression: `pgbb.PoissonRegression` as a scikit-learn estimator; `predict` gives means.
+
+    Args:
+      others: as for `PrivateQuantileRegressor`; `response_range` begins at 0 or above.
+
+    Attributes:
+      release_: the `pgbb.Release`: save it, share it, verify it.
+      coef_, intercept_: posterior means, of the logarithm of the mean.
+      n_features_in_, feature_names_in_: as usual.
+    """
+
+    def _model(self, formula: str) -> Model:
+        return PoissonRegression(formula)
+
+    def _mean(self, linear: Floats) -> Floats:
+        return np.asarray(np.exp(linear))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

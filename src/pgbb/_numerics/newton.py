@@ -251,6 +251,37 @@ def minimise_huber(
     return minimise(huber_loss(sample, c, kappa), start, weights, float(start[:, -1].max()))
 
 
+def poisson_loss(sample: Sample) -> Loss:
+    """e^η − yη with η = xᵀθ."""
+
+    def loss(theta: Floats, weights: Floats) -> tuple[Floats, Floats, Floats]:
+        linear = np.minimum(theta @ sample.x.T, 300.0)
+        mean = np.exp(linear)
+        value = np.einsum("mn,mn->m", weights, mean - sample.y * linear)
+        return value, (weights * (mean - sample.y)) @ sample.x, sample.gram(weights * mean)
+
+    return loss
+
+
+def minimise_poisson(sample: Sample, weights: Floats, start: Floats | None = None) -> tuple[Floats, Bools]:
+    """The Poisson fit; from scratch at the logarithm of the mean, as far as the columns reach it."""
+    if start is None:
+        level = np.log(np.maximum(weights @ sample.y, 1e-300))
+        start = level[:, None] * least_squares(Sample(sample.x, np.ones_like(sample.y)), weights)
+    return minimise(poisson_loss(sample), start, weights, 1.0)
+
+
+def minimise_expectile(sample: Sample, tau: float, weights: Floats) -> tuple[Floats, Bools]:
+    """Weighted least squares, again and again, until no residual changes its sign."""
+    theta, done = minimise_squares(sample, weights)
+    for _ in range(200):
+        above = sample.y > theta @ sample.x.T
+        theta, done = minimise_squares(sample, weights * np.where(above, tau, 1 - tau))
+        if ((sample.y > theta @ sample.x.T) == above).all():
+            break
+    return theta, done
+
+
 def minimise_logistic(sample: Sample, weights: Floats, start: Floats | None = None) -> tuple[Floats, Bools]:
     """The logistic fit; from scratch at zero."""
     start = np.zeros((len(weights), sample.x.shape[1])) if start is None else start

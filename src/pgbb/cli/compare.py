@@ -46,6 +46,9 @@ def compare_command(
     interval: o.Interval = None,
     bandwidth: o.Bandwidth = None,
     column: o.Column = None,
+    by: o.By = None,
+    exposure: o.Exposure = None,
+    expectile: o.ExpectileLevel = 0.5,
     mean_family: o.MeanFamily = "gaussian",
     scale: o.Scale = None,
     clip: o.Clip = None,
@@ -89,7 +92,9 @@ def compare_command(
         from pgbb.report.plots import check_target
 
         check_target(plot)
-    model = o.build_model(family, formula, taus, interval, bandwidth, column, mean_family, scale, clip)
+    model = o.build_model(
+        family, formula, taus, interval, bandwidth, column, mean_family, scale, clip, by, exposure, expectile
+    )
     declared, constants = Schema.from_toml(schema), _settings(settings or [])
     source = o.data_file(data, separator, decimal, thousands, encoding, columns, sheet, sql, currency)
     try:

@@ -51,6 +51,9 @@ def fit_command(
     interval: o.Interval = None,
     bandwidth: o.Bandwidth = None,
     column: o.Column = None,
+    by: o.By = None,
+    exposure: o.Exposure = None,
+    expectile: o.ExpectileLevel = 0.5,
     mean_family: o.MeanFamily = "gaussian",
     scale: o.Scale = None,
     clip: o.Clip = None,
@@ -93,7 +96,9 @@ def fit_command(
     leads = joined is None or joined.process == 0
     if leads:
         _check_target(out, force)
-    model = o.build_model(family, formula, taus, interval, bandwidth, column, mean_family, scale, clip)
+    model = o.build_model(
+        family, formula, taus, interval, bandwidth, column, mean_family, scale, clip, by, exposure, expectile
+    )
     declared = Schema.from_toml(schema)
     source = o.data_file(data, separator, decimal, thousands, encoding, names, sheet, sql, currency)
     signing = None if key is None or not leads else private_key(key)

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,12 +14,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from pgbb import _validate
 from pgbb.errors import InvalidValue
 from pgbb.methods.registry import METHODS
-from pgbb.model.models import HuberRegression, LinearRegression, LogisticRegression, Mean, Model, QuantileRegression
+from pgbb.model.models import (
+    Expectile,
+    HuberRegression,
+    LinearRegression,
+    LogisticRegression,
+    Mean,
+    Model,
+    PoissonRegression,
+    QuantileRegression,
+)
 from pgbb.private.door import File
 
 __all__ = ["build_model", "check_seed", "data_file", "method_bars", "method_names", "numbers", "progress_bar"]
 
-_FAMILIES = ("quantile", "linear", "huber", "logistic", "mean")
+_FAMILIES = ("quantile", "linear", "expectile", "huber", "logistic", "poisson", "mean")
 
 DataFile = Annotated[
     Path,
@@ -42,7 +52,7 @@ SchemaFile = Annotated[Path, typer.Option("--schema", "-s", help="Public schema 
 Epsilon = Annotated[float, typer.Option("--epsilon", "-e", help="Privacy level ε.")]
 Delta = Annotated[float, typer.Option("--delta", "-d", help="Failure probability δ, well below 1/n.")]
 Formula = Annotated[str | None, typer.Option("--formula", "-f", help="Such as 'y ~ a + b:c + I(a**2)'.")]
-Family = Annotated[str, typer.Option(help="quantile, linear, huber, logistic or mean.")]
+Family = Annotated[str, typer.Option(help="quantile, linear, expectile, huber, logistic, poisson or mean.")]
 Taus = Annotated[str, typer.Option(help="Quantile levels.")]
 Interval = Annotated[str | None, typer.Option(help="An interval of levels instead, such as .05,.95.")]
 Bandwidth = Annotated[
@@ -50,6 +60,11 @@ Bandwidth = Annotated[
     typer.Option(help="Smoothing of the check loss, in units of the response; default .1.", show_default=False),
 ]
 Column = Annotated[str | None, typer.Option(help="Column of --family mean.")]
+ExpectileLevel = Annotated[float, typer.Option(help="Level of --family expectile, such as .8.")]
+Exposure = Annotated[
+    str | None, typer.Option(help="Of --family poisson: a column of positive numbers, such as years at risk.")
+]
+By = Annotated[str | None, typer.Option(help="Of --family mean: Levels columns, between commas: a mean a group.")]
 MeanFamily = Annotated[str, typer.Option(help="Of --family mean: gaussian, exponential or bernoulli.")]
 Scale = Annotated[float | None, typer.Option(help="Scale of a Gaussian mean, if publicly known.")]
 Clip = Annotated[float | None, typer.Option(help="Clip of the score of --family mean; default 8.", show_default=False)]
@@ -87,21 +102,31 @@ def data_file(
 
 def build_model(
     family: str, formula: str | None, taus: str, interval: str | None, bandwidth: float | None, column: str | None,
-    mean_family: str, scale: float | None, clip: float | None,
+    mean_family: str, scale: float | None, clip: float | None, by: str | None = None, exposure: str | None = None,
+    expectile: float = 0.5,
 ) -> Model:  # fmt: skip
     """The model that the options describe."""
+    for option, value, own in (("--by", by, "mean"), ("--exposure", exposure, "poisson")):
+        if value is not None and family != own:
+            raise InvalidValue(
+                f"{option} {value} with --family {family} is not allowed: it is for --family {own}. Leave it out."
+            )
     if _validate.one_of("--family", family, _FAMILIES) == "mean":
         if column is None:
             raise InvalidValue("--family mean needs --column NAME: the column whose mean is estimated.")
-        return Mean(column, family=mean_family, scale=scale, clip=clip)  # type: ignore[arg-type]
+        groups = None if by is None else [part.strip() for part in by.split(",")]
+        return Mean(column, family=mean_family, scale=scale, clip=clip, by=groups)  # type: ignore[arg-type]
     if formula is None:
         raise InvalidValue(f"--family {family} needs --formula, such as 'logwk ~ educ + exper'.")
-    if family == "linear":
-        return LinearRegression(formula)
-    if family == "huber":
-        return HuberRegression(formula)
-    if family == "logistic":
-        return LogisticRegression(formula)
+    plain: dict[str, Callable[[str], Model]] = {
+        "linear": LinearRegression,
+        "expectile": partial(Expectile, tau=expectile),
+        "huber": HuberRegression,
+        "logistic": LogisticRegression,
+        "poisson": partial(PoissonRegression, exposure=exposure),
+    }
+    if family in plain:
+        return plain[family](formula)
     if interval is not None:
         ends = numbers("--interval", interval)
         if len(ends) != 2:

@@ -24,7 +24,10 @@ KINDS = {
     "linear": "linear regression",
     "huber": "Huber regression",
     "logistic": "logistic regression",
+    "poisson": "Poisson regression",
+    "expectile": "expectile regression",
     "mean": "a mean",
+    "means": "means by groups",
     "custom": "a custom loss",
     "simulated": "a simulated model",
 }
@@ -148,7 +151,7 @@ METHODS: dict[str, Method] = {
         Method(
             name="calibrated",
             module="pgbb.methods.calibrated",
-            serves=("linear", *EVERY),
+            serves=("linear", "expectile", "poisson", "means", *EVERY),
             index="levels",
             asks="a few dozen noisy means over all records",
             draws="a local posterior: as many draws as you like",

@@ -51,6 +51,7 @@ class Design:
     norm_bound: float
     response_step: float = 0.0
     flags: frozenset[str] = frozenset()
+    offset: Term | None = None  # a term with the coefficient 1: one more column of the rows, and no coefficient
 
     @classmethod
     def parse(cls, formula: str, schema: Schema) -> "Design":
@@ -91,6 +92,13 @@ class Design:
         return isinstance(factors[0], Dummy) or (factors[0].column in self.flags and factors[0].power == 1)
 
     @property
+    def rows_need(self) -> tuple[tuple[str, ...], int]:
+        """The columns that rows are made of, and how many numbers a row has."""
+        if self.offset is None:
+            return self.columns, len(self.terms)
+        return (*self.columns, *(f.column for f in self.offset.factors)), len(self.terms) + 1
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Coefficient names, in the order of the terms."""
         return tuple(term.name for term in self.terms)
@@ -120,13 +128,12 @@ class Design:
 
     def matrix(self, columns: Mapping[str, Array]) -> NDArray[np.float32]:
         """Mapped rows, (n, p), from clamped columns; the arithmetic is 64-bit and only the result is rounded."""
-        rows: NDArray[np.float32] | None = None
+        rows = np.empty((len(next(iter(columns.values()))), self.rows_need[1]), dtype=np.float32)
         for j, term in enumerate(self.terms):
-            value = term.evaluate(columns)
-            if rows is None:
-                rows = np.empty((len(value), len(self.terms)), dtype=np.float32)
-            rows[:, j] = np.clip((value - self.shift[j]) / self.scale[j], -1.0, 1.0)
-        assert rows is not None
+            rows[:, j] = np.clip((term.evaluate(columns) - self.shift[j]) / self.scale[j], -1.0, 1.0)
+        if self.offset is not None:
+            middle, half = self.offset.mapped
+            rows[:, -1] = np.clip((self.offset.evaluate(columns) - middle) / half, -1.0, 1.0)
         return rows
 
 

@@ -1,4 +1,4 @@
-"""What the user estimates: quantile, linear, Huber and logistic regression, and a mean.
+"""What the user estimates: quantile, linear, expectile, Huber, logistic and Poisson regression, and a mean.
 
 A model is a small frozen description; `prepare(schema)` turns it into a `Problem`, for which it derives the gradient
 of one record and proves its bound C. A loss of the user's own is in custom.py. Nothing here sees a record.
@@ -13,6 +13,7 @@ import numpy as np
 
 from pgbb import _validate
 from pgbb.errors import InvalidValue
+from pgbb.model.counts import PoissonRegression
 from pgbb.model.custom import Custom
 from pgbb.model.problem import Floats, Index, Namespace, Problem, Values
 from pgbb.model.schema import Flag, Range, Schema
@@ -23,12 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Custom",
+    "Expectile",
     "HuberRegression",
     "Index",
     "LinearRegression",
     "LogisticRegression",
     "Mean",
     "Model",
+    "PoissonRegression",
     "Problem",
     "QuantileRegression",
     "Simulated",
@@ -217,6 +220,54 @@ class LinearRegression:
 
 
 @dataclass(frozen=True)
+class Expectile:
+    """Expectile regression: the coefficients minimise E w(y − xᵀβ)² with w = τ above the line and 1 − τ below.
+
+    Expectiles are to means what quantiles are to medians: τ = .5 is least squares, and a large τ follows the upper
+    part of the response, by how far it lies and not only by how much of it there is. The gradient is −w(y − xᵀθ)x, so
+    C = max(τ, 1 − τ)·L·sup‖x‖ for predictions inside the declared range, of length L; the default method finds a
+    smaller bound privately.
+
+    Args:
+      formula: such as "wage ~ educ + exper".
+      tau: the level, between 0 and 1.
+    """
+
+    formula: str
+    tau: float = 0.5
+
+    def __post_init__(self) -> None:
+        _validate.number("tau", self.tau, above=0, below=1)
+
+    def prepare(self, schema: Schema) -> Problem:
+        """The problem under this schema: gradient of a record, bound C, box and units; an error if it does not fit."""
+        design, centre, half = _regression(self.formula, schema, flag=False)
+        shift, center, radius = _linear_box(design, centre, half)
+        tau = float(self.tau)
+
+        def score(xp: Namespace, theta: Values, linear: Values, y: Values, _: Values) -> tuple[Values, None]:
+            below = linear - y
+            return below * ((1 - tau) * (below > 0) + tau * (below <= 0)), None
+
+        return Problem(
+            kind="expectile",
+            formula=self.formula,
+            names=design.names,
+            clip=max(tau, 1 - tau) * 2 * half * design.norm_bound,
+            center=center,
+            radius=radius,
+            transform=design.to_original,
+            offset=_offset(design, shift),
+            index=None,
+            response=design.response,
+            shift=shift,
+            score=score,
+            design=design,
+            settings={"tau": tau},
+        )
+
+
+@dataclass(frozen=True)
 class HuberRegression:
     """Huber regression with its scale σ_H: l = σ_H ρ_c(r/σ_H) + κσ_H/2.
 
@@ -326,7 +377,7 @@ class LogisticRegression:
 
 @dataclass(frozen=True)
 class Mean:
-    """Mean of one column by a clipped score: Gaussian, exponential, or Bernoulli.
+    """Mean of one column by a clipped score: Gaussian, exponential, or Bernoulli; of all records, or by groups.
 
     Gaussian: l = (x−μ)²/(2s²), score (μ−x)/s². Exponential with mean m:
     l = log m + x/m, score 1/m − x/m². Bernoulli: score (m−x)/(m(1−m)). The score is clipped to [−C, C].
@@ -337,24 +388,42 @@ class Mean:
       scale: s, the standard deviation (Gaussian) where it is publicly known. The methods "calibrated" and
         "dp_bootstrap" do without it; the others need it.
       clip: C, 8 by default; for the methods that ask for scores, "pgbb" and "sgld".
+      by: a column of declared Levels, or several: then the mean, or of a Flag the proportion, of each group (of each
+        combination), all in one release. The groups are disjoint, so all have the noise that one of them would have.
     """
 
     column: str
     family: Literal["gaussian", "exponential", "bernoulli"] = "gaussian"
     scale: float | None = None
     clip: float | None = None
+    by: str | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         _validate.one_of("family", self.family, ("gaussian", "exponential", "bernoulli"))
+        if self.by is not None:
+            self._check_by()
         if self.clip is not None:
             _validate.number("clip", self.clip, above=0)
         if self.scale is not None:
             _validate.number("scale", self.scale, above=0)
 
+    def _check_by(self) -> None:
+        """Groups have means and proportions, whose scales are found out."""
+        from pgbb.model.groups import by_columns
+
+        assert self.by is not None
+        object.__setattr__(self, "by", by_columns(self.by))
+        for name, value in (("scale", self.scale), ("clip", self.clip)):
+            if value is not None:
+                raise _validate.fail(name, value, "None with by", "Groups need no such thing: leave it out.")
+        if self.family == "exponential":
+            raise _validate.fail("family", self.family, "'gaussian' or 'bernoulli' with by", "Leave it out.")
+
     def prepare(self, schema: Schema) -> Problem:
         """The problem under this schema: gradient of a record, bound C, box and units; an error if it does not fit."""
         bounds = schema.get(self.column)
-        if not isinstance(bounds, Range) and not (self.family == "bernoulli" and isinstance(bounds, Flag)):
+        flags = self.family == "bernoulli" or self.by is not None
+        if not isinstance(bounds, Range) and not (flags and isinstance(bounds, Flag)):
             raise InvalidValue(
                 f"column {self.column!r} is not declared as a Range: "
                 f"write pgbb.Schema({self.column}=pgbb.Range(low, high))."
@@ -371,6 +440,10 @@ class Mean:
             raise InvalidValue(
                 f"column {self.column!r} is declared as {bounds!r}: a Bernoulli column is 0 or 1. Declare it as a Flag."
             )
+        if self.by is not None:
+            from pgbb.model.groups import by_columns, group_means
+
+            return group_means(self.column, by_columns(self.by), self.family, schema)
         scale, family = self.scale, self.family
 
         def score(xp: Namespace, theta: Values, linear: Values, y: Values, _: Values) -> tuple[Values, None]:
@@ -400,4 +473,14 @@ class Mean:
         )
 
 
-Model = QuantileRegression | LinearRegression | HuberRegression | LogisticRegression | Mean | Custom | Simulated
+Model = (
+    QuantileRegression
+    | LinearRegression
+    | HuberRegression
+    | LogisticRegression
+    | PoissonRegression
+    | Expectile
+    | Mean
+    | Custom
+    | Simulated
+)

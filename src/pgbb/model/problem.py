@@ -32,6 +32,9 @@ class Namespace(Protocol):
     def tanh(self, x: Values, /) -> Values:
         """The hyperbolic tangent."""
 
+    def exp(self, x: Values, /) -> Values:
+        """e to the power x."""
+
 
 @dataclass(frozen=True)
 class Index:

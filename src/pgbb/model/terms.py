@@ -50,6 +50,11 @@ class Term:
     low: float
     high: float
 
+    @property
+    def mapped(self) -> tuple[float, float]:
+        """The middle of its bounds and half their distance: what maps it to [−1, 1]."""
+        return (self.low + self.high) / 2, (self.high - self.low) / 2
+
     def evaluate(self, columns: Mapping[str, Array]) -> Array:
         """The term in original units, (n,). Levels columns hold codes 0, 1, ..., and −1 for missing.
 

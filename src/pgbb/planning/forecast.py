@@ -8,7 +8,7 @@ the curvature differ from the reference, so will the intervals.
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from scipy.optimize import brentq
@@ -25,11 +25,13 @@ from pgbb.methods.calibrated.quantile import REACH, WIDEST
 from pgbb.methods.calibrated.questions import Stage, composition, questions_for, whole_noise
 from pgbb.model.models import (
     Custom,
+    Expectile,
     HuberRegression,
     LinearRegression,
     LogisticRegression,
     Mean,
     Model,
+    PoissonRegression,
     Problem,
     QuantileRegression,
 )
@@ -38,9 +40,9 @@ from pgbb.planning import costs
 
 __all__ = ["FAMILIES", "Family", "Forecast", "Reference", "Width", "forecast"]
 
-Family = Literal["quantile", "linear", "huber", "logistic", "mean", "custom"]
+Family = Literal["quantile", "linear", "expectile", "huber", "logistic", "poisson", "mean", "custom"]
 LENGTHS = 4.0  # the bound of the scores of a linear regression, in √p spreads, where errors are normal
-FAMILIES: tuple[Family, ...] = ("quantile", "linear", "huber", "logistic", "mean", "custom")
+FAMILIES: tuple[Family, ...] = get_args(Family)
 
 Z = 1.959963984540054  # half a 95 % interval, in standard deviations
 HALF, HALF_OF_LEVEL = 0.115, 0.05  # noise of second moments, beside them, that hides a coefficient every second time
@@ -59,7 +61,8 @@ class Reference:
       family: kind of model.
       terms: p, the number of coefficients, the intercept included.
       levels: quantile levels, for quantile regression.
-      spread: s, standard deviation of the residuals (of the column, for a mean), in units of the response.
+      spread: s, standard deviation of the residuals (of the column, for a mean), in units of the response. Counts have
+        it as the root of their mean.
       reach: largest squared length of the whitened covariates if it is known to be below R²: an intercept counts 1,
         a covariate that is uniform on its range 3.
       rate: share of ones of a logistic response.
@@ -96,13 +99,17 @@ class Reference:
     def problem(self) -> Problem:
         """A problem of this kind and size, over a schema made up for it: what `questions_for` reads."""
         names = [f"x{j}" for j in range(1, self.terms)]
-        schema = Schema(y=Range(-1, 1), z=Flag(), **dict.fromkeys(names, Range(-1, 1)))
+        schema = Schema(y=Range(-1, 1), z=Flag(), count=Range(0, 1), **dict.fromkeys(names, Range(-1, 1)))
         terms = " + ".join(names) or "1"
         model: Model
         if self.family == "quantile":
             model = QuantileRegression(f"y ~ {terms}", taus=self.levels)
         elif self.family == "linear":
             model = LinearRegression(f"y ~ {terms}")
+        elif self.family == "expectile":
+            model = Expectile(f"y ~ {terms}", 0.5)
+        elif self.family == "poisson":
+            model = PoissonRegression(f"count ~ {terms}")
         elif self.family == "huber":
             model = HuberRegression(f"y ~ {terms}")
         elif self.family == "logistic":
@@ -124,8 +131,10 @@ class Reference:
                 f = _smoothed_density(tau) / s
                 rows.append((tau, math.sqrt(tau * (1 - tau)) / f, radius * float(noise) / f))
             return rows
-        if self.family == "linear":
+        if self.family in ("linear", "expectile"):
             return [(None, s, LENGTHS * s * math.sqrt(self.terms))]
+        if self.family == "poisson":
+            return [(None, 1 / s, LENGTHS / s * math.sqrt(self.terms))]
         if self.family == "huber":
             c, kappa = HuberRegression.c, HuberRegression.kappa
             scale = s / _huber_ratio(c, kappa)

@@ -156,7 +156,8 @@ def load(source: Source, design: Design, schema: Schema, weights: str | None = N
                 f"weights = {weights!r} is {given}, it must be declared as a Range with low ≥ 0. "
                 f"Declare {weights} = Range(0, high) with a public high."
             )
-    names = list(dict.fromkeys([*design.columns, design.response, *([] if weights is None else [weights])]))
+    needed, width = design.rows_need
+    names = list(dict.fromkeys([*needed, design.response, *([] if weights is None else [weights])]))
 
     def encode(data: Columns) -> Encoded:
         weight = 1.0 if weights is None else data.values[weights] / schema[weights].bounds[1]  # type: ignore[union-attr]
@@ -164,7 +165,7 @@ def load(source: Source, design: Design, schema: Schema, weights: str | None = N
         x[~data.valid] = 0
         return x, data.values[design.response], weight
 
-    return encoded(source, schema, names, len(design.names), encode)
+    return encoded(source, schema, names, width, encode)
 
 
 @np.errstate(all="ignore")  # in single precision a small number is 0, and nobody is told

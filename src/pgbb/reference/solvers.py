@@ -89,7 +89,9 @@ class Solver:
                 f"a {problem.kind} problem has no exact solver: only quantile, Huber and logistic regression and means "
                 "have one. Minimise your own loss with scipy.optimize."
             )
-        if len(problem.names) - (problem.kind == "huber") != records.p:
+        offset = None if problem.design is None else problem.design.offset
+        p = len(problem.names) - (problem.kind == "huber")
+        if p + (offset is not None) != records.p:
             raise InvalidValue(
                 f"records with p = {records.p} do not belong to this problem, which has the parameters "
                 f"{', '.join(problem.names)}. Encode them with the same model and schema."
@@ -99,7 +101,12 @@ class Solver:
         self.n = records.n
         self.rows = max(1, CELLS // records.n)
         self._survey = np.where(records.valid, records.weight.astype(np.float64), 0.0)
-        self._sample = Sample(records.x.astype(np.float64), records.y.astype(np.float64) - problem.shift)
+        x, y = records.x.astype(np.float64), records.y.astype(np.float64) - problem.shift
+        if offset is not None:  # a count over its exposure, weighted by the exposure, has the same score
+            middle, half = offset.mapped
+            exposure = np.exp(middle + half * x[:, -1])
+            x, y, self._survey = x[:, :p], y / exposure, self._survey * exposure
+        self._sample = Sample(x, y)
         self._full: Floats | None = None
 
     @property
@@ -136,7 +143,11 @@ class Solver:
         sample, settings = self._sample, self.problem.settings
         if self.problem.kind == "logistic":
             return _newton.minimise_logistic(sample, weights, start)
-        if self.problem.kind == "linear":
+        if self.problem.kind == "poisson":
+            return _newton.minimise_poisson(sample, weights, start)
+        if self.problem.kind == "expectile":
+            return _newton.minimise_expectile(sample, settings["tau"], weights)
+        if self.problem.kind in ("linear", "means"):
             return _newton.minimise_squares(sample, weights)
         if self.problem.kind == "huber":
             return _newton.minimise_huber(sample, settings["c"], settings["kappa"], weights, start)
@@ -168,8 +179,11 @@ class Solver:
             why = {
                 "quantile": "columns are collinear under the weights, or the bandwidth is too small and the loss flat",
                 "linear": "columns are collinear under the weights",
+                "expectile": "columns are collinear under the weights",
+                "poisson": "columns are collinear, or a level has no counts above 0: there is no finite minimum",
                 "huber": "columns are collinear under the weights, or so many records fit exactly that the scale is 0",
                 "logistic": "columns are collinear or separate the two classes, so that there is no finite minimum",
+                "means": "a group has no records of positive weight",
                 "mean": "an exponential mean needs positive values",
             }[self.problem.kind]
             raise PgbbError(

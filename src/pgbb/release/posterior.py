@@ -18,7 +18,7 @@ from pgbb.release.answers import Wald, new_responses, wald, z_table
 from pgbb.release.diagnostics import ADVICE, Diagnostics, diagnose, warn_hidden
 from pgbb.release.draws import Draws, Levels
 from pgbb.release.payloads import same_payload
-from pgbb.release.predictions import design_at
+from pgbb.release.predictions import design_at, exposure_at
 from pgbb.release.tables import cell, latex, moments, picture, table, text
 
 __all__ = ["ADVICE", "Diagnostics", "Posterior", "Wald"]
@@ -279,6 +279,8 @@ class Posterior(Draws):
             from scipy.special import expit
 
             values = expit(values)
+        if self.model.kind == "poisson":
+            values = np.exp(values) * exposure_at(self.model, at)
         return self._table(values, levels, level, labels, "row")
 
     def _response(
@@ -327,7 +329,9 @@ class Posterior(Draws):
     @property
     def title(self) -> str:
         """The kind of model, with its formula."""
-        family = {"huber": "Huber"}.get(self.model.kind, self.model.kind)
+        if self.model.kind == "means":
+            return f"means of {self.model.response} by {' and '.join(map(str, self.model.settings['by']))}"
+        family = {"huber": "Huber", "poisson": "Poisson"}.get(self.model.kind, self.model.kind)
         name = f"{family} {'model' if family in ('mean', 'custom') else 'regression'}"
         return name if self.model.formula is None else f"{name}: {self.model.formula}"
 

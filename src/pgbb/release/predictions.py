@@ -12,7 +12,7 @@ from pgbb.errors import InvalidValue, PgbbWarning
 from pgbb.model.schema import Flag, Levels, Range, Schema
 from pgbb.release.payloads import ModelSummary
 
-__all__ = ["design_at"]
+__all__ = ["design_at", "exposure_at"]
 
 Floats = NDArray[np.float64]
 
@@ -44,6 +44,17 @@ def design_at(
     for term in terms:
         design[:, model.names.index(term.name)] = term.evaluate(columns)
     return design, list(frame.index)
+
+
+def exposure_at(model: ModelSummary, at: pd.DataFrame | Mapping[str, ArrayLike]) -> Floats | float:
+    """The exposure of each row, where a model of rates has one and it is given; else 1: a rate is predicted."""
+    name = model.settings.get("exposure")
+    if name is None or name not in at:
+        return 1.0
+    values = np.atleast_1d(np.asarray(at[name], dtype=np.float64))
+    if not (np.isfinite(values) & (values > 0)).all():
+        raise _validate.fail(name, "a number that is not positive", "positive numbers")
+    return values
 
 
 def _coded(name: str, declared: Range | Flag | Levels, values: pd.Series) -> NDArray[np.float64]:

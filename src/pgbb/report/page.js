@@ -298,6 +298,7 @@ function predictionValues(row, draws) {
   return Float64Array.from({ length: draws.length / d }, (_, r) => {
     let sum = 0;
     for (let c = 0; c < d; c++) sum += row[c] * draws[r * d + c];
+    if (data.model.kind === "poisson") return Math.exp(sum);
     return data.model.kind === "logistic" ? 1 / (1 + Math.exp(-sum)) : sum;
   });
 }
@@ -306,6 +307,7 @@ function predictionName(tau) {
   const y = data.model.response ?? "the response";
   if (data.model.kind === "quantile") return `quantile of ${y}${tau ? ` at τ = ${show(state.tau)}` : ""}`;
   if (data.model.kind === "logistic") return `probability of ${y} = 1`;
+  if (data.model.kind === "poisson") return `mean of ${y}, for one unit of exposure`;
   return `location of ${y}`;
 }
 

@@ -38,7 +38,10 @@ FAMILIES = {
     "linear": "linear regression",
     "huber": "Huber regression",
     "logistic": "Logistic regression",
+    "poisson": "Poisson regression",
+    "expectile": "Expectile regression",
     "mean": "Mean",
+    "means": "Means by groups",
     "custom": "Custom model",
     "simulated": "Simulated model",
 }

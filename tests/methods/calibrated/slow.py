@@ -149,6 +149,48 @@ def linear_excess(x, y, theta, frame, bound, most, part):
     return np.append(off, [part * (length > bound), part * square]) / math.sqrt(1 + 2 * part**2)
 
 
+def binned(v, edges, a):
+    return a[:, int(np.searchsorted(edges[1:-1], math.sqrt(sum(v * v))))]
+
+
+def cut(v, most):
+    return v / max(math.sqrt(sum(v * v)), most)
+
+
+def beyond(v, bound, most, part):
+    length = math.sqrt(sum(v * v))
+    over = max(length - bound, 0.0)
+    square = min(max((length**2 - bound**2) / ((most + 1) * bound) ** 2, 0.0), 1.0)
+    taken = v / max(length, 1e-30) * min(over / (most * bound), 1.0)
+    return np.concatenate([taken, part * np.array([float(over > 0), square])]) / math.sqrt(1 + 2 * part**2)
+
+
+def poisson(x, y, theta, frame, link):
+    p = len(theta)
+    linear = x[:p] @ theta + (link[1] + link[2] * x[p] if len(x) > p else 0.0)
+    mean, u = math.exp(min(linear, link[0])), x[:p] @ frame
+    return u * (mean - y), u * math.sqrt(mean)
+
+
+def expectile(x, y, theta, frame, tau):
+    r, u = y - x @ theta, x @ frame
+    w = tau if r > 0 else 1 - tau
+    return -u * w * r, u * math.sqrt(w)
+
+
+FAMILY = {
+    "lengths": lambda of: lambda x, y, t, f, g, edges, a: binned(of(x, y, t, f, g)[0], edges, a),
+    "score": lambda of: lambda x, y, t, f, g, bound: cut(of(x, y, t, f, g)[0], bound),
+    "spread": lambda of: lambda x, y, t, f, g, bound: packed(cut(of(x, y, t, f, g)[0], bound)),
+    "curvature": lambda of: lambda x, y, t, f, g, most: packed(cut(of(x, y, t, f, g)[1], most)),
+    "excess": lambda of: lambda x, y, t, f, g, bound, most, part: beyond(of(x, y, t, f, g)[0], bound, most, part),
+}
+
+
+def offset_mean(x, y, terms):
+    return np.array([x[len(terms)]])
+
+
 def logistic_score(x, y, theta, frame):
     u, omega = weighted(x, frame)
     return math.sqrt(omega) * (expit(x @ theta) - y) * u
@@ -172,6 +214,37 @@ def mean_spread(x, y, low, high, centre):
     reach = max(high - centre, centre - low)
     inside = 1.0 if low < y < high else -1.0
     return np.array([inside, 2 * ((min(max(y, low), high) - centre) / reach) ** 2 - 1]) / math.sqrt(2)
+
+
+def in_group(x, y, middle, unit):
+    """Dummies over their length, if that is above 1, and the distance of y from the middle of its group, in units."""
+    e = x / max(1.0, math.sqrt(sum(v * v for v in x)))
+    return e, (y - sum(x * middle)) / max(sum(x * unit), 1e-30)
+
+
+def group_moments(x, y, middle, half):
+    e, r = in_group(x, y, middle, half)
+    z = min(max(r, -1.0), 1.0)
+    return np.concatenate([e, e * z, e * z * z]) / math.sqrt(3)
+
+
+def group_residuals(x, y, middle, spread, edges, a):
+    return a[:, int(np.searchsorted(edges[1:-1], in_group(x, y, middle, spread)[1]))]
+
+
+def group_excess(x, y, middle, spread, bound, most):
+    r = in_group(x, y, middle, spread)[1]
+    return np.array([min(max(r - bound, 0.0), most), min(max(-r - bound, 0.0), most)]) / most
+
+
+def group_score(x, y, middle, half, part):
+    e, r = in_group(x, y, middle, half)
+    return np.concatenate([part * e, e * min(max(r, -1.0), 1.0)]) / math.sqrt(1 + part**2)
+
+
+def group_spread(x, y, middle, half):
+    e, r = in_group(x, y, middle, half)
+    return e * min(abs(r), 1.0) ** 2
 
 
 def gradient(x, y, theta):
@@ -205,6 +278,7 @@ def parameters(rng, scale=1.0, spread=1.0):
     a = np.array(strategy(TAUS)[0])
     pair, around = rng.normal(size=2) * scale, np.array([-0.3, -0.1, 0.1, 0.3])
     first, pick = np.array(prefixes(BINS)[0]), np.eye(P)[:, [0, 2]]
+    own = theta, np.linspace(1.0, 2.0, P) * h
     columns = np.sort(np.random.default_rng(99).uniform(-1, 1, (2, BINS + 1)), axis=1)
     return {
         "moment": (ask_for.moment, moment, (frame,), False),
@@ -224,11 +298,31 @@ def parameters(rng, scale=1.0, spread=1.0):
         "linear_score": (ask_for.linear_score, linear_score, (theta, frame, 0.7), False),
         "linear_spread": (ask_for.linear_spread, linear_spread, (theta, frame, 0.7), False),
         "linear_excess": (ask_for.linear_excess, linear_excess, (theta, frame, 0.7, 3.0, 0.4), False),
+        "offset_mean": (ask_for.offset_mean, offset_mean, (np.zeros(P - 1),), False),
+        **{
+            f"{family}_{what}": (getattr(ask_for, f"{family}_{what}"), FAMILY[what](of), (*head, given, *rest), False)
+            for family, of, head, given in (
+                ("poisson", poisson, (theta[:-1], frame[:-1, :-1]), np.array([1.5, 0.2, 0.7])),
+                ("expectile", expectile, (theta, frame), 0.8),
+            )
+            for what, rest in {
+                "lengths": (LENGTHS, first),
+                "score": (0.7,),
+                "spread": (0.7,),
+                "curvature": (0.7,),
+                "excess": (0.7, 3.0, 0.4),
+            }.items()
+        },
         "logistic_score": (ask_for.logistic_score, logistic_score, (theta, frame), True),
         "logistic_curvature": (ask_for.logistic_curvature, logistic_curvature, (theta, frame), True),
         "logistic_spread": (ask_for.logistic_spread, logistic_spread, (theta, frame), True),
         "mean_score": (ask_for.mean_score, mean_score, (LOW, HIGH), False),
         "mean_spread": (ask_for.mean_spread, mean_spread, (LOW, HIGH, CENTRE), False),
+        "group_moments": (ask_for.group_moments, group_moments, own, False),
+        "group_residuals": (ask_for.group_residuals, group_residuals, (*own, EDGES, first), False),
+        "group_excess": (ask_for.group_excess, group_excess, (*own, 0.5, 3.0), False),
+        "group_score": (ask_for.group_score, group_score, (*own, 0.7), False),
+        "group_spread": (ask_for.group_spread, group_spread, own, False),
         "gradient": (ask_for.gradient(CUSTOM), gradient, (pair,), False),
         "outer_gradient": (ask_for.outer_gradient(CUSTOM), outer_gradient, (pair,), False),
         "differences": (ask_for.differences(CUSTOM), differences, (pair, rng.uniform(0.1, 0.5, 2)), False),

@@ -16,6 +16,8 @@ MODELS = {
     "linear": pgbb.LinearRegression("y ~ a + b + g"),
     "huber": pgbb.HuberRegression("y ~ a + b + g"),
     "logistic": pgbb.LogisticRegression("z ~ a + b + g"),
+    "poisson": pgbb.PoissonRegression("y ~ a + b + g"),
+    "expectile": pgbb.Expectile("y ~ a + b + g", 0.8),
 }
 
 

@@ -5,12 +5,15 @@ import pytest
 
 from pgbb import (
     Custom,
+    Expectile,
     Flag,
     HuberRegression,
+    Levels,
     LinearRegression,
     LogisticRegression,
     Mean,
     PgbbError,
+    PoissonRegression,
     QuantileRegression,
     Range,
     Schema,
@@ -21,7 +24,15 @@ from pgbb.methods.calibrated import statistics
 from pgbb.methods.calibrated.questions import Question, Stage, composition, questions_for
 
 WIDE = [f"x{j}" for j in range(24)]
-SCHEMA = Schema(a=Range(-1, 1), y=Range(-6, 6), z=Flag(), **dict.fromkeys(WIDE, Range(-1, 1)))
+SCHEMA = Schema(
+    a=Range(-1, 1),
+    y=Range(-6, 6),
+    z=Flag(),
+    g=Levels("u", "v", "w"),
+    c=Range(0, 9),
+    e=Range(1, 2),
+    **dict.fromkeys(WIDE, Range(-1, 1)),
+)
 MODELS = {
     "quantile": QuantileRegression("y ~ a", taus=[0.1, 0.9]),
     "wide quantile": QuantileRegression("y ~ " + " + ".join(WIDE), taus=[0.1, 0.9]),
@@ -32,6 +43,11 @@ MODELS = {
     "logistic": LogisticRegression("z ~ a"),
     "wide logistic": LogisticRegression("z ~ " + " + ".join(WIDE)),
     "mean": Mean("y", scale=1.0),
+    "poisson": PoissonRegression("c ~ a", exposure="e"),
+    "wide poisson": PoissonRegression("c ~ " + " + ".join(WIDE)),
+    "expectile": Expectile("y ~ a", 0.8),
+    "means": Mean("y", by="g"),
+    "proportions": Mean("z", by="g"),
     "custom": Custom(lambda t, r, i: (r["y"] - t[0]) ** 2, dim=1, clip=1.0, columns=["y"], box=(-5, 5)),
 }
 

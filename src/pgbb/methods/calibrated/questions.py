@@ -7,7 +7,7 @@ for it, or a `Stage` with a share, and its function to `statistics`. Public arit
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -124,10 +124,12 @@ def questions_for(problem: Problem, levels: int, noise: float = 0.0, *, weighted
         return _mean()
     if problem.design is None:
         return _custom(problem.dim)
+    if problem.kind == "means":
+        return _means(problem.dim, problem.settings["family"] == "bernoulli", weighted)
     if problem.kind == "quantile":
         return _quantile(problem.design, levels, noise, weighted)
-    family = {"huber": _huber, "linear": _linear, "logistic": _logistic}[problem.kind]
-    return family(problem.design, noise)
+    families = {"huber": _huber, "linear": _linear, "logistic": _logistic, "poisson": _poisson, "expectile": _expectile}
+    return families[problem.kind](problem.design, noise)
 
 
 def own_terms(design: Design) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
@@ -244,6 +246,41 @@ def _linear(design: Design, noise: float) -> tuple[Stage, ...]:
     return _rest(stages, "gradient, once more", Question("linear_score", score))
 
 
+def _poisson(design: Design, noise: float) -> tuple[Stage, ...]:
+    offset = () if design.offset is None else (Question("offset_mean", ((len(design.terms),),)),)
+    return _clipped("poisson", (3,), 4, design, noise, offset)
+
+
+def _expectile(design: Design, noise: float) -> tuple[Stage, ...]:
+    return _clipped("expectile", (), 2, design, noise)
+
+
+def _clipped(
+    family: str, more: Shape, steps: int, design: Design, noise: float, first: tuple[Question, ...] = ()
+) -> tuple[Stage, ...]:
+    """Scores that have no bound of their own, of `more` than θ and the frame; located by so many steps."""
+    p = len(design.terms)
+    given = ((p,), (p, p), more)
+    located, start, _ = _start(p)
+    score = Question(f"{family}_score", (*given, ()))
+    stages = (
+        *_design(design, noise),
+        located,
+        replace(start, questions=(*start.questions, *first)),
+        Stage("locate", 0.02 * steps, "gradients, roughly", (replace(score, times=steps),)),
+        Stage("residuals", 0.03, "histogram of the lengths of scores", (
+            Question(f"{family}_lengths", (*given, (BINS + 1,), (BINS, BINS))),
+        )),
+        Stage("curvature", 0.07, "curvature, before and after the first of the gradients below", (
+            Question(f"{family}_curvature", (*given, ()), times=2),
+        )),
+        Stage("tail", 0.04, "mean of what the clip takes off", (Question(f"{family}_excess", (*given, (), (), ())),)),
+        Stage("spread", 0.04, "second moments of the score", (Question(f"{family}_spread", (*given, ()), power=2),)),
+        Stage("refine", 0.14, "gradient", (score,)),
+    )  # fmt: skip
+    return _rest(stages, "gradient, once more", score)
+
+
 def _logistic(design: Design, noise: float) -> tuple[Stage, ...]:
     p = len(design.terms)
     given = ((p,), (p, p))
@@ -278,6 +315,25 @@ def _mean() -> tuple[Stage, ...]:
         )),
         Stage("final", 0.81, "mean in the window", (Question("mean_score", ((), ())),)),
     )  # fmt: skip
+
+
+def _means(groups: int, proportions: bool, weighted: bool) -> tuple[Stage, ...]:
+    """All groups at once: a record adds to the numbers of its own group alone."""
+    each, bins = (groups,), ((BINS + 1,), (BINS, BINS))
+    spread = Stage("spread", 0.06, "variance in each group", (Question("group_spread", (each, each), power=2),))
+    numeric = (
+        Stage("response", 0.05, "where the column lies", (Question("histogram", (each, *bins), times=3),)),
+        Stage("groups", 0.18, "size, mean and variance of each group, roughly", (
+            Question("group_moments", (each, each)),
+        )),
+        Stage("residuals", 0.06, "histogram of what is left, and how far its ends lie", (
+            Question("group_residuals", (each, each, *bins)),
+            Question("group_excess", (each, each, (), ())),
+        )),
+        spread,
+    )  # fmt: skip
+    stages = numeric if not proportions else (spread,) if weighted else ()
+    return _rest(stages, "size of each group, and mean in its window", Question("group_score", (each, each, ())))
 
 
 def _custom(d: int) -> tuple[Stage, ...]:

@@ -26,7 +26,17 @@ __all__ = [
     "column_means",
     "densities",
     "differences",
+    "expectile_curvature",
+    "expectile_excess",
+    "expectile_lengths",
+    "expectile_score",
+    "expectile_spread",
     "gradient",
+    "group_excess",
+    "group_moments",
+    "group_residuals",
+    "group_score",
+    "group_spread",
     "histogram",
     "huber_curvature",
     "huber_score",
@@ -42,7 +52,13 @@ __all__ = [
     "mean_spread",
     "moment",
     "moment_and_cut",
+    "offset_mean",
     "outer_gradient",
+    "poisson_curvature",
+    "poisson_excess",
+    "poisson_lengths",
+    "poisson_score",
+    "poisson_spread",
     "weighted_response",
     "wide_moment",
 ]
@@ -177,6 +193,23 @@ def _score(x: Any, y: Any, theta: Any, frame: Any) -> tuple[Any, Any]:
     return v, jnp.sqrt(dots(v, v))
 
 
+def _cut(v: Any, most: Any) -> Any:
+    """v over m, cut to length 1."""
+    return v / jnp.maximum(jnp.sqrt(dots(v, v)), most)
+
+
+def _beyond(v: Any, bound: Any, most: Any, part: Any) -> Any:
+    """(w/(mb), k·1{‖v‖ > b}, k·s)/√(1 + 2k²): what the clip takes off v, that it does, and of ‖v‖².
+
+    w is v − clip(v), cut to length mb, and s = (‖v‖² − b²)₊/((m + 1)b)², cut to 1.
+    """
+    length = jnp.sqrt(dots(v, v))
+    over = jnp.maximum(length - bound, 0.0)
+    taken = v / jnp.maximum(length, 1e-30) * jnp.minimum(over / (most * bound), 1.0)
+    square = jnp.clip((length**2 - bound**2) / ((most + 1) * bound) ** 2, 0.0, 1.0)
+    return jnp.concatenate([taken, part * jnp.stack([1.0 * (over > 0), square])]) / jnp.sqrt(1 + 2 * part**2)
+
+
 def linear_lengths(x: Any, y: Any, theta: Any, frame: Any, edges: Any, a: Any) -> Any:
     """The column of A, of norm at most 1, of the bin of ‖v‖; the last bin is open."""
     return a.T[jnp.searchsorted(edges[1:-1], _score(x, y, theta, frame)[1])]
@@ -194,15 +227,84 @@ def linear_spread(x: Any, y: Any, theta: Any, frame: Any, bound: Any) -> Any:
 
 
 def linear_excess(x: Any, y: Any, theta: Any, frame: Any, bound: Any, most: Any, part: Any) -> Any:
-    """(w/(mb), k·1{‖v‖ > b}, k·s)/√(1 + 2k²): what the clip takes off v, that it does, and of ‖v‖².
+    """What the clip takes off v, as `_beyond` has it."""
+    return _beyond(_score(x, y, theta, frame)[0], bound, most, part)
 
-    w is v − clip(v), cut to length mb, and s = (‖v‖² − b²)₊/((m + 1)b)², cut to 1.
+
+def offset_mean(x: Any, y: Any, terms: Any) -> Any:
+    """The column of a row after the terms of the design, in [−1, 1]."""
+    return x[len(terms)]
+
+
+def _poisson(x: Any, y: Any, theta: Any, frame: Any, link: Any) -> tuple[Any, Any]:
+    """u(μ − y) and u√μ of a Poisson regression, log μ = xᵀθ, and the offset if a row has one; `link` has its scale.
+
+    link: the largest log μ that counts, and the middle and half the length of the offset's bounds.
     """
-    v, length = _score(x, y, theta, frame)
-    over = jnp.maximum(length - bound, 0.0)
-    taken = v / jnp.maximum(length, 1e-30) * jnp.minimum(over / (most * bound), 1.0)
-    square = jnp.clip((length**2 - bound**2) / ((most + 1) * bound) ** 2, 0.0, 1.0)
-    return jnp.concatenate([taken, part * jnp.stack([1.0 * (over > 0), square])]) / jnp.sqrt(1 + 2 * part**2)
+    linear = times(x, theta)
+    if len(x) > len(theta):
+        linear = linear + link[1] + link[2] * x[len(theta)]
+    root, u = jnp.exp(0.5 * jnp.minimum(linear, link[0])), times(x, frame)
+    return u * (root**2 - y), u * root
+
+
+def poisson_lengths(x: Any, y: Any, theta: Any, frame: Any, link: Any, edges: Any, a: Any) -> Any:
+    """The column of A, of norm at most 1, of the bin of ‖v‖ for v = u(μ − y); the last bin is open."""
+    v = _poisson(x, y, theta, frame, link)[0]
+    return a.T[jnp.searchsorted(edges[1:-1], jnp.sqrt(dots(v, v)))]
+
+
+def poisson_score(x: Any, y: Any, theta: Any, frame: Any, link: Any, bound: Any) -> Any:
+    """u(μ − y)/b, cut to length 1."""
+    return _cut(_poisson(x, y, theta, frame, link)[0], bound)
+
+
+def poisson_spread(x: Any, y: Any, theta: Any, frame: Any, link: Any, bound: Any) -> Any:
+    """v vᵀ for v = `poisson_score`."""
+    return _packed(poisson_score(x, y, theta, frame, link, bound))
+
+
+def poisson_curvature(x: Any, y: Any, theta: Any, frame: Any, link: Any, most: Any) -> Any:
+    """v vᵀ for v = u√μ/m, cut to length 1."""
+    return _packed(_cut(_poisson(x, y, theta, frame, link)[1], most))
+
+
+def poisson_excess(x: Any, y: Any, theta: Any, frame: Any, link: Any, bound: Any, most: Any, part: Any) -> Any:
+    """What the clip takes off u(μ − y), as `_beyond` has it."""
+    return _beyond(_poisson(x, y, theta, frame, link)[0], bound, most, part)
+
+
+def _expectile(x: Any, y: Any, theta: Any, frame: Any, tau: Any) -> tuple[Any, Any]:
+    """−uwr and u√w of an expectile regression, w = τ where r = y − xᵀθ > 0, and 1 − τ elsewhere."""
+    r, u = y - times(x, theta), times(x, frame)
+    w = jnp.where(r > 0, tau, 1 - tau)
+    return -u * (w * r), u * jnp.sqrt(w)
+
+
+def expectile_lengths(x: Any, y: Any, theta: Any, frame: Any, tau: Any, edges: Any, a: Any) -> Any:
+    """The column of A, of norm at most 1, of the bin of ‖v‖ for v = −uwr; the last bin is open."""
+    v = _expectile(x, y, theta, frame, tau)[0]
+    return a.T[jnp.searchsorted(edges[1:-1], jnp.sqrt(dots(v, v)))]
+
+
+def expectile_score(x: Any, y: Any, theta: Any, frame: Any, tau: Any, bound: Any) -> Any:
+    """−uwr/b, cut to length 1."""
+    return _cut(_expectile(x, y, theta, frame, tau)[0], bound)
+
+
+def expectile_spread(x: Any, y: Any, theta: Any, frame: Any, tau: Any, bound: Any) -> Any:
+    """v vᵀ for v = `expectile_score`."""
+    return _packed(expectile_score(x, y, theta, frame, tau, bound))
+
+
+def expectile_curvature(x: Any, y: Any, theta: Any, frame: Any, tau: Any, most: Any) -> Any:
+    """v vᵀ for v = u√w/m, cut to length 1."""
+    return _packed(_cut(_expectile(x, y, theta, frame, tau)[1], most))
+
+
+def expectile_excess(x: Any, y: Any, theta: Any, frame: Any, tau: Any, bound: Any, most: Any, part: Any) -> Any:
+    """What the clip takes off −uwr, as `_beyond` has it."""
+    return _beyond(_expectile(x, y, theta, frame, tau)[0], bound, most, part)
 
 
 def logistic_score(x: Any, y: Any, theta: Any, frame: Any) -> Any:
@@ -232,6 +334,42 @@ def mean_spread(x: Any, y: Any, low: Any, high: Any, centre: Any) -> Any:
     inside = 2.0 * ((y > low) & (y < high)) - 1
     square = 2 * ((jnp.clip(y, low, high) - centre) / reach) ** 2 - 1
     return jnp.stack([inside, square]) / jnp.sqrt(2.0)
+
+
+def _group(x: Any, y: Any, middle: Any, unit: Any) -> tuple[Any, Any]:
+    """e, the dummies of the groups (of norm at most 1, whatever x is), and (y − middle)/unit of the own group."""
+    middle, unit = times(x, middle), times(x, unit)
+    return x / jnp.maximum(jnp.sqrt(dots(x, x)), 1.0), (y - middle) / jnp.maximum(unit, 1e-30)
+
+
+def group_moments(x: Any, y: Any, middle: Any, half: Any) -> Any:
+    """(e, ez, ez²)/√3 with z = (y − middle)/half, cut to ± 1."""
+    e, r = _group(x, y, middle, half)
+    z = jnp.clip(r, -1.0, 1.0)
+    return jnp.concatenate([e, e * z, e * z**2]) / jnp.sqrt(3.0)
+
+
+def group_residuals(x: Any, y: Any, middle: Any, spread: Any, edges: Any, a: Any) -> Any:
+    """The column of A, of norm at most 1, of the bin of y less the middle of its group, in spreads of the group."""
+    return a.T[jnp.searchsorted(edges[1:-1], _group(x, y, middle, spread)[1])]
+
+
+def group_excess(x: Any, y: Any, middle: Any, spread: Any, bound: Any, most: Any) -> Any:
+    """((r − b)₊, (−r − b)₊), cut to m and over m: how far the same r lies beyond ± b > 0."""
+    r = _group(x, y, middle, spread)[1]
+    return jnp.clip(jnp.stack([r, -r]) - bound, 0.0, most) / most
+
+
+def group_score(x: Any, y: Any, middle: Any, half: Any, part: Any) -> Any:
+    """(ke, ez)/√(1 + k²) with z = (y − middle)/half of the own group, cut to ± 1."""
+    e, r = _group(x, y, middle, half)
+    return jnp.concatenate([part * e, e * jnp.clip(r, -1.0, 1.0)]) / jnp.sqrt(1 + part**2)
+
+
+def group_spread(x: Any, y: Any, middle: Any, half: Any) -> Any:
+    """ez², with the same z."""
+    e, r = _group(x, y, middle, half)
+    return e * jnp.clip(r, -1.0, 1.0) ** 2
 
 
 def _clipped(problem: Problem, x: Any, theta: Any) -> Any:

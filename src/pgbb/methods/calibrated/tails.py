@@ -79,12 +79,14 @@ def bound_for(tail: Tail, noise: float, sampling: float) -> tuple[float, float]:
     return float(bounds[best]), float(moved[best])
 
 
-def lengths(asker: Asker, near: Frame, theta: Floats, size: float) -> Distribution:
-    """The law of ‖u‖|r| at θ: the stage "residuals"."""
+def lengths(
+    asker: Asker, near: Frame, theta: Floats, size: float, family: str = "linear", *given: Floats | float
+) -> Distribution:
+    """The law of ‖u‖|r| at θ: the stage "residuals". `given` are what the statistics of the family need besides."""
     far, unit = 4 * size * np.sqrt(len(theta)), FINEST * size / near.reach
     edges = np.sinh(np.linspace(0, 1, BINS + 1) * np.arcsinh(far / unit)) * unit
     a, factors = prefixes(BINS)
-    answer, sd = asker.ask("residuals", "linear_lengths", theta, near.matrix, edges, a)
+    answer, sd = asker.ask("residuals", f"{family}_lengths", theta, near.matrix, *given, edges, a)
     return distribution(edges, factors @ answer, sd * np.sqrt(np.sum(factors**2, axis=1)))[0]
 
 
@@ -98,7 +100,16 @@ class Cut:
     note: str
 
 
-def excess(asker: Asker, near: Frame, theta: Floats, b: float, expected: float, sampling: float) -> Cut:
+def excess(
+    asker: Asker,
+    near: Frame,
+    theta: Floats,
+    b: float,
+    expected: float,
+    sampling: float,
+    family: str = "linear",
+    *given: Floats | float,
+) -> Cut:
     """Ask for the mean of v − clip(v), up to a number of bounds that noise allows: the stage "tail".
 
     A coordinate of it is `expected` to be as large as that.
@@ -106,7 +117,7 @@ def excess(asker: Asker, near: Frame, theta: Floats, b: float, expected: float, 
     unit = np.sqrt(1 + 2 * PART**2)
     noise = asker.noise("tail") * unit
     times = float(np.clip(QUIET * sampling / max(noise * b, 1e-300), NEAREST, FARTHEST))
-    answer, sd = asker.ask("tail", "linear_excess", theta, near.matrix, b, times, PART)
+    answer, sd = asker.ask("tail", f"{family}_excess", theta, near.matrix, *given, b, times, PART)
     mean, doubt = answer[:-2] * unit * times * b, sd * unit * times * b
     prior = max(expected**2, float(np.mean(mean**2)) - doubt**2 * (1 + 3 * np.sqrt(2 / len(mean))))
     keep = prior / (prior + doubt**2) if prior > 0 else 0.0

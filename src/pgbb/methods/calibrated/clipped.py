@@ -1,0 +1,105 @@
+"""The last stages of a regression whose scores have no bound of their own: Poisson regression and expectiles.
+
+Scores are cut at a bound that follows their private law; what is cut off is asked apart and put back as far as it
+shows, as in least squares (`tails`). No record is weighted down. Public arithmetic on answers.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb._numerics.symmetric import unpack
+from pgbb.methods.calibrated.asking import Asker
+from pgbb.methods.calibrated.box import Box
+from pgbb.methods.calibrated.curvature import Curvature, covariance_of
+from pgbb.methods.calibrated.frame import Frame
+from pgbb.methods.calibrated.logistic import LogisticCurvature
+from pgbb.methods.calibrated.prior import Prior
+from pgbb.methods.calibrated.refine import refine
+from pgbb.methods.calibrated.tails import Tail, bound_for, excess, lengths, tail_of
+from pgbb.release.local_gaussian import LocalGaussian
+
+Floats = NDArray[np.float64]
+
+__all__ = ["Clipped"]
+
+LOUD = 0.1  # noise of the curvature, relative, where its reach is chosen by it
+USUAL, VARIES = 0.2, 0.14  # the shape of a tail of scores, typically, and how far others are from it
+READ = 0.7  # noise of a shape that is read from shares whose noise is as large as they are
+NEAREST, FARTHEST = 4.0, 400.0  # squared lengths at which a curvature is cut, in mean ones
+
+
+@dataclass(frozen=True)
+class Clipped:
+    """A family whose statistics are `family`_score, _lengths, _excess, _spread and _curvature.
+
+    Args:
+      asker: asks.
+      near: the frame of the design.
+      family: their first word.
+      given: what they need beside θ and the frame.
+      skewed: times as much that a cut moves a coordinate, as where errors are symmetric.
+    """
+
+    asker: Asker
+    near: Frame
+    family: str
+    given: Floats | float
+    skewed: float = 1.0
+
+    def ask(self, stage: str, statistic: str, at: Floats, *rest: Floats | float) -> tuple[Floats, float]:
+        """One answer, and the standard deviation of its noise."""
+        return self.asker.ask(stage, f"{self.family}_{statistic}", at, self.near.matrix, self.given, *rest)
+
+    def score(self, stage: str, at: Floats, bound: float) -> tuple[Floats, float]:
+        """The mean of scores cut to length `bound`, and the noise of each coordinate."""
+        answer, sd = self.ask(stage, "score", at, bound)
+        return answer * bound, sd * bound
+
+    def curvature(self, at: Floats, shape: Floats) -> tuple[Floats, float]:
+        """The curvature, whose terms are cut where noise allows and which is about `shape`; its noise."""
+        scale = float(np.trace(shape))
+        noise = self.asker.noise("curvature") * len(shape) / max(scale, 1e-300)
+        square = float(np.clip(LOUD / max(noise, 1e-300), NEAREST, FARTHEST)) * scale
+        answer, sd = self.ask("curvature", "curvature", at, np.sqrt(square))
+        return unpack(answer, len(shape)) * square, sd * square
+
+    def finish(
+        self,
+        box: Box,
+        theta: Floats,
+        error: Floats,
+        size: float,
+        curvature: Callable[[Floats, Curvature | None], Curvature],
+        prior: Prior,
+        model: LogisticCurvature | None = None,
+    ) -> tuple[LocalGaussian, list[str]]:
+        """The bound, what it takes off, two rounds of gradients; the posterior, and a note. Arguments as `refine`."""
+        asker, near, p, n = self.asker, self.near, len(theta), self.asker.n
+        law = lengths(asker, near, theta, size, self.family, self.given)
+        tail = _usual(tail_of(law), law.sd)
+        sampling = float(np.sqrt(law.mean(np.minimum(law.middles, tail.start) ** 2) / p / n))
+        b, expected = bound_for(tail, asker.noise("final") / self.skewed, sampling / self.skewed)
+        cut = excess(asker, near, theta, b, self.skewed * expected, sampling, self.family, self.given)
+
+        def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
+            answer, sd = self.score(stage, at, b)
+            return answer - cut.moved, sd
+
+        def spread(at: Floats, bend: Curvature) -> tuple[Floats, Floats]:
+            answer, sd = self.ask("spread", "spread", at, b)
+            found, left = covariance_of(unpack(answer, p) * b**2, bend.value, sd * b**2, shrink=asker.shrink)
+            wider = 1 + min(cut.square / max(float(np.trace(found)), 1e-300), 2.0)
+            return found * wider, left * wider
+
+        asked = curvature, gradient, spread
+        posterior = refine(box, n, theta, error, near.matrix, *asked, box.clip, prior, b, model=model, common=cut.sd)
+        return posterior, [cut.note]
+
+
+def _usual(tail: Tail, noise: float) -> Tail:
+    """The tail with its shape pulled to the usual one, as far as noise hides it."""
+    keep = VARIES**2 / (VARIES**2 + (READ * noise / tail.share) ** 2)
+    return replace(tail, weight=USUAL + keep * (tail.weight - USUAL))

@@ -1,0 +1,226 @@
+"""Means and proportions by groups: a few answers, each of them about all groups at once.
+
+A record adds to the numbers of its own group alone, so an answer about all groups has the noise of an answer about one
+(disjoint groups compose in parallel). Each group has a window of its own, as wide as its size and the tail of all
+groups together allow. Its mean is the mean inside, and what the window leaves out is put back as the tail has it.
+Where a group does not stand out of the noise its posterior is the prior, and it is marked. Public arithmetic.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb.methods.calibrated.algebra import prefixes
+from pgbb.methods.calibrated.asking import Asker
+from pgbb.methods.calibrated.prior import SPREADS
+from pgbb.methods.calibrated.questions import BINS
+from pgbb.methods.calibrated.response import Distribution, distribution, locate
+from pgbb.methods.calibrated.tails import Tail, tail_of
+from pgbb.model.formula import Design
+from pgbb.model.models import Problem
+from pgbb.release.local_gaussian import LocalGaussian
+
+Floats = NDArray[np.float64]
+
+__all__ = ["fit_groups"]
+
+ROUGH = 4.0  # spreads on either side of the median, in which groups are looked at first
+BETWEEN = 1.0  # spreads by which the means of groups differ, typically
+UNLIKE = 0.5  # how far the variance of a group is from that of all, relative
+SIZE = 0.7  # part of the last answer that asks for the sizes of groups
+CLEAR = 5.0  # noise above which a group is seen
+LOUD = 0.6  # noise of the last answer beside the sampling error, where a window is chosen by it
+DOUBT = 1.0  # of what a window is taken to leave out, relative
+NARROWEST, WIDEST = 2.5, 60.0  # half a window, in spreads
+BEYOND = 6.0  # spreads from which far-out records are asked for apart, as few extreme ones hide in a histogram
+SHOWN = 3.0  # noise above which they count
+FINEST = 0.03  # narrowest bins of residuals, in spreads
+
+
+@dataclass(frozen=True)
+class Groups:
+    """What is known of all groups before the last answer, (groups,) each, in internal units.
+
+    Args:
+      low, high: windows.
+      middle, spread: where each group lies, roughly.
+      size, size_sd: its share of the records (or of their weight), and the noise of that.
+      moved, doubt: what its window takes off the mean, and how well that is known.
+      believed: mean and standard deviation of the prior of every group.
+    """
+
+    low: Floats
+    high: Floats
+    middle: Floats
+    spread: Floats
+    size: Floats
+    size_sd: float
+    moved: Floats
+    doubt: Floats
+    believed: tuple[float, float]
+
+
+def fit_groups(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaussian, list[str]]:
+    """Ask all stages of means by groups; the posterior, and a note on how small a group may be."""
+    bottom, top = (end - problem.shift for end in design.response_bounds)
+    proportions = problem.settings["family"] == "bernoulli"
+    seen = _anything(problem.dim, bottom, top) if proportions else _rough(asker, problem.dim, bottom, top)
+    part = 1.0 if proportions else SIZE
+    half, middle = (seen.high - seen.low) / 2, (seen.high + seen.low) / 2
+    answer, sd = asker.ask("final", "group_score", middle, half, part)
+    answer, sd = answer * np.sqrt(1 + part**2), sd * np.sqrt(1 + part**2)
+    size, size_sd = _together(answer[: problem.dim] / part, sd / part, seen.size, seen.size_sd)
+    clear = size > max(CLEAR * size_sd, 1e-12)
+    inside = middle + half * answer[problem.dim :] / np.where(clear, size, 1.0)
+    mean = np.where(clear, inside + seen.moved, seen.middle)
+    mean = np.clip(mean, bottom, top)
+    noise = np.sqrt((sd * half) ** 2 + (size_sd * (mean - middle)) ** 2 + (size * seen.doubt) ** 2)
+    scale = _binomial(mean + problem.shift, size * asker.n) if proportions else seen.spread
+    spread = size * scale**2
+    if asker.asks("spread"):
+        spread = _spread(asker, seen, np.clip(mean, seen.low, seen.high), spread, size)
+    posterior = _posterior(mean, size * clear, noise, np.maximum(spread, 0.0) / asker.n, seen, (bottom, top))
+    least = CLEAR * size_sd * asker.n
+    note = f"A group of fewer than about {least:.0f} records does not stand out of the noise, and is marked."
+    return posterior, [note] if least > 0 else []
+
+
+def _anything(groups: int, bottom: float, top: float) -> Groups:
+    """Proportions: the window is the whole range, and nothing needs to be known."""
+    one, half = np.ones(groups), (top - bottom) / 2
+    middle, none = (bottom + top) / 2 * one, 0 * one
+    return Groups(bottom * one, top * one, middle, half * one, none, np.inf, none, none, (float(middle[0]), half))
+
+
+def _rough(asker: Asker, groups: int, bottom: float, top: float) -> Groups:
+    """Where each group lies and how wide it is, as far as its size shows it, and from that its window."""
+    at = locate(asker, bottom, top, groups)
+    half = ROUGH * at.spread * (1 + 4 * at.sd)
+    answer, sd = asker.ask("groups", "group_moments", np.full(groups, at.median), np.full(groups, half))
+    size, first, second = answer.reshape(3, groups) * np.sqrt(3.0)
+    size_sd = sd * np.sqrt(3.0)
+    safe = np.maximum(size, max(2 * size_sd, 1e-12))
+    noise = half * size_sd / safe
+    between = (BETWEEN * at.spread) ** 2
+    middle = np.clip(at.median + half * first / safe * between / (between + noise**2), bottom, top)
+    weight = np.maximum(size, 0.0) / max(float(np.sum(np.maximum(size, 0.0))), 1e-12)
+    square = half**2 * second / safe - (half * first / safe) ** 2
+    common = max(float(weight @ square), (at.spread / 2) ** 2)
+    doubt = (half * noise / common) ** 2
+    spread = np.sqrt(common * np.clip(1 + (square / common - 1) * UNLIKE**2 / (UNLIKE**2 + doubt), 0.1, 10.0))
+    ends = _ends(asker, middle, spread, max(top - bottom, 1e-30))
+    noise = asker.noise("final") * np.sqrt(1 + SIZE**2) / safe
+    wide = _window(ends, noise, 1 / np.sqrt(asker.n * safe)) * spread
+    low, high = np.maximum(bottom, middle - wide), np.minimum(top, middle + wide)
+    above, below = ends[0].at(wide / spread) * (high < top), ends[1].at(wide / spread) * (low > bottom)
+    moved, doubt = spread * (above - below)[0], spread * (above + below)[1]
+    believed = at.median, SPREADS * float(np.sqrt(common))
+    return Groups(low, high, middle, spread, size, size_sd, moved, doubt, believed)
+
+
+@dataclass(frozen=True)
+class End:
+    """One end of the law of residuals, in spreads: its tail, and a mean distance beyond `BEYOND` that few records have.
+
+    Such records may lie anywhere up to `farthest`.
+    """
+
+    tail: Tail
+    extreme: float
+    farthest: float
+
+    def at(self, bound: Floats) -> Floats:
+        """(2, …): E(r − bound)₊ as the tail has it, and how far that may be wrong."""
+        tail = self.tail
+        far = np.maximum(bound - tail.start, 0.0)
+        steps = np.log1p(tail.weight * far / tail.slope) / tail.weight if tail.weight else far / tail.slope
+        mean = tail.share * np.exp(-steps) * (tail.slope + tail.weight * far) / (1 - tail.weight)
+        left = self.extreme * np.clip(1 - (bound - BEYOND) / self.farthest, 0.0, 1.0)
+        return np.stack([mean, np.maximum(DOUBT * mean, left)])
+
+
+def _ends(asker: Asker, middle: Floats, spread: Floats, length: float) -> tuple[End, End]:
+    """The upper and the lower end of what is left in all groups together: the stage "residuals"."""
+    far = length / float(spread.min())
+    edges = np.sinh(np.linspace(-1, 1, BINS + 1) * np.arcsinh(far / FINEST)) * FINEST
+    a, factors = prefixes(BINS)
+    answer, sd = asker.ask("residuals", "group_residuals", middle, spread, edges, a)
+    law = distribution(edges, factors @ answer, sd * np.sqrt(np.sum(factors**2, axis=1)))[0]
+    most = min(far, WIDEST)
+    answer, sd = asker.ask("residuals", "group_excess", middle, spread, BEYOND, most)
+    extreme = np.where(answer > SHOWN * sd, answer, 0.0) * most
+    mirrored = Distribution(-law.edges[::-1], law.share[::-1], law.sd)
+    return End(tail_of(law), float(extreme[0]), most), End(tail_of(mirrored), float(extreme[1]), most)
+
+
+def _window(ends: tuple[End, End], noise: Floats, sampling: Floats) -> Floats:
+    """Half a window of each group, in its spreads: least noise and doubt, and as wide as noise stays quiet."""
+    first = max(NARROWEST, *(end.tail.start for end in ends))
+    bounds = np.geomspace(first, max(WIDEST + BEYOND, 2 * first), 161)
+    doubt = sum(end.at(bounds)[1] for end in ends)
+    best = np.argmin((noise[:, None] * bounds) ** 2 + doubt**2, axis=1)
+    quiet = np.sum(noise[:, None] * bounds <= LOUD * sampling[:, None], axis=1) - 1
+    return bounds[np.maximum(best, quiet)]
+
+
+def _together(one: Floats, sd: float, other: Floats, other_sd: float) -> tuple[Floats, float]:
+    """Two answers about the same, by their precision."""
+    if sd == 0 or np.isinf(other_sd):
+        return one, sd
+    weight = other_sd**2 / (sd**2 + other_sd**2)
+    return weight * one + (1 - weight) * other, float(np.sqrt(weight) * sd)
+
+
+def _binomial(mean: Floats, count: Floats) -> Floats:
+    """√(p(1 − p)) of proportions, a little toward one half where few records tell."""
+    count = np.maximum(count, 1.0)
+    p = np.clip((count * np.clip(mean, 0.0, 1.0) + 1) / (count + 2), 0.0, 1.0)
+    result: Floats = np.sqrt(p * (1 - p))
+    return result
+
+
+def _spread(asker: Asker, seen: Groups, mean: Floats, expected: Floats, size: Floats) -> Floats:
+    """E w²(y − mean)² in each group, pulled to what all groups together have: the stage "spread"."""
+    half = np.maximum(np.maximum(seen.high - mean, mean - seen.low), 1e-30)
+    answer, sd = asker.ask("spread", "group_spread", mean, half)
+    found, noise = answer * half**2, sd * half**2
+    factor = float(np.sum(found)) / max(float(np.sum(np.maximum(expected, 0.0))), 1e-300)  # weights, tails
+    target = np.clip(factor, 0.02, 4.0) * np.maximum(expected, 0.0)
+    keep = (UNLIKE * target) ** 2 / np.maximum((UNLIKE * target) ** 2 + noise**2, 1e-300)
+    result: Floats = np.maximum(target + keep * (found - target), 0.1 * target)
+    return result
+
+
+def _posterior(
+    mean: Floats, size: Floats, noise: Floats, sampling: Floats, seen: Groups, ends: tuple[float, float]
+) -> LocalGaussian:
+    """One normal law a group, pulled to the prior as far as answers leave room; the prior where size is 0.
+
+    The frame gives all groups the same privacy noise, which is what a file holds.
+    """
+    unit = np.ones(len(mean))
+    privacy = float(np.max(noise))
+    if privacy > 0:
+        unit = privacy / np.maximum(noise, 1e-9 * privacy)
+    center, prior = seen.believed
+    precision = size**2 / np.maximum(noise**2 + sampling, 1e-300)
+    total = precision + prior**-2
+    best = (precision * mean + prior**-2 * center) / total
+    drawn = unit**2 * np.maximum(sampling, 1e-300) + privacy**2
+    bend = np.sqrt(unit**2 * total * drawn)
+    groups = len(mean)
+    return LocalGaussian(
+        center=mean[None],
+        gradient=(-bend * (best - mean) / unit)[None],
+        frame=np.diag(unit),
+        curvature=np.diag(bend)[None],
+        curvature_sd=np.zeros((1, groups * (groups + 1) // 2)),
+        privacy=np.array([[privacy]]),
+        sampling=np.diag(unit**2 * np.maximum(sampling, 1e-300)),
+        sampling_sd=np.zeros(groups * (groups + 1) // 2),
+        free=np.zeros((1, groups, groups)),
+        low=np.full(groups, ends[0]),
+        high=np.full(groups, ends[1]),
+        prior=prior / unit,
+    )

@@ -1,0 +1,115 @@
+"""Poisson regression: Newton steps, then two rounds of curvature and gradient with scores u(μ − y) that are clipped.
+
+The curvature E μuuᵀ is a known function of θ for a design that is taken as normal, as that of a logistic regression is.
+No record is weighted down. Public arithmetic on answers.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb.methods.calibrated.algebra import limited
+from pgbb.methods.calibrated.asking import Asker
+from pgbb.methods.calibrated.box import Box, box_for
+from pgbb.methods.calibrated.clipped import Clipped
+from pgbb.methods.calibrated.curvature import (
+    Curvature,
+    asked_again,
+    bordered,
+    curvature_of,
+    filtered,
+    noise_of_multiple,
+    raised,
+)
+from pgbb.methods.calibrated.frame import Frame, design_frame
+from pgbb.methods.calibrated.logistic import LogisticCurvature, logistic_curvature
+from pgbb.methods.calibrated.prior import Prior
+from pgbb.methods.calibrated.start import first_fit, locate_response
+from pgbb.model.formula import Design
+from pgbb.model.models import Problem
+from pgbb.release.local_gaussian import LocalGaussian
+
+Floats = NDArray[np.float64]
+
+__all__ = ["fit_poisson"]
+
+EFFECT = 0.7  # of log μ, that a standard deviation of a covariate moves, typically
+OTHER = 0.1  # of it, that a step misses because curvature changes
+BELIEVED = 3.0  # the same of the prior: its standard deviation
+SKEWED = 1.3  # times as much moves a coordinate as where errors are symmetric: what is cut off are large counts
+FARTHEST = 1.5  # of log μ, that a step moves, at most
+LEAST = 1e-3  # mean count, in spreads of the response, where a first fit has none
+
+
+@dataclass(frozen=True)
+class PoissonCurvature(LogisticCurvature):
+    """The same for E μuuᵀ: `base` is the mean of the offset, `most` the largest log μ that counts."""
+
+    base: float = 0.0
+    most: float = 0.0
+
+    def at(self, theta: Floats) -> Floats:
+        """E μuuᵀ."""
+        mean = np.exp(np.minimum(self.points @ (self.inverse @ theta) + self.base, self.most))
+        return (self.points.T * mean) @ self.points * (self.mass / len(self.points))
+
+
+def fit_poisson(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaussian, list[str]]:
+    """Ask all stages of a Poisson regression; the posterior, and notes for the certificate."""
+    p, constant = problem.dim, design.has_intercept
+    at = locate_response(asker, problem, design)
+    near = design_frame(asker, replace(design, offset=None))
+    size = at.size(constant)
+    link = np.array([problem.settings["most"], *((0.0, 0.0) if design.offset is None else design.offset.mapped)])
+    base = 0.0
+    if design.offset is not None:
+        answer, _ = asker.ask("start", "offset_mean", np.zeros(p))
+        base = float(link[1] + link[2] * np.clip(answer[0], -1.0, 1.0))
+    model = _model(near, constant, base, float(link[0]))
+    wide = Box(np.full(p, -np.inf), np.full(p, np.inf))
+    line, _ = first_fit(asker, near, at, wide, constant)
+    theta = _start(line, near, model, LEAST * size, constant)
+    box = box_for(problem, near, start=theta)
+    believed = np.where(np.arange(p) == 0, theta, 0.0) if constant else np.zeros(p)
+
+    rough, error = Clipped(asker, near, "poisson", link), (EFFECT * near.reach) ** 2 * np.eye(p)
+    for _ in range(asker.question("locate", "poisson_score").times):
+        g, sd = rough.score("locate", theta, 2 * size * np.sqrt(p) / near.reach)
+        level = float(np.exp(min(theta[0] + base, float(link[0])))) if constant else 1.0
+        step, error = filtered(raised(model.at(theta), near.moment_sd * level), g, sd, error)
+        error = error + (OTHER * near.reach) ** 2 * np.eye(p)
+        theta = box.clip(theta - near.matrix @ limited(step, near.solid, FARTHEST))
+
+    _, axes = np.linalg.eigh(model.at(theta))  # along which a weak curvature is told from its noise by the model
+    near, error = near.turned(axes), axes.T @ error @ axes
+    model = _model(near, constant, base, float(link[0]))
+    family = Clipped(asker, near, "poisson", link, SKEWED)
+
+    def curvature(at: Floats, before: Curvature | None) -> Curvature:
+        shape = model.at(at)
+        raw, noise = family.curvature(at, shape)
+        if before is not None:
+            return asked_again(raw, before.plus(shape - model.at(theta)), noise, shrink=asker.shrink)
+        target = bordered(raw, shape, 0.0, 0.1)
+        left = noise_of_multiple(target, near.moment, near.moment_sd)
+        return curvature_of(raw, target, noise, left, shrink=asker.shrink)
+
+    prior = Prior(believed, np.full(p, BELIEVED * near.reach), problem.transform)
+    return family.finish(box, theta, error, size, curvature, prior, model)
+
+
+def _model(near: Frame, constant: bool, base: float, most: float) -> PoissonCurvature:
+    normal = logistic_curvature(near.moment, near.moment_sd, near.matrix, constant)
+    return PoissonCurvature(normal.points, normal.inverse, normal.mass, base, most)
+
+
+def _start(line: Floats, near: Frame, model: PoissonCurvature, least: float, constant: bool) -> Floats:
+    """log μ along a first line: its tangent at the mean; level without an intercept."""
+    if not constant:
+        return np.zeros(len(line))
+    mean = max(float(model.points.mean(axis=0) @ (model.inverse @ line)), least)
+    slopes = near.matrix @ limited(model.inverse @ line / mean, near.solid, FARTHEST)
+    theta: Floats = np.where(np.arange(len(line)) == 0, 0.0, slopes)
+    theta[0] = np.log(mean) - model.base - float(model.points.mean(axis=0) @ (model.inverse @ theta))
+    return theta
