@@ -13,14 +13,15 @@ from pgbb.errors import InvalidValue, NotCertifiable, PgbbError, PgbbWarning
 if TYPE_CHECKING:
     from pgbb.custody.ledger import Ledger
     from pgbb.custody.run import fit
-    from pgbb.model.counts import PoissonRegression
     from pgbb.model.custom import Custom
     from pgbb.model.models import (
+        IV,
         Expectile,
         HuberRegression,
         LinearRegression,
         LogisticRegression,
         Mean,
+        PoissonRegression,
         QuantileRegression,
     )
     from pgbb.model.schema import Date, Flag, Levels, Range, Schema
@@ -41,12 +42,13 @@ _HOME = {
     "Flag": "model.schema",
     "Hosts": "private.door",
     "HuberRegression": "model.models",
+    "IV": "model.models",
     "Ledger": "custody.ledger",
     "Levels": "model.schema",
     "LinearRegression": "model.models",
     "LogisticRegression": "model.models",
     "Mean": "model.models",
-    "PoissonRegression": "model.counts",
+    "PoissonRegression": "model.models",
     "QuantileRegression": "model.models",
     "Range": "model.schema",
     "Release": "release.file",
@@ -61,6 +63,7 @@ _HOME = {
 }
 
 __all__ = [
+    "IV",
     "Custom",
     "Date",
     "Expectile",

@@ -15,6 +15,7 @@ from pgbb import _validate
 from pgbb.errors import InvalidValue
 from pgbb.methods.registry import METHODS
 from pgbb.model.models import (
+    IV,
     Expectile,
     HuberRegression,
     LinearRegression,
@@ -28,7 +29,7 @@ from pgbb.private.door import File
 
 __all__ = ["build_model", "check_seed", "data_file", "method_bars", "method_names", "numbers", "progress_bar"]
 
-_FAMILIES = ("quantile", "linear", "expectile", "huber", "logistic", "poisson", "mean")
+_FAMILIES = ("quantile", "linear", "expectile", "iv", "huber", "logistic", "poisson", "mean")
 
 DataFile = Annotated[
     Path,
@@ -52,7 +53,7 @@ SchemaFile = Annotated[Path, typer.Option("--schema", "-s", help="Public schema 
 Epsilon = Annotated[float, typer.Option("--epsilon", "-e", help="Privacy level ε.")]
 Delta = Annotated[float, typer.Option("--delta", "-d", help="Failure probability δ, well below 1/n.")]
 Formula = Annotated[str | None, typer.Option("--formula", "-f", help="Such as 'y ~ a + b:c + I(a**2)'.")]
-Family = Annotated[str, typer.Option(help="quantile, linear, expectile, huber, logistic, poisson or mean.")]
+Family = Annotated[str, typer.Option(help="quantile, linear, expectile, iv, huber, logistic, poisson or mean.")]
 Taus = Annotated[str, typer.Option(help="Quantile levels.")]
 Interval = Annotated[str | None, typer.Option(help="An interval of levels instead, such as .05,.95.")]
 Bandwidth = Annotated[
@@ -121,6 +122,7 @@ def build_model(
     plain: dict[str, Callable[[str], Model]] = {
         "linear": LinearRegression,
         "expectile": partial(Expectile, tau=expectile),
+        "iv": IV,
         "huber": HuberRegression,
         "logistic": LogisticRegression,
         "poisson": partial(PoissonRegression, exposure=exposure),

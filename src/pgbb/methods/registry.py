@@ -26,6 +26,7 @@ KINDS = {
     "logistic": "logistic regression",
     "poisson": "Poisson regression",
     "expectile": "expectile regression",
+    "iv": "two-stage least squares",
     "mean": "a mean",
     "means": "means by groups",
     "custom": "a custom loss",
@@ -151,7 +152,7 @@ METHODS: dict[str, Method] = {
         Method(
             name="calibrated",
             module="pgbb.methods.calibrated",
-            serves=("linear", "expectile", "poisson", "means", *EVERY),
+            serves=("linear", "expectile", "poisson", "iv", "means", *EVERY),
             index="levels",
             asks="a few dozen noisy means over all records",
             draws="a local posterior: as many draws as you like",

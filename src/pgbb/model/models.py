@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pgbb.model.formula import Design  # its parser is needed to prepare a model, not to train one
 
 __all__ = [
+    "IV",
     "Custom",
     "Expectile",
     "HuberRegression",
@@ -217,6 +218,27 @@ class LinearRegression:
             score=score,
             design=design,
         )
+
+
+@dataclass(frozen=True)
+class IV:
+    """Two-stage least squares: E z(y − xᵀβ) = 0 for instruments z, weighted by how they predict the regressors.
+
+    Its answers are those of least squares on all terms of both sides, so C = L·sup‖(x, z)‖; the default method finds a
+    smaller bound privately. Regressors that the instruments do not move beyond noise are marked.
+
+    Args:
+      formula: such as "lwage ~ educ + exper | near + exper": right of the bar stand all instruments, those regressors
+        that are exogenous among them.
+    """
+
+    formula: str
+
+    def prepare(self, schema: Schema) -> Problem:
+        """The problem under this schema: gradient of a record, bound C, box and units; an error if it does not fit."""
+        from pgbb.model.instruments import instruments
+
+        return instruments(self.formula, schema)
 
 
 @dataclass(frozen=True)
@@ -480,6 +502,7 @@ Model = (
     | LogisticRegression
     | PoissonRegression
     | Expectile
+    | IV
     | Mean
     | Custom
     | Simulated

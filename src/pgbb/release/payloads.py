@@ -18,7 +18,9 @@ from pgbb.release.local_gaussian import LocalGaussian
 
 __all__ = ["ModelSummary", "Payload", "forward", "same_payload", "summary_of"]
 
-KINDS = ("quantile", "linear", "huber", "logistic", "poisson", "expectile", "mean", "means", "custom", "simulated")
+KINDS = (
+    "quantile", "linear", "huber", "logistic", "poisson", "expectile", "iv", "mean", "means", "custom", "simulated",
+)  # fmt: skip
 PAYLOADS = ("generator", "draws", "local")
 ITERATES = ("average", "last")
 SHARED = ("input_shift", "input_scale", "center", "radius")
@@ -35,7 +37,7 @@ class ModelSummary:
     """What a reader must know of the model: names, units and the index; nothing that trains.
 
     Args:
-      kind: "quantile", "linear", "huber", "logistic", "poisson", "expectile", "mean", "means", "custom" or "simulated".
+      kind: one of `KINDS`.
       formula: as the user wrote it, or None.
       names: names of the d coefficients.
       index_name: name of the index of a joint model ("tau"), or None.

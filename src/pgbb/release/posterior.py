@@ -331,6 +331,8 @@ class Posterior(Draws):
         """The kind of model, with its formula."""
         if self.model.kind == "means":
             return f"means of {self.model.response} by {' and '.join(map(str, self.model.settings['by']))}"
+        if self.model.kind == "iv":
+            return f"two-stage least squares: {self.model.formula} | {self.model.settings['instruments']}"
         family = {"huber": "Huber", "poisson": "Poisson"}.get(self.model.kind, self.model.kind)
         name = f"{family} {'model' if family in ('mean', 'custom') else 'regression'}"
         return name if self.model.formula is None else f"{name}: {self.model.formula}"

@@ -40,6 +40,7 @@ FAMILIES = {
     "logistic": "Logistic regression",
     "poisson": "Poisson regression",
     "expectile": "Expectile regression",
+    "iv": "Two-stage least squares",
     "mean": "Mean",
     "means": "Means by groups",
     "custom": "Custom model",

@@ -13,10 +13,8 @@ from pgbb.methods.calibrated.tails import Tail
 from pgbb.private.door import non_private
 from pgbb.reference.solvers import solve, to_original
 
-SCHEMA = Schema(
-    y=Range(0, 100), half=Range(0, 10, step=0.5), years=Range(0.2, 10), never=Range(0, 1), a=Range(-5, 5), g=Flag(), pay=Range(-20, 40),
-    r=Levels("u", "v"),
-)  # fmt: skip
+COLUMNS = {"years": Range(0.2, 10), "never": Range(0, 1), "a": Range(-5, 5), "g": Flag(), "r": Levels("u", "v")}
+SCHEMA = Schema(y=Range(0, 100), half=Range(0, 10, step=0.5), pay=Range(-20, 40), **COLUMNS)
 RATES = np.array([-0.5, 0.4, 0.5])
 MODELS = {
     "poisson": PoissonRegression("y ~ a + g"),

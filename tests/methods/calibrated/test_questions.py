@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 
 from pgbb import (
+    IV,
     Custom,
     Expectile,
     Flag,
@@ -46,6 +47,7 @@ MODELS = {
     "poisson": PoissonRegression("c ~ a", exposure="e"),
     "wide poisson": PoissonRegression("c ~ " + " + ".join(WIDE)),
     "expectile": Expectile("y ~ a", 0.8),
+    "iv": IV("y ~ a | c"),
     "means": Mean("y", by="g"),
     "proportions": Mean("z", by="g"),
     "custom": Custom(lambda t, r, i: (r["y"] - t[0]) ** 2, dim=1, clip=1.0, columns=["y"], box=(-5, 5)),

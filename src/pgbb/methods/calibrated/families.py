@@ -1,19 +1,17 @@
 """Which fit serves which kind of model, and what a reader of its certificate should know."""
 
+from importlib import import_module
+
 import numpy as np
 from numpy.typing import NDArray
 
 from pgbb._numerics.threads import one_blas_thread
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.custom import fit_custom
-from pgbb.methods.calibrated.expectile import fit_expectile
 from pgbb.methods.calibrated.frame import Cut
-from pgbb.methods.calibrated.groups import fit_groups
 from pgbb.methods.calibrated.huber import fit_huber
-from pgbb.methods.calibrated.linear import fit_linear
 from pgbb.methods.calibrated.logistic import fit_logistic
 from pgbb.methods.calibrated.mean import fit_mean
-from pgbb.methods.calibrated.poisson import fit_poisson
 from pgbb.methods.calibrated.quantile import fit_quantile
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
@@ -27,8 +25,8 @@ SMOOTHED = (
     "Curvature comes from differences of gradients over a public distance: a loss with kinks is smoothed over it."
 )
 
-NOTED = {"linear": fit_linear, "means": fit_groups, "poisson": fit_poisson, "expectile": fit_expectile}
-"""Fits that weight no record down, and have a note of their own."""
+NOTED = {"linear": "linear", "means": "groups", "poisson": "poisson", "expectile": "expectile", "iv": "instruments"}
+"""Kinds whose fit, in a module of that name, weights no record down and has notes of its own."""
 
 
 @one_blas_thread()
@@ -40,7 +38,9 @@ def fit(asker: Asker, problem: Problem, levels: NDArray[np.float64] | None) -> t
     if design is None:
         return fit_custom(asker, problem), [SMOOTHED]
     if problem.kind in NOTED:
-        return NOTED[problem.kind](asker, problem, design)
+        module = import_module(f"pgbb.methods.calibrated.{NOTED[problem.kind]}")
+        fitted: tuple[LocalGaussian, list[str]] = getattr(module, f"fit_{NOTED[problem.kind]}")(asker, problem, design)
+        return fitted
     if problem.kind == "quantile":
         assert levels is not None
         posterior, cut = fit_quantile(asker, problem, design, levels)

@@ -24,7 +24,7 @@ from pgbb.release.local_gaussian import LocalGaussian
 
 Floats = NDArray[np.float64]
 
-__all__ = ["fit_linear"]
+__all__ = ["fit_linear", "score_spread", "wide_curvature"]
 
 LOUD = 0.1  # noise of the curvature, relative, where its reach is chosen by it
 
@@ -35,7 +35,7 @@ def fit_linear(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGau
     at = locate_response(asker, problem, design)
     near = design_frame(asker, design)
     box = box_for(problem, near, at.size(constant), at.start(p, constant))
-    bend = _curvature(asker, near)
+    bend = wide_curvature(asker, near)
     theta, error = first_fit(asker, near, at, box, constant)
     law = lengths(asker, near, theta, at.size(constant))
     tail = tail_of(law)
@@ -48,10 +48,7 @@ def fit_linear(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGau
         return answer * b - cut.moved, sd * b
 
     def spread(at: Floats, _: Curvature) -> tuple[Floats, Floats]:
-        answer, sd = asker.ask("spread", "linear_spread", at, near.matrix, b)
-        found, left = covariance_of(unpack(answer, p) * b**2, bend.value, sd * b**2, shrink=asker.shrink)
-        wider = 1 + min(cut.square / max(float(np.trace(found)), 1e-300), 2.0)
-        return found * wider, left * wider
+        return score_spread(asker, near, at, b, bend, cut.square)
 
     prior = Prior(at.start(p, constant), np.full(p, SPREADS * at.spread * near.reach), problem.transform)
     asked = (lambda *_: bend), gradient, spread  # the curvature is the same everywhere
@@ -59,7 +56,18 @@ def fit_linear(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGau
     return posterior, [cut.note]
 
 
-def _curvature(asker: Asker, near: Frame) -> Curvature:
+def score_spread(
+    asker: Asker, near: Frame, at: Floats, b: float, bend: Curvature, square: float
+) -> tuple[Floats, Floats]:
+    """Second moments of scores cut at b, with what the cut takes off them, and their noise: the stage "spread"."""
+    answer, sd = asker.ask("spread", "linear_spread", at, near.matrix, b)
+    raw = unpack(answer, len(near.matrix)) * b**2
+    found, left = covariance_of(raw, bend.value, sd * b**2, shrink=asker.shrink)
+    wider = 1 + min(square / max(float(np.trace(found)), 1e-300), 2.0)
+    return found * wider, left * wider
+
+
+def wide_curvature(asker: Asker, near: Frame) -> Curvature:
     """E uuᵀ, where u is cut to a length that noise allows and not to one: the stage "curvature"."""
     longest = float(np.sum(np.abs(near.matrix @ near.matrix.T)))  # entries of x lie in [−1, 1]
     noise = asker.noise("curvature") * near.reach**2

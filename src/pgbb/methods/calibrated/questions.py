@@ -128,7 +128,8 @@ def questions_for(problem: Problem, levels: int, noise: float = 0.0, *, weighted
         return _means(problem.dim, problem.settings["family"] == "bernoulli", weighted)
     if problem.kind == "quantile":
         return _quantile(problem.design, levels, noise, weighted)
-    families = {"huber": _huber, "linear": _linear, "logistic": _logistic, "poisson": _poisson, "expectile": _expectile}
+    families = {"huber": _huber, "linear": _linear, "iv": _linear, "logistic": _logistic, "poisson": _poisson,
+                "expectile": _expectile}  # fmt: skip
     return families[problem.kind](problem.design, noise)
 
 

@@ -1,0 +1,107 @@
+"""Two-stage least squares: from the second moments of all terms, and the mean of what least squares calls the score.
+
+With u = wF for the terms w of both sides and M = E uuᵀ, regressors are x = uX and instruments z = uZ; L = Z(ZᵀMZ)⁻¹ZᵀMX
+makes of u the regressors as the instruments predict them. The estimate solves LᵀE u(y − xᵀβ) = 0, whose curvature
+is Q = LᵀMX = LᵀML. Answers about u(y − xᵀβ) are those of least squares, clipped and put back as there. Public
+arithmetic on answers.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb.methods.calibrated.asking import Asker
+from pgbb.methods.calibrated.box import EFFECT, Box
+from pgbb.methods.calibrated.curvature import Curvature, filtered, raised
+from pgbb.methods.calibrated.frame import Frame, design_frame
+from pgbb.methods.calibrated.linear import score_spread, wide_curvature
+from pgbb.methods.calibrated.prior import SPREADS, Prior
+from pgbb.methods.calibrated.refine import refine
+from pgbb.methods.calibrated.start import locate_response
+from pgbb.methods.calibrated.tails import bound_for, excess, lengths, tail_of
+from pgbb.model.formula import Design
+from pgbb.model.models import Problem
+from pgbb.release.local_gaussian import LocalGaussian
+
+Floats = NDArray[np.float64]
+
+__all__ = ["fit_instruments"]
+
+
+@dataclass(frozen=True)
+class Stages:
+    """What the first stage makes of second moments.
+
+    Args:
+      turn: LG, orthonormal columns: leads from answers about u to gradients in the frame G of β.
+      frame: G.
+      curvature: GᵀQG.
+      regressors: XᵀMX.
+    """
+
+    turn: Floats
+    frame: Floats
+    curvature: Curvature
+    regressors: Floats
+
+
+def first_stage(near: Frame, moments: Curvature, rows: list[int], uses: list[int]) -> Stages:
+    """The stage that predicts regressors, from noisy second moments of all terms."""
+    inverse = np.linalg.inv(near.matrix)
+    x, z, m = inverse[:, rows], inverse[:, uses], raised(moments.value, moments.sd)
+    predicts = z @ np.linalg.solve(z.T @ m @ z, z.T @ m @ x)
+    values, vectors = np.linalg.eigh(predicts.T @ predicts)
+    frame = (vectors / np.sqrt(np.maximum(values, 1e-12 * float(values[-1])))) @ vectors.T
+    turn = predicts @ frame
+    each = np.sqrt(np.mean(moments.sd**2)) * np.linalg.norm(x @ frame, axis=0)
+    i, j = np.triu_indices(len(rows))
+    noise = np.sqrt((each[i] ** 2 + each[j] ** 2) / np.where(i == j, 2.0, 1.0))
+    bend = turn.T @ m @ turn
+    return Stages(turn, frame, Curvature((bend + bend.T) / 2, noise), x.T @ m @ x)
+
+
+def fit_instruments(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaussian, list[str]]:
+    """Ask the stages of least squares on all terms; the posterior of the regressors, and notes for the certificate."""
+    p, n, rows = problem.dim, asker.n, problem.settings["rows"]
+    at = locate_response(asker, problem, design)
+    near = design_frame(asker, design)
+    moments = wide_curvature(asker, near)
+    found = first_stage(near, moments, rows, problem.settings["uses"])
+    size, start = at.size(True), at.start(p, True)
+    reach = EFFECT * size * np.sqrt(np.diag(np.linalg.inv(found.regressors)))
+    radius = np.maximum(problem.radius, reach)
+    box = Box(start - radius, start + radius)
+    moved = np.sqrt(np.diag(found.frame.T @ found.regressors @ found.frame))  # fitted values, by a step in the frame
+
+    def everywhere(beta: Floats) -> Floats:
+        """The coefficients of all terms: none for instruments."""
+        theta = np.zeros(len(near.matrix))
+        theta[rows] = beta
+        return theta
+
+    answer, sd = asker.ask("start", "weighted_response", everywhere(start), size, near.matrix)
+    believed = np.diag((at.spread / moved) ** 2)
+    step, error = filtered(found.curvature.solid, found.turn.T @ answer * size, sd * size, believed)
+    beta = box.clip(start + found.frame @ step)
+    law = lengths(asker, near, everywhere(beta), size)
+    tail = tail_of(law)
+    sampling = float(np.sqrt(law.mean(np.minimum(law.middles, tail.start) ** 2) / len(near.matrix) / n))
+    b, expected = bound_for(tail, asker.noise("final"), sampling)
+    cut = excess(asker, near, everywhere(beta), b, expected, sampling)
+
+    def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
+        answer, sd = asker.ask(stage, "linear_score", everywhere(at), near.matrix, b)
+        return found.turn.T @ (answer * b - cut.moved), sd * b
+
+    def spread(at: Floats, _: Curvature) -> tuple[Floats, Floats]:
+        value, left = score_spread(asker, near, everywhere(at), b, moments, cut.square)
+        value = found.turn.T @ value @ found.turn
+        return (value + value.T) / 2, np.full(p * (p + 1) // 2, float(np.sqrt(np.mean(left**2))))
+
+    prior = Prior(start, SPREADS * at.spread / moved, problem.transform)
+    asked = (lambda *_: found.curvature), gradient, spread  # the curvature is the same everywhere
+    posterior = refine(
+        box, n, beta, error, found.frame, *asked, box.clip, prior, b, common=cut.sd, quadratic=True
+    )  # fmt: skip
+    return posterior, [cut.note]
