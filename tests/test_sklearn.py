@@ -252,3 +252,13 @@ def test_scikit_learn_is_loaded_on_demand_and_its_absence_is_explained():
     assert python("import sys, pgbb; pgbb.Schema, pgbb.load; sys.exit('sklearn' in sys.modules)").returncode == 0
     absent = python("import sys; sys.modules['sklearn'] = None; import pgbb.sklearn").stderr
     assert absent.strip().endswith("pip install 'pgbb[sklearn]'.")
+
+
+def test_a_count_is_predicted_by_its_mean():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 1))
+    y = rng.poisson(np.exp(0.5 * X[:, 0]))
+    model = PrivatePoissonRegressor(**BOUNDS, response_range=(0, 10)).fit(X, y)
+    assert model.predict([[0.0], [1.0]]) == pytest.approx([1.0, np.exp(0.5)], rel=0.15)
+    low, high = model.predict_interval([[1.0]])[0]
+    assert 0 < low < model.predict([[1.0]])[0] < high

@@ -366,7 +366,16 @@ class PrivatePoissonRegressor(_PrivateRegressor):
         return PoissonRegression(formula)
 
     def _mean(self, linear: Floats) -> Floats:
-        return np.asarray(np.exp(linear))
+        return np.asarray(np.exp(np.minimum(linear, 300.0)))
+
+    def predict(self, X: Rows) -> Floats:
+        """The mean at each row of X by the posterior means of the coefficients, (n,)."""
+        return self._mean(super().predict(X))
+
+    def __sklearn_tags__(self) -> "Tags":
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True  # the checks' responses are no counts
+        return tags
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
