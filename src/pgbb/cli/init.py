@@ -36,7 +36,8 @@ HEAD = """\
 #   weeks  = {{ range = [0, 52], step = 1 }}         a number that is counted, or rounded to the step
 #   union  = "flag"                                0 and 1, or false and true
 #   member = {{ flag = ["no", "yes"] }}              two words, that for 0 first
-#   region = {{ levels = ["north", "south"] }}       categories; the first is the base, others count as missing
+#   region = {{ levels = ["north", "south"] }}       categories; the first is the base. missing = "unknown"
+#                                                  beside it makes a level of empty cells
 #   born   = {{ date = ["1950-01-01", "2000-12-31"] }}   days between two days; enters a formula in years
 #
 # Inside braces, label = "weekly wage" and unit = "$" are for the readers of pages and figures.
