@@ -1,6 +1,7 @@
 """A schema that speaks of the data: labels and units, days, flags of words, logarithms in formulas."""
 
 import datetime
+import json
 
 import numpy as np
 import pandas as pd
@@ -116,6 +117,8 @@ def test_check_says_that_no_cell_can_be_read_and_ends_with_status_one(tmp_path):
         done = pgbb_here("check", "d.csv", "-s", "s.toml", cwd=tmp_path)
         if status == 1:
             assert "no cell can be read as Range(0, 9)" in done.stdout and "PRIVATE" in done.stdout
+            done = pgbb_here("check", "d.csv", "-s", "s.toml", "--json", cwd=tmp_path)
+            assert json.loads(done.stdout)["columns"][0]["unreadable"] is True
         assert (done.returncode == 1) == (status in (1, 2)), done.stdout
 
 

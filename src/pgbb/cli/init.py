@@ -64,19 +64,12 @@ HINTS = {
 }
 
 
+@o.reads_a_file
 def init_command(
-    data: o.DataFile,
+    source: File,
     out: Annotated[Path, typer.Option("--out", "-o", help="Template to write (.toml); never replaces a file.")] = Path(
         "schema.toml"
     ),
-    separator: o.Separator = None,
-    decimal: o.Decimal = ".",
-    thousands: o.Thousands = None,
-    encoding: o.Encoding = "utf-8",
-    names: o.Names = None,
-    sheet: o.Sheet = None,
-    sql: o.Sql = None,
-    currency: o.Currency = None,
     as_json: Json = False,
 ) -> None:
     """Write a schema template with a line for each column, to be filled in from public knowledge.
@@ -92,8 +85,8 @@ def init_command(
             f"--out = {str(out)!r} exists, and may hold declarations that somebody wrote. Choose another name, or "
             "move it away."
         )
-    types = header(o.data_file(data, separator, decimal, thousands, encoding, names, sheet, sql, currency))
-    write_whole(out, template(data.name, types).encode("utf-8"))
+    types = header(source)
+    write_whole(out, template(source.where.name, types).encode("utf-8"))
     blanks = sum(kind != "flag" for kind in types.values())
     text = f"{len(types)} columns, {blanks} blanks to fill: {out}"
     if not any(types.values()):
