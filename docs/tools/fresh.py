@@ -1,8 +1,8 @@
-"""Runs every code block of README and docs as a newcomer would paste it: after the commands of README, and nothing else.
+"""Runs every code block of README and docs as a newcomer would paste it, after the commands of README alone.
 
     python docs/tools/fresh.py [PAGE ...] [--folder FOLDER]
 
-What is committed is cloned and installed by README's own commands, with `URL` replaced, a `my.csv` of simulated records,
+What is committed is cloned and installed by README's own commands, with `URL` replaced, a `my.csv` of made-up records
 and its schema filled in as with an editor. Then each page runs from top to bottom in an empty folder, with that
 environment activated. Blocks of `text` are outputs, and are not run. A folder that is given is kept, and used again.
 """

@@ -2,8 +2,8 @@
 
     python docs/tools/look.py site
 
-Every page, light, dark and on a phone: no error, no request beyond the disk, no finding of axe; search finds a page; the
-copy button of a console block takes its commands alone. Needs Chromium, and says so where there is none.
+Every page, light, dark and on a phone: no error, no request beyond the disk, no finding of axe; search finds; the copy
+button of a console block takes its commands alone. Needs Chromium, and says so where there is none.
 """
 
 import importlib.util

@@ -23,7 +23,7 @@ def displays(text: str) -> str:
 
 
 class _Script(InlineProcessor):
-    def handleMatch(self, m: re.Match[str], data: str) -> tuple[ElementTree.Element, int, int]:  # noqa: N802
+    def handleMatch(self, m: re.Match[str], data: str) -> tuple[ElementTree.Element, int, int]:
         """A span with what is raised or lowered."""
         found = ElementTree.Element("span", {"class": "script"})
         found.text = m["base"]
@@ -35,6 +35,6 @@ class _Script(InlineProcessor):
 class Scripts(Extension):
     """Indices and powers in running text; code comes first, and stays as it is."""
 
-    def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802
+    def extendMarkdown(self, md: Markdown) -> None:
         """Add the pattern after code and escapes, before emphasis."""
         md.inlinePatterns.register(_Script(SCRIPT, md), "script", 100)
