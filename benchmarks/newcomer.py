@@ -57,10 +57,8 @@ release = pgbb.fit(pgbb.QuantileRegression("y ~ x", taus=[.1, .3, .5, .7, .9]), 
                    schema=pgbb.Schema.from_toml("my.toml"), epsilon=1.0, delta=1e-6, out="frame.pgbb")
 open("frame.html", "w", encoding="utf-8").write(page(release, "frame.pgbb"))
 """
-BESIDE = {
-    "R": """Rscript -e 'library(pgbb); set.seed(1); r <- pgbb_load("my.pgbb"); print(r); print(summary(r, tau = .5), digits = 4)'""",
-    "Python": """{python} -c 'import pgbb; r = pgbb.load("my.pgbb"); print(r); print(r.summary(tau=.5).iloc[:, :4].round(4))'""",
-}
+IN_R = 'library(pgbb); set.seed(1); r <- pgbb_load("my.pgbb"); print(r); print(summary(r, tau = .5), digits = 4)'
+IN_PYTHON = 'import pgbb; r = pgbb.load("my.pgbb"); print(r); print(r.summary(tau=.5).iloc[:, :4].round(4))'
 MAKE = """
 import duckdb, openpyxl, sys
 import pandas as pd
@@ -144,9 +142,9 @@ def beside(folder, python):
     os.environ["R_LIBS_USER"] = str(library)
     print("from R")
     timed(f"R CMD INSTALL --library={library} '{ROOT / 'R' / 'pgbb'}'", folder, "R CMD INSTALL R/pgbb")
-    for language, line in BESIDE.items():
-        print(f"\n{language}:")
-        subprocess.run(["bash", "-c", line.format(python=python)], cwd=folder, check=True)
+    for language, line in {"R": ["Rscript", "-e", IN_R], "Python": [python, "-c", IN_PYTHON]}.items():
+        print(f"\n{language}:", flush=True)
+        subprocess.run(line, cwd=folder, check=True)
 
 
 if __name__ == "__main__":
