@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.interpolate import BSpline
 
 from pgbb.errors import InvalidValue
 from pgbb.model.formula import Design
@@ -289,7 +290,12 @@ BAD_CURVES = {
     "C(q, base='u') + C(q, base='v'):a": "one base", "a + bs(a, knots=[0])": "in common",
     "bs(a, knots=[0]) + bs(a, knots=[1])": "in common", "poly(a, 2) + I(a**2)": "in common",
     "b:bs(a, knots=[0]) + b:q:a": "in common", "a:bs(a, knots=[0])": "multiplied",
-    "poly(a, 2):bs(a, knots=[0])": "multiplied", "poly(a, 2) + poly(a, degree=2)": "same column",
+    "poly(a, 2):bs(a, knots=[0])": "multiplied", f"bs(a, knots=[{10**400}])": "knots",
+    "bs(a, knots={[]: 1})": "written",
+    f"poly(a, 2, centre={10**400})": "centre", f"bs(a, knots={'[' * 90}{']' * 90})": "knots|written|not allowed",
+    "poly(a, 2, centre=nan)": "written out", "poly(a, 2, centre=1e200)": "finite",
+    "bs(a, knots=[0], knots=[1])": "must be", "bs(a, [0], knots=[1])": "must be",
+    "poly(a, 2) + poly(a, degree=2)": "same column",
 }  # fmt: skip
 
 
@@ -297,6 +303,15 @@ BAD_CURVES = {
 def test_a_curve_that_is_not_public_or_not_apart_is_refused_with_the_reason(term):
     with pytest.raises(InvalidValue, match=BAD_CURVES[term]):
         Design.parse(f"y ~ {term}", SCHEMA)
+
+
+def test_splines_are_those_of_scipy_but_the_first_up_to_both_ends_of_the_range():
+    x = np.linspace(-2, 3, 41)
+    knots = np.array([-2.0] * 4 + [0, 1.5] + [3.0] * 4)
+    oracle = BSpline.design_matrix(x, knots, 3).toarray()[:, 1:]
+    np.testing.assert_allclose(
+        raw(Design.parse("y ~ bs(a, knots=[0, 1.5])", SCHEMA), {"a": x})[:, 1:], oracle, atol=1e-12
+    )
 
 
 def test_a_power_that_no_curve_spans_may_stand_beside_it():

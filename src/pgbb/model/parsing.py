@@ -253,11 +253,15 @@ def _arguments(node: ast.Call, text: str, shape: str, names: tuple[str, ...]) ->
     """The column of a call and its other arguments, which must be plain numbers, words or lists of them."""
     given = dict(zip(names, node.args[1:], strict=False)) | {k.arg or "": k.value for k in node.keywords}
     column = node.args[0] if node.args else None
-    if not isinstance(column, ast.Name) or not set(given) <= set(names) or len(node.args) > 1 + len(names):
+    if (
+        not isinstance(column, ast.Name)
+        or not set(given) <= set(names)
+        or len(given) < len(node.args[1:] + node.keywords)
+    ):
         raise _refused(text, f"it must be {shape}", "Knots, centres and bases are written out, as public numbers.")
     try:
         return column.id, {name: ast.literal_eval(value) for name, value in given.items()}
-    except ValueError:
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):  # the last ones: nested too deep
         raise _refused(text, f"it must be {shape}", "Knots, centres and bases are written out.") from None
 
 
@@ -305,7 +309,7 @@ def _logarithm(node: ast.Call, text: str, schema: Schema, _: dict[str, int]) -> 
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
 def _spline(node: ast.Call, text: str, schema: Schema, _: dict[str, int]) -> Part:
