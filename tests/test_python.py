@@ -29,7 +29,7 @@ def test_the_names_that_editors_complete_are_those_that_exist():
     assert inspect.signature(fit).parameters["method"].default == "calibrated"
     known = {f.name: f for method in METHODS.values() for f in dataclasses.fields(method.load().Settings)}
     hints = typing.get_type_hints(Settings)
-    assert set(hints) >= set(known), "add them to pgbb/methods/keywords.py"
+    assert set(hints) == set(known), "pgbb/methods/keywords.py has the settings of all methods, and no other"
     for method in METHODS.values():
         for name, kind in typing.get_type_hints(method.load().Settings).items():
             if typing.get_origin(kind) is typing.Literal:
