@@ -12,8 +12,7 @@ from pgbb.custody.identity import agreed
 from pgbb.custody.ledger import Ledger
 from pgbb.custody.spending import spending
 from pgbb.errors import InvalidValue, PgbbError, PgbbWarning
-from pgbb.methods.keywords import AccountantName, MethodName, Settings
-from pgbb.methods.registry import METHODS, Constants, Method, settings_for
+from pgbb.methods.registry import METHODS, AccountantName, Constants, Method, MethodName, Settings, settings_for
 from pgbb.methods.request import Request, prepared
 from pgbb.model.models import Model
 from pgbb.model.schema import Schema

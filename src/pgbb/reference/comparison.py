@@ -19,8 +19,15 @@ from pgbb import _validate
 from pgbb.accountant.calibrate import Accountant
 from pgbb.custody.run import fit
 from pgbb.errors import InvalidValue, PgbbWarning
-from pgbb.methods.keywords import AccountantName, MethodName, Settings
-from pgbb.methods.registry import METHODS, OLDER_NAMES, method_called, settings_for
+from pgbb.methods.registry import (
+    METHODS,
+    OLDER_NAMES,
+    AccountantName,
+    MethodName,
+    Settings,
+    method_called,
+    settings_for,
+)
 from pgbb.methods.request import Request, prepared
 from pgbb.model.models import Model, Problem
 from pgbb.model.schema import Schema
