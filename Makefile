@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install dist test quick compat demo lint format bench docs docs-serve screenshots clean
+.PHONY: install dist test quick compat demo lint format bench docs docs-serve docs-look screenshots clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -13,10 +13,11 @@ $(VENV)/.installed-%: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[$*]'
 	@touch $@
 
-# With the readers of all file formats and the data of the demo, so that the tutorial needs nothing more.
+# With the readers of all file formats, the data of the tutorial and scikit-learn, so that no page of the docs needs more.
 install: $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[files,demo]'
+	$(BIN)/python -m pip install --quiet --editable '.[files,demo,sklearn]'
 	@echo "installed: $(CURDIR)/$(BIN)/pgbb"
+	@echo "for a shell that finds it, and its Python, first: source $(CURDIR)/$(BIN)/activate"
 
 # SEED=7 runs files, and the tests of a file, in the random order of that seed.
 test: lint
@@ -64,6 +65,10 @@ bench: $(VENV)/.installed-bench
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	$(BIN)/python docs/tools/follow.py site/tutorial/census.html
+
+# Opens every page from disk in Chromium: search, copying, axe.
+docs-look: docs
+	$(BIN)/python docs/tools/look.py site
 
 docs-serve: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve

@@ -3,12 +3,15 @@
     python benchmarks/newcomer.py [REPOSITORY] [--here]
 
 Works in an empty folder, on what is committed: a CSV file; the same with semicolons, decimal commas and Latin-1; a
-sheet of Excel; a query of a database; a polars frame. The files are simulated, and the schema, which a person would
+sheet of Excel; a query of a database; a polars frame. Where R is installed, the first release is then printed by R and
+by Python, one below the other. The files are simulated, and the schema, which a person would
 fill in with an editor after `pgbb init`, is filled in by this script: that time is not counted. With --here nothing is
 cloned or installed: the commands are those of the Python that runs this.
 """
 
 import argparse
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -54,6 +57,8 @@ release = pgbb.fit(pgbb.QuantileRegression("y ~ x", taus=[.1, .3, .5, .7, .9]), 
                    schema=pgbb.Schema.from_toml("my.toml"), epsilon=1.0, delta=1e-6, out="frame.pgbb")
 open("frame.html", "w", encoding="utf-8").write(page(release, "frame.pgbb"))
 """
+IN_R = 'library(pgbb); set.seed(1); r <- pgbb_load("my.pgbb"); print(r); print(summary(r, tau = .5), digits = 4)'
+IN_PYTHON = 'import pgbb; r = pgbb.load("my.pgbb"); print(r); print(r.summary(tau=.5).iloc[:, :4].round(4))'
 MAKE = """
 import duckdb, openpyxl, sys
 import pandas as pd
@@ -119,10 +124,27 @@ def main():
                     edit(folder / command.rpartition(" ")[2])
         print("a polars frame")
         (folder / "frame.py").write_text(FRAME, encoding="utf-8")
-        total += timed(f"{sys.executable} frame.py", folder, "python frame.py")
+        if not options.here:
+            total += timed(f"{python} -m pip install --quiet polars", folder, "pip install polars")
+        total += timed(f"{python} frame.py", folder, "python frame.py")
         pages = sorted(folder.glob("*.html"))
         print(f"{total:7.1f} s  in all; {len(pages)} pages of {min(p.stat().st_size for p in pages):,} bytes and more")
+        beside(folder, python)
     return 0
+
+
+def beside(folder, python):
+    """The first release as R and as Python print it; nothing where R or its package jsonlite is missing."""
+    if shutil.which("Rscript") is None:
+        return
+    library = folder / "library"
+    library.mkdir()
+    os.environ["R_LIBS_USER"] = str(library)
+    print("from R")
+    timed(f"R CMD INSTALL --library={library} '{ROOT / 'R' / 'pgbb'}'", folder, "R CMD INSTALL R/pgbb")
+    for language, line in {"R": ["Rscript", "-e", IN_R], "Python": [python, "-c", IN_PYTHON]}.items():
+        print(f"\n{language}:", flush=True)
+        subprocess.run(line, cwd=folder, check=True)
 
 
 if __name__ == "__main__":

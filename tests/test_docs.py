@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import markdown
 import pytest
 import typer
 
@@ -248,3 +249,23 @@ def test_screenshots_are_small_images():
     for name in ("wide", "dark", "phone"):
         data = (DOCS / "images" / f"report-{name}.png").read_bytes()
         assert data.startswith(b"\x89PNG") and len(data) < 200_000
+
+
+mathematics = load(DOCS / "tools" / "mathematics.py")
+
+
+def test_displays_become_mathml_and_indices_of_running_text_stand_below_the_line():
+    found = mathematics.displays("so\n\n$$\n\\sum_i x_i \\le \\frac{1}{2}\n$$\n")
+    assert "<math" in found and "<mfrac>" in found and "$$" not in found and "\\" not in found
+    prose = "n_S, H_{1/α}, e^{−x} and sup_E, but `a_b`, prob_positive and x_train"
+    html = markdown.markdown(prose, extensions=[mathematics.Scripts()])
+    assert re.findall("<su[bp]>(.*?)<", html) == ["S", "1/α", "−x", "E"]
+    for page in PAGES:
+        shown = re.findall(r"<math.*?</math>", mathematics.displays(page.read_text(encoding="utf-8")), re.DOTALL)
+        assert not any("\\" in display for display in shown), page
+
+
+def test_the_runner_of_a_fresh_environment_knows_every_page_with_code():
+    fresh = load(DOCS / "tools" / "fresh.py")
+    assert {"README.md", "docs/first-page.md", "docs/sklearn.md", "docs/howto/schema.md"} <= set(fresh.pages())
+    assert fresh.TEXT.sub("", "a\n```text\nno\n```\nb") == "a\n\nb"

@@ -1,5 +1,6 @@
 """What a notebook sees: names, completion, figures, short texts, a data set to begin with."""
 
+import dataclasses
 import inspect
 import typing
 
@@ -8,7 +9,8 @@ import pytest
 
 import pgbb
 from pgbb.accountant import ACCOUNTANTS
-from pgbb.custody.run import AccountantName, MethodName, fit
+from pgbb.custody.run import fit
+from pgbb.methods.keywords import AccountantName, MethodName, Settings
 from pgbb.methods.registry import METHODS
 from pgbb.release.file import Release
 from tests.release.builders import certificate, hidden, local, local_release, model
@@ -22,9 +24,16 @@ def test_dir_lists_what_users_may_call_and_all_of_it_is_there():
 
 def test_the_names_that_editors_complete_are_those_that_exist():
     literals = typing.get_args(typing.get_args(MethodName)[0])
-    assert set(literals) <= set(METHODS) and "calibrated" in literals
+    assert set(literals) == set(METHODS)
     assert set(typing.get_args(typing.get_args(AccountantName)[0])) == set(ACCOUNTANTS)
     assert inspect.signature(fit).parameters["method"].default == "calibrated"
+    known = {f.name: f for method in METHODS.values() for f in dataclasses.fields(method.load().Settings)}
+    hints = typing.get_type_hints(Settings)
+    assert set(hints) == set(known), "pgbb/methods/keywords.py has the settings of all methods, and no other"
+    for method in METHODS.values():
+        for name, kind in typing.get_type_hints(method.load().Settings).items():
+            if typing.get_origin(kind) is typing.Literal:
+                assert kind in typing.get_args(hints[name]), name
 
 
 def test_the_example_is_the_same_each_time_and_fits_its_schema():

@@ -18,6 +18,7 @@ from mkdocs.structure.files import File, Files
 sys.path.insert(0, str(Path(__file__).parent))
 
 import commands
+import mathematics
 import run
 
 log = logging.getLogger("mkdocs.hooks.pgbb")
@@ -50,7 +51,13 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """The page with outputs, where it was run."""
     uri = page.file.src_uri
-    return _done[uri][1].rendered() if uri in _done else markdown
+    return mathematics.displays(_done[uri][1].rendered() if uri in _done else markdown)
+
+
+def on_config(config: Any) -> Any:
+    """Indices and powers in running text."""
+    config.markdown_extensions.append(mathematics.Scripts())
+    return config
 
 
 def _run(file: File) -> str:

@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))
 from tests.report.chromium import Chromium
 
 VIEWS = {
-    "wide": {"width": 1200, "height": 1780},
+    "wide": {"width": 1200, "height": 2000},
     "dark": {"width": 1200, "height": 900, "dark": True},
     "phone": {"width": 390, "height": 1500, "phone": True},
 }

@@ -1,3 +1,4 @@
+import inspect
 import json
 
 import pandas as pd
@@ -6,10 +7,14 @@ import typer
 from typer.testing import CliRunner
 
 from pgbb.cli.check import check_command
+from pgbb.cli.compare import compare_command
+from pgbb.cli.fit import fit_command
+from pgbb.cli.init import init_command
 from pgbb.errors import PgbbError
 
 pytestmark = pytest.mark.quick
 
+FILE_OPTIONS = {"data", "separator", "decimal", "thousands", "encoding", "names", "sheet", "sql", "currency"}
 app = typer.Typer()
 app.command("check")(check_command)
 
@@ -62,3 +67,9 @@ def test_a_text_column_under_a_range_fails_the_check(files):
 def test_an_absent_file_is_an_error_of_ours(files):
     done = run(files, data="absent.csv")
     assert isinstance(done.exception, PgbbError) and "absent.csv" in str(done.exception)
+
+
+def test_all_commands_that_read_a_file_are_told_how_in_the_same_words():
+    told = [{p for p in inspect.signature(command).parameters if p in FILE_OPTIONS}
+            for command in (check_command, init_command, fit_command, compare_command)]  # fmt: skip
+    assert told == [FILE_OPTIONS] * 4

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.interpolate import BSpline
 
 from pgbb.errors import InvalidValue
 from pgbb.model.formula import Design
@@ -217,7 +218,7 @@ def test_missing_codes_have_no_dummy():
     assert raw(Design.parse("y ~ 0 + q", SCHEMA), columns).sum(axis=1).tolist() == [0, 1, 1, 1]
 
 
-DATA_DEPENDENT = ["center(a)", "scale(a)", "standardize(a)", "poly(a, 2)", "bs(a, df=4)", "cr(a, 3)", "cs(a, 3)",
+DATA_DEPENDENT = ["center(a)", "scale(a)", "standardize(a)", "ns(a, df=3)", "cc(a, 4)", "cr(a, 3)", "cs(a, 3)",
                   "hashed(q)", "lag(a)", "a:center(b)", "np.poly(a)", "patsy.bs(a)"]  # fmt: skip
 UNKNOWN = ["log(a)", "np.exp(a)", "a.mean()", "f(a, b)", "__import__('os').system('true')", "Q('a')"]
 BAD_INSIDE_I = ["I(a + b)", "I(a - 1)", "I(a / b)", "I(2 * a)", "I(a**b)", "I(log(a))", "I((a + b)**2)", "I(a.b)",
@@ -242,6 +243,83 @@ def test_unknown_functions_are_refused_and_never_run(term):
 def test_only_powers_and_products_are_allowed_inside_i(term):
     with pytest.raises(InvalidValue, match="is not allowed"):
         Design.parse(f"y ~ b + {term}", SCHEMA)
+
+
+CURVES = {  # ours: with public knots and centres, the same as formulaic's
+    "y ~ bs(a, knots=[0, 1.5])": "y ~ bs(a, knots=[0, 1.5], lower_bound=-2, upper_bound=3)",
+    "y ~ bs(b, knots=(2,), degree=2):r": "y ~ bs(b, knots=[2], degree=2, lower_bound=1, upper_bound=4):r",
+    "y ~ 0 + bs(a, [0], degree=1)*b": "y ~ 0 + bs(a, knots=[0], degree=1, lower_bound=-2, upper_bound=3)*b",
+    "y ~ poly(a, 3, centre=1)": "y ~ poly(I(a - 1), degree=3, raw=True)",
+    "y ~ poly(b, degree=2):q + c": "y ~ poly(I(b - 2.5), degree=2, raw=True):q + c",
+    "y ~ C(q, base='w')*r": "y ~ C(q, contr.treatment('w'))*r",
+    "y ~ a:C(k, base=20) + k": "y ~ a:C(k, contr.treatment(20)) + C(k, contr.treatment(20))",
+}
+
+
+@pytest.mark.parametrize("formula", CURVES)
+def test_curves_and_bases_have_the_values_that_formulaic_computes_and_stay_within_their_bounds(formula):
+    columns = draw(300)
+    frame = pd.DataFrame(columns)
+    for name in ("r", "q", "k"):
+        frame[name] = pd.Categorical.from_codes(columns[name], categories=list(SCHEMA[name].levels))
+    oracle = formulaic.model_matrix(CURVES[formula], frame).rhs.to_numpy(dtype=float)
+    design = Design.parse(formula, SCHEMA)
+    np.testing.assert_allclose(raw(design, columns), oracle, rtol=1e-10, atol=1e-10)
+    ends = raw(design, corners(design.columns, points=151))
+    for j, term in enumerate(design.terms):
+        assert term.low - 1e-9 <= ends[:, j].min() and ends[:, j].max() <= term.high + 1e-9
+        assert ends[:, j].max() - ends[:, j].min() >= 0.999 * (term.high - term.low), "and are attained"
+    assert np.linalg.norm(design.matrix(corners(design.columns, points=31)), axis=1).max() <= design.norm_bound + 1e-6
+    assert np.linalg.matrix_rank(raw(design, columns)) == len(design.terms)
+
+
+def test_curves_are_named_as_they_are_written_and_another_base_holds_in_the_whole_formula():
+    names = Design.parse("y ~ bs(a, knots=[0], degree=1) + poly(b, 2)", SCHEMA).names[1:]
+    assert names == (*(f"bs(a, knots=[0], degree=1)[{k}]" for k in (1, 2)), "poly(b, 2)[1]", "poly(b, 2)[2]")
+    assert Design.parse("y ~ q + a:C(q, base='v')", SCHEMA).names[1:3] == ("q[T.u]", "q[T.w]")
+
+
+BAD_CURVES = {
+    "bs(a)": "public knots", "bs(a, df=5)": "public knots", "bs(a, knots=3)": "public", "bs(a, knots=[])": "knots",
+    "bs(a, knots=[b])": "written out", "bs(a, knots=[1, 0])": "increase", "bs(a, knots=[3])": "inside",
+    "bs(a, knots=[0], degree=9)": "degree", "bs(a, knots=[True])": "knots", "bs(a, knots=[1e999])": "knots",
+    "bs(f, knots=[.5])": "Range", "bs(q, knots=[1])": "Range", "bs(a + b, knots=[1])": "must be",
+    "bs(a, knots=[.1 ** .5])": "written out", "bs(a, [0], 3, 4)": "must be", "bs(**a)": "must be", "bs(*a)": "must be",
+    "poly(a)": "public centre", "poly(a, 2, center=1)": "centre", "poly(a, 99)": "degree", "poly(a, 2.0)": "degree",
+    "poly(a, 2, centre='x')": "centre", "C(q, base='z')": "no declared level", "C(q, base=)": "not allowed|parse",
+    "C(q, base='u') + C(q, base='v'):a": "one base", "a + bs(a, knots=[0])": "in common",
+    "bs(a, knots=[0]) + bs(a, knots=[1])": "in common", "poly(a, 2) + I(a**2)": "in common",
+    "b:bs(a, knots=[0]) + b:q:a": "in common", "a:bs(a, knots=[0])": "multiplied",
+    "poly(a, 2):bs(a, knots=[0])": "multiplied", f"bs(a, knots=[{10**400}])": "knots",
+    "bs(a, knots={[]: 1})": "written",
+    f"poly(a, 2, centre={10**400})": "centre", f"bs(a, knots={'[' * 90}{']' * 90})": "knots|written|not allowed",
+    "poly(a, 2, centre=nan)": "written out", "poly(a, 2, centre=1e200)": "finite",
+    "bs(a, knots=[0], knots=[1])": "must be", "bs(a, [0], knots=[1])": "must be",
+    "poly(a, 2) + poly(a, degree=2)": "same column",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("term", BAD_CURVES)
+def test_a_curve_that_is_not_public_or_not_apart_is_refused_with_the_reason(term):
+    with pytest.raises(InvalidValue, match=BAD_CURVES[term]):
+        Design.parse(f"y ~ {term}", SCHEMA)
+
+
+def test_splines_are_those_of_scipy_but_the_first_up_to_both_ends_of_the_range():
+    x = np.linspace(-2, 3, 41)
+    knots = np.array([-2.0] * 4 + [0, 1.5] + [3.0] * 4)
+    oracle = BSpline.design_matrix(x, knots, 3).toarray()[:, 1:]
+    np.testing.assert_allclose(
+        raw(Design.parse("y ~ bs(a, knots=[0, 1.5])", SCHEMA), {"a": x})[:, 1:], oracle, atol=1e-12
+    )
+
+
+def test_a_power_that_no_curve_spans_may_stand_beside_it():
+    design = Design.parse("y ~ bs(a, knots=[0], degree=2) + I(a**3) + b:a + log(b) + poly(b, 1)", SCHEMA)
+    columns = draw(300)
+    assert np.linalg.matrix_rank(raw(design, columns)) == len(design.terms) == 8
+    with pytest.raises(InvalidValue, match="unit"):
+        Design.parse("y ~ bs(x, knots=[1e-200])", Schema(y=Flag(), x=Range(0, 2e-200)))
 
 
 @pytest.mark.parametrize("term", ["C(r, contr.sum)", "C(q, levels=['u'])", "C(a)", "C(f)", "C(r + q)"])

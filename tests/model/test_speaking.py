@@ -1,6 +1,7 @@
 """A schema that speaks of the data: labels and units, days, flags of words, logarithms in formulas."""
 
 import datetime
+import json
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,8 @@ import pgbb
 from pgbb.model.formula import Design
 from pgbb.model.schema import Date, Flag, Levels, Range, Schema
 from pgbb.private.records import load, load_columns
+from pgbb.release.payloads import ModelSummary
+from pgbb.release.predictions import design_at
 from tests.helpers import pgbb_here
 
 pytestmark = pytest.mark.quick
@@ -48,6 +51,26 @@ def test_a_declaration_that_means_nothing_is_refused(text, word, tmp_path):
 def read(cells, declared):
     found = load_columns({"c": cells}, Schema(c=declared), ["c"])
     return found.values["c"].round(3).tolist(), found.valid.tolist()
+
+
+def test_a_missing_cell_counts_as_the_level_that_is_declared_for_it_and_an_unknown_one_voids_its_record(tmp_path):
+    region = Levels("north", "south", missing="unknown", label="region")
+    assert region.levels[-1] == region.missing == "unknown" and Levels("?", "a", missing="?").levels == ("?", "a")
+    schema = Schema(c=region)
+    (tmp_path / "s.toml").write_text(schema.to_toml())
+    assert (
+        Schema.from_toml(tmp_path / "s.toml")
+        == schema
+        == Schema.from_dict(schema.to_dict())
+        != Schema(c=Levels("north", "south", "unknown", label="region"))
+    )
+    cells = ["north", None, float("nan"), "", pd.NA, "unknown", "east", [1]]
+    assert read(cells, region) == ([0.0, 2, 2, 2, 2, 2, 0, 0], [True] * 6 + [False] * 2)
+    coded = Levels(1, 2, missing=9)
+    assert read(pa.array([1, None, 3, 9], pa.int8()), coded) == ([0.0, 2, 0, 2], [True, True, False, True])
+    for missing in (True, 1.5, "a\x00b"):
+        with pytest.raises(pgbb.InvalidValue, match="levels"):
+            Levels("a", "b", missing=missing)
 
 
 def test_days_are_years_whatever_holds_them_and_one_bad_cell_voids_its_record_alone(tmp_path):
@@ -94,4 +117,15 @@ def test_check_says_that_no_cell_can_be_read_and_ends_with_status_one(tmp_path):
         done = pgbb_here("check", "d.csv", "-s", "s.toml", cwd=tmp_path)
         if status == 1:
             assert "no cell can be read as Range(0, 9)" in done.stdout and "PRIVATE" in done.stdout
+            done = pgbb_here("check", "d.csv", "-s", "s.toml", "--json", cwd=tmp_path)
+            assert json.loads(done.stdout)["columns"][0]["unreadable"] is True
         assert (done.returncode == 1) == (status in (1, 2)), done.stdout
+
+
+def test_a_prediction_takes_levels_by_value_and_nothing_as_the_missing_level():
+    schema = Schema(y=Range(0, 1), g=Levels(1, 2, missing=9))
+    model = ModelSummary("linear", "y ~ g", ("Intercept", "g[T.2]", "g[T.9]"), None, None, np.eye(3), np.zeros(3))
+    rows, _ = design_at(model, schema.to_dict(), pd.DataFrame({"g": [2.0, None, 1]}))
+    assert rows.tolist() == [[1, 1, 0], [1, 0, 1], [1, 0, 0]]
+    with pytest.raises(pgbb.InvalidValue, match="declared levels 1, 2, 9"):
+        design_at(model, schema.to_dict(), {"g": [1.5]})

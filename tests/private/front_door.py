@@ -30,6 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyreadstat
 
+from pgbb.model.formula import Design
 from pgbb.model.models import QuantileRegression
 from pgbb.model.schema import Date, Flag, Levels, Range, Schema
 from pgbb.private.files import File
@@ -128,6 +129,10 @@ KINDS = {
     "flag of integers": Kind(Flag(), (0, 1), INTEGERS, ("Int8",), ("int8",)),
     "flag of truth values": Kind(Flag(), (True, False), (pa.bool_(),), ("boolean",)),
     "levels of text": Kind(Levels("north", "south"), ("north", "south"), TEXT, ("string", "str"), ("str", "strL")),
+    "levels, some missing": Kind(
+        Levels("north", "south", missing="?"), ("north", "south"), TEXT, ("string", "str"), ("str", "strL")
+    ),
+    "levels of integers, some missing": Kind(Levels(1, 2, 3, missing=9), (1, 2, 3), INTEGERS, ("Int64",), ("int8",)),
     "levels of integers": Kind(Levels(1, 2, 3), (1, 2, 3), INTEGERS, ("Int64",), ("int8", "int32")),
     "levels of digits": Kind(Levels("1", "2"), ("1", "2"), TEXT, ("string",), ("str", "strL")),
     "levels 1.0, of integers": Kind(Levels("1.0", "2.0"), (1, 2), INTEGERS, ("Int64",), ("int8", "int16", "int32")),
@@ -420,6 +425,14 @@ def responses(source: Any, declared: Any) -> Any:
     return np.column_stack([found.rows, found.valid])
 
 
+def curves(source: Any, declared: Any) -> Any:
+    """Through the curves of a formula: splines, and powers around a public centre."""
+    schema = Schema(c=declared, d=Range(0, 4), y=Range(0, 1))
+    design = Design.parse("y ~ bs(c, knots=[1, 2]) + d:poly(c, 4, centre=1)", schema)
+    found = load_columns(source, schema, ["c"])
+    return np.column_stack([design.matrix({"c": found.values["c"], "d": np.full(found.n, 2.0)}), found.valid])
+
+
 def finding(
     make: Callable[[list[Any], Any, Path], Any], kind: Kind, cell: Any, place: int, folder: Path, read: Any = columns
 ) -> str | None:
@@ -546,6 +559,8 @@ def groups() -> list[tuple[str, str, Any, Kind, Any]]:
     """(container, kind, how to build, column, how to read) of every kind of column in every container."""
     found = [(c, k, make, kind, columns) for k, kind in KINDS.items() for c, make in containers(kind).items()]
     counted = KINDS["range with a step"]
+    plain = KINDS["range of floats"]
+    found += [(c, "curves of a range", make, plain, curves) for c, make in containers(plain).items()]
     found += [(c, "response with a step", make, counted, responses) for c, make in containers(counted).items()]
     found.append(
         ("stata with labels", "levels of labels", lambda c, h, f: _stata(c, "int8", h, f, True), LABELLED, columns)

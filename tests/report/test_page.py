@@ -74,8 +74,12 @@ def fitted():
     frame = pd.DataFrame({"x": rng.uniform(0, 1, n), "g": rng.integers(0, 3, n)})
     frame["y"] = np.clip(1 + frame["x"] + 0.3 * (frame["g"] == 1) + rng.normal(0, 0.5, n), -1, 4)
     frame["g"] = np.array(["north", "south", "west"])[frame["g"]]
-    schema = pgbb.Schema(y=pgbb.Range(-1, 4), x=pgbb.Range(0, 1), g=pgbb.Levels("north", "south", "west"))
+    schema = pgbb.Schema(
+        y=pgbb.Range(-1, 4), x=pgbb.Range(0, 1), g=pgbb.Levels("north", "south", "west"), z=pgbb.Range(0, 1)
+    )
     formula = "y ~ x + g + x:g + I(x**2)"
+    curves = pgbb.LinearRegression("y ~ bs(x, knots=[0.4, 0.7]) + C(g, base='west'):poly(z, 2, centre=0.3)")
+    frame["z"] = rng.uniform(0, 1, n)
     common = {"schema": schema, "epsilon": 4.0, "delta": 1e-5, "insecure_seed": 1}
     levels = pgbb.QuantileRegression(formula, taus=[0.25, 0.5, 0.75], bandwidth=0.2)
     span = pgbb.QuantileRegression("y ~ x", interval=(0.1, 0.9), bandwidth=0.2)
@@ -83,6 +87,7 @@ def fitted():
         "calibrated, levels": pgbb.fit(levels, pd.concat([frame] * 5), **common),
         "calibrated, interval": pgbb.fit(span, frame, **common),
         "paper": pgbb.fit(levels, frame, method="pgbb", intervals="printed", steps=200, **common),
+        "curves": pgbb.fit(curves, frame, **common),
         "sgld": pgbb.fit(pgbb.HuberRegression("y ~ x"), frame, method="sgld", **common),
     }
 
@@ -388,12 +393,12 @@ def test_a_contrast_across_levels_by_mouse_and_keyboard(browser, tmp_path):
 
 
 def test_a_prediction_is_that_of_python_for_every_kind_of_term(fitted, browser, tmp_path):
-    for name in ("calibrated, levels", "paper"):
+    for name in ("calibrated, levels", "curves", "paper"):
         r = fitted[name]
         opened(browser, r, tmp_path)
-        for at in ({"x": 0.3, "g": "north"}, {"x": 0.9, "g": "west"}):
+        for at in ({"x": 0.3, "g": "north", "z": 0.1}, {"x": 0.9, "g": "west", "z": 1}, {"x": 1, "g": "south", "z": 0}):
             design, _ = design_at(r.model, r.schema, at)
-            coded = {"x": at["x"], "g": ["north", "south", "west"].index(at["g"])}
+            coded = at | {"g": ["north", "south", "west"].index(at["g"])}
             assert np.allclose(browser.value(f"[...pgbb.designRow({json.dumps(coded)})]"), design[0])
     browser.type("#x0", "0.25")
     browser.focus("#x1")

@@ -1,7 +1,6 @@
 """`pgbb check`: what is missing or out of range in a data file. It reads the records, so its output is private."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -10,6 +9,7 @@ from pgbb.cli import options as o
 from pgbb.cli.output import Json, print_json
 from pgbb.cli.tables import plain_table
 from pgbb.model.schema import Schema
+from pgbb.private.door import File
 
 if TYPE_CHECKING:
     from pgbb.private.door import Examined
@@ -20,17 +20,10 @@ NOTICE = (
 )
 
 
+@o.reads_a_file
 def check_command(
-    data: o.DataFile,
-    schema: Annotated[Path, typer.Option("--schema", "-s", help="TOML file that declares the columns.")],
-    separator: o.Separator = None,
-    decimal: o.Decimal = ".",
-    thousands: o.Thousands = None,
-    encoding: o.Encoding = "utf-8",
-    names: o.Names = None,
-    sheet: o.Sheet = None,
-    sql: o.Sql = None,
-    currency: o.Currency = None,
+    source: File,
+    schema: o.SchemaFile,
     as_json: Json = False,
 ) -> None:
     """Print what is missing, unreadable or outside its declaration, column by column. The output is PRIVATE.
@@ -43,10 +36,10 @@ def check_command(
     """
     from pgbb.private.door import examine
 
-    source = o.data_file(data, separator, decimal, thousands, encoding, names, sheet, sql, currency)
     rows = examine(source, Schema.from_toml(schema))
     if as_json:
-        print_json({"private": True, "notice": NOTICE, "columns": rows})
+        columns = [{**row, "unreadable": _unreadable(row)} for row in rows]
+        print_json({"private": True, "notice": NOTICE, "columns": columns})
     else:
         _show(rows, Console(highlight=False, markup=False))
     if any(row["problem"] or _unreadable(row) for row in rows):

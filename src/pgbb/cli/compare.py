@@ -17,14 +17,16 @@ from pgbb.cli.tables import fitting, plain_table
 from pgbb.errors import InvalidValue
 from pgbb.methods.registry import METHODS, OLDER_NAMES
 from pgbb.model.schema import Schema
+from pgbb.private.door import File
 from pgbb.reference.comparison import Comparison, compare
 
 VERSIONS = ((True, 5), (False, 5), (False, 4), (False, 3))  # with the width of intervals, and so many digits
 NOT_PRIVATE = "NOT PRIVATE: the reference is computed from the records without any noise. Do not publish or share it."
 
 
+@o.reads_a_file
 def compare_command(
-    data: o.DataFile,
+    source: File,
     schema: o.SchemaFile,
     epsilon: Annotated[float, typer.Option("--epsilon", "-e", help="Privacy level ε of each method.")],
     delta: Annotated[float, typer.Option("--delta", "-d", help="Failure probability δ of each, well below 1/n.")],
@@ -32,14 +34,6 @@ def compare_command(
         str | None,
         typer.Option(help=f"Of {o.method_names('and')}, between commas; default all that serve.", show_default=False),
     ] = None,
-    separator: o.Separator = None,
-    decimal: o.Decimal = ".",
-    thousands: o.Thousands = None,
-    encoding: o.Encoding = "utf-8",
-    columns: o.Names = None,
-    sheet: o.Sheet = None,
-    sql: o.Sql = None,
-    currency: o.Currency = None,
     formula: o.Formula = None,
     family: o.Family = "quantile",
     taus: o.Taus = o.LEVELS,
@@ -96,7 +90,6 @@ def compare_command(
         family, formula, taus, interval, bandwidth, column, mean_family, scale, clip, by, exposure, expectile
     )
     declared, constants = Schema.from_toml(schema), _settings(settings or [])
-    source = o.data_file(data, separator, decimal, thousands, encoding, columns, sheet, sql, currency)
     try:
         with o.method_bars(quiet=quiet or as_json) as progress:
             found = compare(

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, cast
 
 import typer
 
@@ -11,7 +11,7 @@ from pgbb.cli import options as o
 from pgbb.cli.output import Json
 from pgbb.errors import InvalidValue
 from pgbb.model.schema import Schema
-from pgbb.private.door import Hosts
+from pgbb.private.door import File, Hosts
 from pgbb.release.signing import private_key
 
 
@@ -31,20 +31,13 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return None if found is None else (found.st_ino, found.st_mtime_ns)
 
 
+@o.reads_a_file
 def fit_command(
-    data: o.DataFile,
+    source: File,
     schema: o.SchemaFile,
     epsilon: o.Epsilon,
     delta: o.Delta,
     out: Annotated[Path, typer.Option("--out", "-o", help="Release file to write (.pgbb).")],
-    separator: o.Separator = None,
-    decimal: o.Decimal = ".",
-    thousands: o.Thousands = None,
-    encoding: o.Encoding = "utf-8",
-    names: o.Names = None,
-    sheet: o.Sheet = None,
-    sql: o.Sql = None,
-    currency: o.Currency = None,
     formula: o.Formula = None,
     family: o.Family = "quantile",
     taus: o.Taus = o.LEVELS,
@@ -100,7 +93,6 @@ def fit_command(
         family, formula, taus, interval, bandwidth, column, mean_family, scale, clip, by, exposure, expectile
     )
     declared = Schema.from_toml(schema)
-    source = o.data_file(data, separator, decimal, thousands, encoding, names, sheet, sql, currency)
     signing = None if key is None or not leads else private_key(key)
 
     from pgbb.cli.show import show_release
@@ -114,7 +106,8 @@ def fit_command(
                 draws_per_step=draws_per_step, learning_rate=learning_rate, accountant=accountant,
                 group_size=group_size, insecure_seed=insecure_seed, progress=progress, ledger=ledger, dataset=dataset,
                 out=out, key=signing, checkpoint=checkpoint, hosts=joined, weights=weights, blocks=blocks,
-                sampling_rate=sampling_rate, gamma=gamma, intervals=intervals, allow_weak_delta=allow_weak_delta,
+                sampling_rate=sampling_rate, gamma=gamma, allow_weak_delta=allow_weak_delta,
+                intervals=cast(Literal["noise-aware", "printed"] | None, intervals),
             )  # fmt: skip
     except KeyboardInterrupt:
         text = (

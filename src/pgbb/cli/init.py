@@ -36,7 +36,8 @@ HEAD = """\
 #   weeks  = {{ range = [0, 52], step = 1 }}         a number that is counted, or rounded to the step
 #   union  = "flag"                                0 and 1, or false and true
 #   member = {{ flag = ["no", "yes"] }}              two words, that for 0 first
-#   region = {{ levels = ["north", "south"] }}       categories; the first is the base, others count as missing
+#   region = {{ levels = ["north", "south"] }}       categories; the first is the base. missing = "unknown"
+#                                                  beside it makes a level of empty cells
 #   born   = {{ date = ["1950-01-01", "2000-12-31"] }}   days between two days; enters a formula in years
 #
 # Inside braces, label = "weekly wage" and unit = "$" are for the readers of pages and figures.
@@ -63,19 +64,12 @@ HINTS = {
 }
 
 
+@o.reads_a_file
 def init_command(
-    data: o.DataFile,
+    source: File,
     out: Annotated[Path, typer.Option("--out", "-o", help="Template to write (.toml); never replaces a file.")] = Path(
         "schema.toml"
     ),
-    separator: o.Separator = None,
-    decimal: o.Decimal = ".",
-    thousands: o.Thousands = None,
-    encoding: o.Encoding = "utf-8",
-    names: o.Names = None,
-    sheet: o.Sheet = None,
-    sql: o.Sql = None,
-    currency: o.Currency = None,
     as_json: Json = False,
 ) -> None:
     """Write a schema template with a line for each column, to be filled in from public knowledge.
@@ -91,8 +85,8 @@ def init_command(
             f"--out = {str(out)!r} exists, and may hold declarations that somebody wrote. Choose another name, or "
             "move it away."
         )
-    types = header(o.data_file(data, separator, decimal, thousands, encoding, names, sheet, sql, currency))
-    write_whole(out, template(data.name, types).encode("utf-8"))
+    types = header(source)
+    write_whole(out, template(source.where.name, types).encode("utf-8"))
     blanks = sum(kind != "flag" for kind in types.values())
     text = f"{len(types)} columns, {blanks} blanks to fill: {out}"
     if not any(types.values()):

@@ -1,11 +1,14 @@
-"""What `pgbb fit` and `pgbb compare` have in common: the options that say which data, which model and which budget."""
+"""What commands have in common: the options that say which data, which model and which budget."""
 
+import copy
+import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 from rich.console import Console
@@ -27,7 +30,7 @@ from pgbb.model.models import (
 )
 from pgbb.private.door import File
 
-__all__ = ["build_model", "check_seed", "data_file", "method_bars", "method_names", "numbers", "progress_bar"]
+__all__ = ["build_model", "check_seed", "method_bars", "method_names", "numbers", "progress_bar", "reads_a_file"]
 
 _FAMILIES = ("quantile", "linear", "expectile", "iv", "huber", "logistic", "poisson", "mean")
 
@@ -91,14 +94,35 @@ def numbers(name: str, text: str) -> list[float]:
         raise _validate.fail(name, text, "numbers separated by commas, such as .1,.5,.9") from None
 
 
-def data_file(
-    path: Path, separator: str | None, decimal: str, thousands: str | None, encoding: str, names: str | None,
-    sheet: str | None, sql: str | None, currency: str | None,
+def _data_file(
+    data: DataFile, separator: Separator = None, decimal: Decimal = ".", thousands: Thousands = None,
+    encoding: Encoding = "utf-8", names: Names = None, sheet: Sheet = None, sql: Sql = None, currency: Currency = None,
 ) -> File:  # fmt: skip
-    """The data file that the options describe."""
     between = {"tab": "\t", "semicolon": ";", "comma": ","}.get(separator or "", separator)
     columns = None if names is None else [part.strip() for part in names.split(",")]
-    return File(path, between, decimal, thousands, encoding, columns, sheet, sql, currency)
+    return File(data, between, decimal, thousands, encoding, columns, sheet, sql, currency)
+
+
+def reads_a_file(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the options of `_data_file` in place of its parameter `source`, the file that they describe."""
+    options = list(inspect.signature(_data_file).parameters.values())
+    for i, option in enumerate(options[1:], 1):
+        kind, info = get_args(option.annotation)
+        info = copy.copy(info)
+        info.rich_help_panel = "How to read the file"
+        options[i] = option.replace(annotation=Annotated[kind, info])
+    own = inspect.signature(command).parameters
+    shown = [q for name, p in own.items() for q in (options if name == "source" else [p])]
+
+    @functools.wraps(command)
+    def run(**given: object) -> None:
+        file: Callable[..., File] = _data_file
+        command(source=file(**{p.name: given.pop(p.name) for p in options}), **given)
+
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in shown]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
 
 
 def build_model(

@@ -5,14 +5,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Unpack, cast
 
 from pgbb.accountant.calibrate import Accountant
 from pgbb.custody.identity import agreed
 from pgbb.custody.ledger import Ledger
 from pgbb.custody.spending import spending
 from pgbb.errors import InvalidValue, PgbbError, PgbbWarning
-from pgbb.methods.registry import METHODS, Constants, Method, settings_for
+from pgbb.methods.registry import METHODS, AccountantName, Constants, Method, MethodName, Settings, settings_for
 from pgbb.methods.request import Request, prepared
 from pgbb.model.models import Model
 from pgbb.model.schema import Schema
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from pgbb.private.door import Source
 
 __all__ = ["fit"]
-
-MethodName: TypeAlias = Literal["calibrated", "pgbb", "sgld", "noisy_gibbs", "dp_bootstrap"] | str
-AccountantName: TypeAlias = Literal["exact", "paper", "worst-case"] | str
 
 
 def fit(
@@ -50,7 +47,7 @@ def fit(
     key: Key | None = None,
     checkpoint: str | Path | None = None,
     hosts: Hosts | str | None = None,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> Release:
     """Fit a private posterior under (ε, δ).
 

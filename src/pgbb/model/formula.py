@@ -1,12 +1,12 @@
 """From a formula and a schema to the design of a regression: its terms, coded so that they have full rank.
 
-Every number here is declared, none comes from records: a term is a product of powers of declared columns and of
-dummies of declared levels.
+Every number here is declared, none comes from records: a term is a product of powers and curves of declared columns and
+of dummies of declared levels.
 """
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb.errors import InvalidValue
-from pgbb.model.parsing import MAX_TERMS, Product, parse, product_of, response_of
+from pgbb.model.parsing import MAX_TERMS, Monomial, Product, parse, product_of, response_of
 from pgbb.model.schema import Flag, Levels, Range, Schema
-from pgbb.model.terms import Array, Dummy, Power, Term, bounded, norm_bound, shift_and_scale
+from pgbb.model.terms import Array, Basis, Curve, Dummy, Factor, Power, Term, bounded, norm_bound, shift_and_scale
 
-__all__ = ["Design", "Dummy", "Power", "Term"]
+__all__ = ["Curve", "Design", "Dummy", "Power", "Term"]
 
 _MAX_LEVELS = 6  # Levels columns in one interaction
 
@@ -62,14 +62,15 @@ class Design:
             )
         left, right = parse(formula, schema)
         response = response_of(left, schema)
-        products = [product_of(term, schema) for term in right]
+        first: dict[str, int] = {}
+        products = [product_of(term, schema, first) for term in right]
         for product in products:
             if response in product.columns():
                 raise InvalidValue(
                     f"formula = {formula!r} is not allowed: the response {response!r} stands on the right-hand side "
                     "too, in the term " + repr(product.label()) + ". Remove it there."
                 )
-        terms = coefficients(products, schema)
+        terms = coefficients(products, schema, first)
         if not terms:
             raise InvalidValue(
                 f"formula = {formula!r} is not allowed: it has no terms, and at least one is needed. "
@@ -89,7 +90,7 @@ class Design:
         factors = self.terms[j].factors
         if len(factors) != 1:
             return False
-        return isinstance(factors[0], Dummy) or (factors[0].column in self.flags and factors[0].power == 1)
+        return isinstance(factors[0], Dummy) or factors[0].column in self.flags
 
     @property
     def rows_need(self) -> tuple[tuple[str, ...], int]:
@@ -142,18 +143,25 @@ def _read_only(array: Array) -> Array:
     return array
 
 
-def coefficients(products: list[Product], schema: Schema) -> tuple[Term, ...]:
-    """The terms, one a coefficient, with dummies coded so that the design has full rank.
+Key = tuple[tuple[Power, ...], tuple[Basis, ...]]
+"""The numeric part of a term: powers and bases."""
+
+
+def coefficients(products: list[Product], schema: Schema, first: Mapping[str, int]) -> tuple[Term, ...]:
+    """The terms, one a coefficient, with dummies coded so that the design has full rank; `first` has other bases.
 
     The term num:r:q spans num × (subset of {r, q}) for every subset. Subsets that an earlier term spans are left out;
     the others are merged, r⁻ + 1 = r with all its levels (the rule of patsy, "redundancy and categorical factors").
     """
     terms: list[Term] = []
-    spanned: dict[tuple[tuple[Power, ...], frozenset[str]], str] = {}
+    spanned: dict[tuple[Key, frozenset[str]], str] = {}
+    seen: dict[tuple[str, Key], list[tuple[Basis | Power, str]]] = {}
     for product in products:
-        key = _merge((p for part in product.parts if not isinstance(part, str) for p in part[1]), schema)
+        key = _merge(product, schema), product.bases()
+        _refuse_collinear(key, product.label(), seen)
         levels = product.levels()
         many = math.prod(len(c.levels) for name in levels if isinstance(c := schema[name], Levels))
+        many *= math.prod(len(basis.curves) for basis in key[1])
         if len(levels) > _MAX_LEVELS or len(terms) + many > MAX_TERMS:
             raise InvalidValue(
                 f"term {product.label()!r} is not allowed: it has {len(levels)} Levels columns and {many:,} "
@@ -169,20 +177,42 @@ def coefficients(products: list[Product], schema: Schema) -> tuple[Term, ...]:
             )
         spanned.update(((key, s), product.label()) for s in fresh)
         for coding in _simplify([dict.fromkeys(s, False) for s in fresh]):
-            terms += [bounded(name, factors, schema) for name, factors in _expand(product, key, coding, schema)]
+            expanded = _expand(product, key[0], coding, schema, first)
+            terms += [bounded(name, factors, schema) for name, factors in expanded]
     return tuple(terms)
 
 
-def _merge(powers: Iterable[Power], schema: Schema) -> tuple[Power, ...]:
+def _refuse_collinear(key: Key, label: str, seen: dict[tuple[str, Key], list[tuple[Basis | Power, str]]]) -> None:
+    """Refuse two curves of a column, or a curve and a power that it spans, where all else in their terms is equal."""
+    powers, bases = key
+    alone: list[tuple[Basis | Power, Key]] = [(b, (powers, tuple(o for o in bases if o is not b))) for b in bases]
+    alone += [(p, (tuple(o for o in powers if o is not p), bases)) for p in powers if not p.log]
+    for part, rest in alone:
+        others = seen.setdefault((part.column, rest), [])
+        for other, there in others:
+            spans = [b.degree for b in (part, other) if isinstance(b, Basis)]
+            power = [p.power for p in (part, other) if isinstance(p, Power)]
+            if part != other and spans and (not power or power[0] <= spans[0]):
+                raise InvalidValue(
+                    f"terms {there!r} and {label!r} are not allowed together: they have combinations of "
+                    f"{part.column!r} in common. Remove one of the two."
+                )
+        others.append((part, label))
+
+
+def _merge(product: Product, schema: Schema) -> tuple[Power, ...]:
     """x·x² as x³, and any power of a flag as the flag, so that equal columns have equal keys."""
     total: dict[str, int] = {}
-    given = list(powers)
+    given = product.powers()
     logs = [p for p in given if p.log]
-    if any(sum(q.column == p.column for q in given) > 1 for p in logs):
-        raise InvalidValue(
-            f"log({logs[0].column}) is not allowed in a product with {logs[0].column}: compute that column beforehand, "
-            "record by record, and declare its Range."
-        )
+    bases = [basis.column for basis in product.bases()]
+    columns = [*(p.column for p in given), *bases]
+    for column in (*(p.column for p in logs), *bases):
+        if columns.count(column) > 1:
+            raise InvalidValue(
+                f"term {product.label()!r} is not allowed: a curve of {column!r} may not be multiplied by another term "
+                "of that column. Compute such a column beforehand, record by record, and declare its Range."
+            )
     for p in (p for p in given if not p.log):
         total[p.column] = 1 if isinstance(schema[p.column], Flag) else total.get(p.column, 0) + p.power
     return tuple(sorted([*(Power(c, k) for c, k in total.items()), *logs], key=lambda p: p.column))
@@ -201,21 +231,23 @@ def _simplify(codings: list[dict[str, bool]]) -> list[dict[str, bool]]:
 
 
 def _expand(
-    product: Product, key: tuple[Power, ...], coding: dict[str, bool], schema: Schema
-) -> Iterator[tuple[str, tuple[Power | Dummy, ...]]]:
-    """Name and factors of each coefficient; the first categorical factor varies fastest, as in formulaic."""
-    choices: list[list[tuple[str, Dummy | None]]] = []
+    product: Product, powers: tuple[Power, ...], coding: dict[str, bool], schema: Schema, first: Mapping[str, int]
+) -> Iterator[tuple[str, tuple[Factor, ...]]]:
+    """Name and factors of each coefficient; the first part with several varies fastest, as in formulaic."""
+    choices: list[list[tuple[str, Factor | None]]] = []
     for part in product.parts:
-        if not isinstance(part, str):
-            choices.append([(part[0], None)])
+        if isinstance(part, Monomial):
+            choices.append([(part.label, None)])
+        elif isinstance(part, Basis):
+            choices.append([(f"{part.label}[{k}]", curve) for k, curve in enumerate(part.curves, 1)])
         elif part in coding:
             column = schema[part]
             assert isinstance(column, Levels)
-            skip, mark = (0, "") if coding[part] else (1, "T.")
+            skip, mark = (None, "") if coding[part] else (first.get(part, 0), "T.")
             choices.append(
-                [(f"{part}[{mark}{v}]", Dummy(part, v, i)) for i, v in enumerate(column.levels) if i >= skip]
+                [(f"{part}[{mark}{v}]", Dummy(part, v, i)) for i, v in enumerate(column.levels) if i != skip]
             )
     for reverse in itertools.product(*reversed(choices)):
         chosen = reverse[::-1]
         name = ":".join(label for label, _ in chosen) or "Intercept"
-        yield name, (*key, *(dummy for _, dummy in chosen if dummy is not None))
+        yield name, (*powers, *(factor for _, factor in chosen if factor is not None))

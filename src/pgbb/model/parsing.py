@@ -1,25 +1,31 @@
 """From the text of a formula to products of declared columns, and nothing else.
 
 formulaic only parses. Its transforms may compute from the data (a mean, a knot, the set of levels seen), which would
-leak, and its parser evaluates some calls, so whatever is not a column, I(...) or C(...) is refused here beforehand.
+leak, and its parser evaluates some calls, so whatever is not a column or one of the calls that are known here (I, C,
+log, bs and poly) is refused beforehand.
 """
 
 import ast
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+import numpy as np
+
 from pgbb import _validate
 from pgbb.errors import InvalidValue
 from pgbb.model.schema import Flag, Levels, Range, Schema
-from pgbb.model.terms import Power
+from pgbb.model.terms import Basis, Curve, Power
 
 __all__ = ["MAX_TERMS", "Product", "parse", "product_of", "response_of"]
 
 _DATA_DEPENDENT = {"center", "scale", "standardize", "poly", "bs", "cr", "cs", "cc", "ns", "te", "hashed", "lag"}
 _MAX_POWER = 20
+_MAX_DEGREE = 5  # of a spline
+_MAX_KNOTS = 100
 _MAX_LENGTH = 20_000  # letters of a formula
 MAX_TERMS = 5_000
 """Products and coefficients of one formula: (a+b+c)**99 has few letters, but could mean more than any machine holds."""
@@ -84,7 +90,7 @@ def _nested(side: Iterable[object]) -> bool:
 
 
 def _refuse_code(formula: str, schema: Schema) -> None:
-    """Let nothing but I(...) and C(...) reach formulaic's parser, which *evaluates* parts of calls left of the `~`.
+    """Let nothing but known calls reach formulaic's parser, which *evaluates* parts of calls left of the `~`.
 
     A formula may come from a stranger's release.
     """
@@ -103,7 +109,7 @@ def _refuse_code(formula: str, schema: Schema) -> None:
         if token.kind is Token.Kind.PYTHON:
             if i < first:
                 raise _no_response(token.token)
-            _call(token.token, schema)
+            _call(token.token, schema, {})
 
 
 def _size(node: object) -> float:
@@ -152,27 +158,49 @@ def _declared(name: str, schema: Schema) -> Range | Flag | Levels:
 
 
 @dataclass(frozen=True)
-class Product:
-    """A parsed term: its parts in written order, each a numeric monomial with its label or a Levels column."""
+class Monomial:
+    """A product of powers and logarithms of numeric columns, as a person wrote it."""
 
-    parts: tuple[tuple[str, tuple[Power, ...]] | str, ...]
+    label: str
+    powers: tuple[Power, ...]
+
+
+Part = Monomial | Basis | str
+
+
+@dataclass(frozen=True)
+class Product:
+    """A parsed term: its parts in written order, each a monomial, a basis or the name of a Levels column."""
+
+    parts: tuple[Part, ...]
+
+    def powers(self) -> list[Power]:
+        """The powers of all its monomials."""
+        return [p for part in self.parts if isinstance(part, Monomial) for p in part.powers]
+
+    def bases(self) -> tuple[Basis, ...]:
+        """Its bases, by column."""
+        return tuple(sorted((p for p in self.parts if isinstance(p, Basis)), key=lambda basis: basis.column))
 
     def columns(self) -> set[str]:
         """Every column that occurs in it."""
-        return {c for part in self.parts for c in ([part] if isinstance(part, str) else [p.column for p in part[1]])}
+        return {*self.levels(), *(p.column for p in self.powers()), *(b.column for b in self.bases())}
 
     def label(self) -> str:
         """The term as the user may have written it."""
-        return ":".join(part if isinstance(part, str) else part[0] for part in self.parts) or "1"
+        return ":".join(part if isinstance(part, str) else part.label for part in self.parts) or "1"
 
     def levels(self) -> tuple[str, ...]:
         """Its Levels columns."""
         return tuple(part for part in self.parts if isinstance(part, str))
 
 
-def product_of(term: ParsedTerm, schema: Schema) -> Product:
-    """A term of formulaic's as a product of declared columns; anything else is refused."""
-    parts: dict[tuple[str, tuple[Power, ...]] | str, None] = {}
+def product_of(term: ParsedTerm, schema: Schema, first: dict[str, int]) -> Product:
+    """A term of formulaic's as a product of declared columns; anything else is refused.
+
+    What C(x, base=...) says is put into `first`: the place of the base among the levels, by column.
+    """
+    parts: dict[Part, None] = {}
     for factor in term.factors:
         text, kind = str(factor.expr), factor.eval_method.name
         if kind == "LITERAL":
@@ -183,49 +211,27 @@ def product_of(term: ParsedTerm, schema: Schema) -> Product:
                 )
         elif kind == "LOOKUP":
             numeric = not isinstance(_declared(text, schema), Levels)
-            parts[(text, (Power(text),)) if numeric else text] = None
+            parts[Monomial(text, (Power(text),)) if numeric else text] = None
         else:
-            parts[_call(text, schema)] = None
+            parts[_call(text, schema, first)] = None
     return Product(tuple(parts))
 
 
-def _call(text: str, schema: Schema) -> tuple[str, tuple[Power, ...]] | str:
-    """The part that I(...) or C(...) means; everything else is refused, by reading the syntax tree, never by eval."""
+def _call(text: str, schema: Schema, first: dict[str, int]) -> Part:
+    """The part that a call means; what is unknown is refused, by reading the syntax tree, never by eval."""
     try:
         node = ast.parse(text, mode="eval").body
         name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested too deep
         node, name = ast.Constant(None), ""
+    known = {"I": _powers, "C": _category, "log": _logarithm, "bs": _spline, "poly": _polynomial}
+    if isinstance(node, ast.Call) and name in known:
+        return known[name](node, text, schema, first)
     if name.split(".")[-1].lower() in _DATA_DEPENDENT:
         raise InvalidValue(
             f"term {text!r} is not allowed: {name}() computes something from the confidential data (a mean, a scale, "
             "knots, neighbouring rows), and that would leave outside the privacy guarantee. Declare public bounds in "
             "the schema, which pgbb centres and scales by itself, and write powers as I(x**2)."
-        )
-    if isinstance(node, ast.Call) and name in ("I", "C") and len(node.args) == 1 and not node.keywords:
-        if name == "I":
-            return text, _monomial(node.args[0], text, schema)
-        argument = node.args[0]
-        if isinstance(argument, ast.Name):
-            if isinstance(_declared(argument.id, schema), Levels):
-                return argument.id
-            raise InvalidValue(
-                f"term {text!r} is not allowed: {argument.id!r} is not declared as Levels, and its levels may not be "
-                f"taken from the confidential data. Declare {argument.id} = Levels(...), or write {argument.id} alone."
-            )
-    if name == "log" and isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
-        argument = node.args[0]
-        column = _declared(argument.id, schema) if isinstance(argument, ast.Name) else None
-        if not isinstance(column, Range) or not column.low > 0 or not isinstance(argument, ast.Name):
-            raise InvalidValue(
-                f"term {text!r} is not allowed: log() takes one column, declared as a Range of positive numbers. "
-                "Raise the low end of its range above 0: values below are clamped to it."
-            )
-        return text, (Power(argument.id, 1, True),)
-    if name == "C":
-        raise InvalidValue(
-            f"term {text!r} is not allowed: C() takes one Levels column and no contrasts. Write the column alone; "
-            "the first declared level is the base."
         )
     if name:
         raise InvalidValue(
@@ -237,6 +243,117 @@ def _call(text: str, schema: Schema) -> tuple[str, tuple[Power, ...]] | str:
         f"term {text!r} is not allowed: only columns, interactions, powers I(x**2) and products I(x*z) have known "
         "bounds. Compute the column beforehand, record by record, and declare its Range."
     )
+
+
+def _refused(text: str, why: str, instead: str) -> InvalidValue:
+    return InvalidValue(f"term {text!r} is not allowed: {why}. {instead}")
+
+
+def _arguments(node: ast.Call, text: str, shape: str, names: tuple[str, ...]) -> tuple[str, dict[str, object]]:
+    """The column of a call and its other arguments, which must be plain numbers, words or lists of them."""
+    given = dict(zip(names, node.args[1:], strict=False)) | {k.arg or "": k.value for k in node.keywords}
+    column = node.args[0] if node.args else None
+    if (
+        not isinstance(column, ast.Name)
+        or not set(given) <= set(names)
+        or len(given) < len(node.args[1:] + node.keywords)
+    ):
+        raise _refused(text, f"it must be {shape}", "Knots, centres and bases are written out, as public numbers.")
+    try:
+        return column.id, {name: ast.literal_eval(value) for name, value in given.items()}
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):  # the last ones: nested too deep
+        raise _refused(text, f"it must be {shape}", "Knots, centres and bases are written out.") from None
+
+
+def _range_of(column: str, text: str, schema: Schema) -> Range:
+    declared = _declared(column, schema)
+    if not isinstance(declared, Range):
+        raise _refused(text, f"{column!r} is declared as {declared!r} and must be a Range", f"Write {column} alone.")
+    return declared
+
+
+def _powers(node: ast.Call, text: str, schema: Schema, _: dict[str, int]) -> Part:
+    if len(node.args) != 1 or node.keywords:
+        raise _refused(text, "I() takes one power or product", "Write I(x**2) or I(x*z).")
+    return Monomial(text, _monomial(node.args[0], text, schema))
+
+
+def _category(node: ast.Call, text: str, schema: Schema, first: dict[str, int]) -> Part:
+    """C(x, base="level"): x with another level than the first as base, in the whole formula."""
+    column, given = _arguments(node, text, 'C(x) or C(x, base="level")', ("base",))
+    declared = _declared(column, schema)
+    if not isinstance(declared, Levels):
+        raise InvalidValue(
+            f"term {text!r} is not allowed: {column!r} is not declared as Levels, and its levels may not be "
+            f"taken from the confidential data. Declare {column} = Levels(...), or write {column} alone."
+        )
+    if "base" in given:
+        names = [str(level) for level in declared.levels]
+        if str(given["base"]) not in names:
+            raise _refused(text, f"base = {given['base']!r} is no declared level", f"Take one of {', '.join(names)}.")
+        place = names.index(str(given["base"]))
+        if first.setdefault(column, place) != place:
+            raise _refused(text, f"{column!r} has the base {names[first[column]]!r} in another term", "Name one base.")
+    return column
+
+
+def _logarithm(node: ast.Call, text: str, schema: Schema, _: dict[str, int]) -> Part:
+    argument = node.args[0] if len(node.args) == 1 and not node.keywords else None
+    column = _declared(argument.id, schema) if isinstance(argument, ast.Name) else None
+    if not isinstance(column, Range) or not column.low > 0 or not isinstance(argument, ast.Name):
+        raise InvalidValue(
+            f"term {text!r} is not allowed: log() takes one column, declared as a Range of positive numbers. "
+            "Raise the low end of its range above 0: values below are clamped to it."
+        )
+    return Monomial(text, (Power(argument.id, 1, True),))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+
+
+def _spline(node: ast.Call, text: str, schema: Schema, _: dict[str, int]) -> Part:
+    """bs(x, knots=[...], degree=3): B-splines over the declared range, without the first, as in R and formulaic."""
+    shape = "bs(x, knots=[a, b, ...]) or bs(x, knots=[a, b, ...], degree=3), with public knots"
+    column, given = _arguments(node, text, shape, ("knots", "degree"))
+    low, high = _range_of(column, text, schema).bounds
+    knots, degree = given.get("knots"), given.get("degree", 3)
+    if not isinstance(knots, list | tuple) or not 0 < len(knots) <= _MAX_KNOTS or not all(map(_is_number, knots)):
+        raise _refused(
+            text,
+            f"it must be {shape}, at most {_MAX_KNOTS}: knots taken from the confidential data would leave outside the "
+            "privacy guarantee",
+            f"Choose them by what is known of {column} beforehand.",
+        )
+    edges = [low, *map(float, knots), high]
+    if any(a >= b for a, b in itertools.pairwise(edges)):
+        raise _refused(text, f"knots must increase and lie inside the declared range ({low:g}, {high:g})", "Move them.")
+    if type(degree) is not int or not 1 <= degree <= _MAX_DEGREE:
+        raise _refused(text, f"degree = {degree!r} must be an integer from 1 to {_MAX_DEGREE}", "3 is usual.")
+    from scipy.interpolate import PPoly
+
+    full = np.array([low] * degree + edges + [high] * degree)
+    with np.errstate(all="ignore"):
+        made = [PPoly.from_spline((full, unit, degree)) for unit in np.eye(len(edges) + degree - 1)[1:]]
+    inside = slice(degree, degree + len(edges) - 1)  # the ends stand degree + 1 times
+    pieces = [spline.c.T[inside] for spline in made]
+    if not np.isfinite(pieces).all():
+        raise _refused(text, "its knots are too close for double precision", "Change the unit of the column.")
+    starts = np.array(edges[:-1])
+    return Basis(text, tuple(Curve.over(column, (low, high), starts, piece) for piece in pieces), degree)
+
+
+def _polynomial(node: ast.Call, text: str, schema: Schema, _: dict[str, int]) -> Part:
+    """poly(x, 2, centre=c): the powers of x − c, whose first coefficient is the slope at c."""
+    shape = f"poly(x, degree) or poly(x, degree, centre=c), with a degree from 1 to {_MAX_POWER} and a public centre"
+    column, given = _arguments(node, text, shape, ("degree", "centre"))
+    bounds = _range_of(column, text, schema).bounds
+    degree, centre = given.get("degree"), given.get("centre", bounds[0] / 2 + bounds[1] / 2)
+    if type(degree) is not int or not 1 <= degree <= _MAX_POWER or not _is_number(centre):
+        raise _refused(text, f"it must be {shape}", "Without a centre, the middle of the declared range is taken.")
+    powers = [np.eye(1, k + 1) for k in range(1, degree + 1)]
+    start = np.array([centre], dtype=np.float64)
+    return Basis(text, tuple(Curve.over(column, bounds, start, power) for power in powers), degree)
 
 
 def _monomial(node: ast.expr, text: str, schema: Schema) -> tuple[Power, ...]:

@@ -162,15 +162,26 @@ class Flag:
 class Levels:
     """A categorical column: at least two distinct strings or integers, of which the first is the base of dummies.
 
+    Args:
+      levels: the categories.
+      missing: the level that a missing cell counts as; it comes last if it is none of the others. Without it, a record
+        with a missing cell contributes nothing. A cell of an undeclared level is not missing.
+      label: for the reader of a page or a figure.
+
     >>> Levels("north", "south", "west").base
     'north'
+    >>> Levels("yes", "no", missing="no answer").levels
+    ('yes', 'no', 'no answer')
     """
 
     levels: tuple[str | int, ...]
+    missing: str | int | None
     label: str
 
-    def __init__(self, *levels: str | int, label: str = "") -> None:
+    def __init__(self, *levels: str | int, missing: str | int | None = None, label: str = "") -> None:
         object.__setattr__(self, "label", _words("label", label))
+        if missing is not None and str(missing) not in map(str, levels):
+            levels = (*levels, missing)
         allowed = "at least two distinct strings or integers, the base level first"
         plain: list[str | int] = []
         for level in levels:
@@ -189,6 +200,8 @@ class Levels:
         if len(plain) < 2 or len({str(level) for level in plain}) < len(plain):
             raise _validate.fail("levels", levels, allowed, 'A level 1 and a level "1" count as the same.')
         object.__setattr__(self, "levels", tuple(plain))
+        same = [level for level in plain if str(level) == str(missing)]
+        object.__setattr__(self, "missing", same[0] if same and missing is not None else None)
 
     @property
     def base(self) -> str | int:
@@ -196,12 +209,13 @@ class Levels:
         return self.levels[0]
 
     def __repr__(self) -> str:
-        return f"Levels({', '.join(map(repr, self.levels))})"
+        missing = [] if self.missing is None else [f"missing={self.missing!r}"]
+        return f"Levels({', '.join([*map(repr, self.levels), *missing])})"
 
 
 Column = Range | Flag | Levels
 Declaration: TypeAlias = dict[str, float | str | list[float] | list[str] | list[str | int]]
-_EXTRAS = {"range": ("step", "label", "unit"), "date": ("label",), "flag": ("label",), "levels": ("label",)}
+_EXTRAS = {"range": ("step", "label", "unit"), "date": ("label",), "flag": ("label",), "levels": ("missing", "label")}
 
 
 class Schema(Mapping[str, Column]):
@@ -299,7 +313,7 @@ class Schema(Mapping[str, Column]):
         educ = { range = [5, 20] }
         weeks = { range = [0, 52], step = 1 }
         black = "flag"
-        region = { levels = ["north", "south"], label = "region of birth" }
+        region = { levels = ["north", "south"], missing = "unknown", label = "region of birth" }
         union = { flag = ["no", "yes"] }
         born = { date = ["1950-01-01", "2000-12-31"] }
         wage = { range = [0, 5000], label = "weekly wage", unit = "$" }
@@ -372,7 +386,8 @@ def _declaration(column: Column) -> str | Declaration:
         return {"range": [_plain(column.low), _plain(column.high)], **step, **about}
     if isinstance(column, Flag):
         return "flag" if column.words is None and not about else {"flag": list(column.words or ()), **about}
-    return {"levels": list(column.levels), **about}
+    missing: Declaration = {} if column.missing is None else {"missing": column.missing}
+    return {"levels": list(column.levels), **missing, **about}
 
 
 def _column(name: str, value: object) -> Column:

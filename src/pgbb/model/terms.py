@@ -1,4 +1,4 @@
-"""The columns of a design, a product of powers and dummies each, and what they can be at most by the schema.
+"""The columns of a design, a product of powers, curves and dummies each, and what they can be at most by the schema.
 
 Interval arithmetic on declared bounds. It sees no records; that the bounds hold for every record that the schema
 allows is what the privacy of a fit rests on.
@@ -7,7 +7,7 @@ allows is what the privacy of a fit rests on.
 import itertools
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pgbb.errors import InvalidValue
 from pgbb.model.schema import Flag, Levels, Range, Schema
 
-__all__ = ["Dummy", "Power", "Term", "bounded", "norm_bound", "shift_and_scale"]
+__all__ = ["Basis", "Curve", "Dummy", "Factor", "Power", "Term", "bounded", "norm_bound", "shift_and_scale"]
 
 Array = NDArray[np.float64]
 
@@ -42,11 +42,79 @@ class Dummy:
 
 
 @dataclass(frozen=True)
+class Curve:
+    """The factor f(column) of a Range column, where f is a polynomial of column − start between public starts.
+
+    Attributes:
+      ends: the declared range of the column.
+      starts: where each piece starts; the first also holds below its start, the last up to the end of the range.
+      pieces: coefficients of each piece, the highest power first.
+      low, high: the least and the largest value over the declared range.
+    """
+
+    column: str
+    ends: tuple[float, float]
+    starts: tuple[float, ...]
+    pieces: tuple[tuple[float, ...], ...]
+    low: float
+    high: float
+
+    @classmethod
+    def over(cls, column: str, ends: tuple[float, float], starts: Array, pieces: Array) -> "Curve":
+        """With its bounds, which a polynomial takes at an end of a piece or where its derivative is 0.
+
+        >>> square = Curve.over("x", (0, 3), np.array([1.0]), np.array([[1.0, 0.0, 0.0]]))  # (x − 1)²
+        >>> square.low, square.high
+        (0.0, 4.0)
+        """
+        edges = [ends[0], *starts[1:], ends[1]]
+        values: list[float] = []
+        with np.errstate(over="ignore"):  # what is not finite is refused with its name
+            for start, piece, (a, b) in zip(starts, pieces, itertools.pairwise(edges), strict=True):
+                flat = np.roots(np.polyder(piece)).real + start  # of a complex root: one more point of the range
+                values += np.polyval(piece, np.clip([*flat, a, b], a, b) - start).tolist()
+        plain = tuple(tuple(map(float, piece)) for piece in pieces)
+        return cls(column, ends, tuple(map(float, starts)), plain, min(values), max(values))
+
+    def evaluate(self, x: Array) -> Array:
+        """f(x)."""
+        starts, pieces = np.array(self.starts), np.array(self.pieces)
+        which = np.searchsorted(starts[1:], x, side="right")
+        value = np.zeros(len(x))
+        for coefficients in pieces.T:
+            value = value * (x - starts[which]) + coefficients[which]
+        return value
+
+
+@dataclass(frozen=True)
+class Basis:
+    """Curves of one column that enter a formula together, as bs(x, knots=[…]) or poly(x, 2).
+
+    Attributes:
+      label: the call, as a person wrote it.
+      curves: one a coefficient.
+      degree: powers of the column up to this one are combinations of the curves.
+    """
+
+    label: str = field(compare=False)
+    curves: tuple[Curve, ...]
+    degree: int
+
+    @property
+    def column(self) -> str:
+        """The column that all curves are of."""
+        return self.curves[0].column
+
+
+Factor = Power | Dummy | Curve
+
+
+@dataclass(frozen=True)
 class Term:
     """One coefficient's column of the design: a product of factors, with its bounds. No factors: the intercept."""
 
     name: str
-    factors: tuple[Power | Dummy, ...]
+    factors: tuple[Factor, ...]
     low: float
     high: float
 
@@ -75,6 +143,8 @@ class Term:
             array = columns[factor.column]
             if isinstance(factor, Dummy):
                 value *= array == factor.code
+            elif isinstance(factor, Curve):
+                value *= factor.evaluate(np.asarray(array, dtype=np.float64))
             elif factor.log:
                 value *= np.log(np.asarray(array, dtype=np.float64))
             else:
@@ -85,7 +155,7 @@ class Term:
 _Interval = tuple[Any, Any]  # low and high: numbers, or arrays over corners of the box
 
 
-def _bounds(factors: Iterable[Power | Dummy], box: Mapping[str, _Interval]) -> _Interval:
+def _bounds(factors: Iterable[Factor], box: Mapping[str, _Interval]) -> _Interval:
     """Interval arithmetic; exact, because every column occurs in one factor. A dummy's interval is that of 1{code}."""
     low: Any = 1.0
     high: Any = 1.0
@@ -97,6 +167,8 @@ def _bounds(factors: Iterable[Power | Dummy], box: Mapping[str, _Interval]) -> _
                 np.where((a == b) & (a == factor.code), 1.0, 0.0),
                 np.where((a <= factor.code) & (factor.code <= b), 1.0, 0.0),
             )
+        elif isinstance(factor, Curve):
+            a, b = factor.low, factor.high
         elif factor.log:
             a, b = np.log(a), np.log(b)
         elif factor.power > 1:
@@ -114,7 +186,7 @@ def _interval(column: Range | Flag | Levels) -> _Interval:
     return np.float64(low), np.float64(high)
 
 
-def bounded(name: str, factors: tuple[Power | Dummy, ...], schema: Schema) -> Term:
+def bounded(name: str, factors: tuple[Factor, ...], schema: Schema) -> Term:
     """The term with its bounds, which must be finite and apart for its map to [−1, 1] to exist."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         low, high = map(float, _bounds(factors, {f.column: _interval(schema[f.column]) for f in factors}))
@@ -147,7 +219,10 @@ def norm_bound(terms: tuple[Term, ...], shift: Array, scale: Array, schema: Sche
     for group in _linked(terms):
         members = [j for j, t in enumerate(terms) if t.factors and t.factors[0].column in group]
         curved = {
-            f.column for j in members for f in terms[j].factors if isinstance(f, Power) and (f.power > 1 or f.log)
+            f.column
+            for j in members
+            for f in terms[j].factors
+            if isinstance(f, Curve) or (isinstance(f, Power) and (f.power > 1 or f.log))
         }
         states: dict[str, list[_Interval]] = {}
         for name in sorted(group, key=lambda c: not isinstance(schema[c], Levels)):

@@ -233,6 +233,8 @@ def encode(cells: Cells, column: Column) -> tuple[Floats, Bools, Bools]:
     """
     if isinstance(column, Levels):
         values = _codes(cells, places(column.levels))
+        if column.missing is not None:
+            values[np.isnan(values)] = column.levels.index(column.missing)
         usable, outside = values >= 0, values == -1
     elif isinstance(column, Flag) and column.words is not None:
         values = _codes(cells, places(column.words))

@@ -21,6 +21,7 @@ from pgbb._io import parquet_file, parquet_files
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.problem import Problem
 from pgbb.model.schema import Schema
+from pgbb.private.files import File
 from pgbb.private.hosts import Together
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ class Listing:
 
 def survey(source: object) -> Listing:
     """The row groups of a Parquet file, or of the .parquet files of a folder, sorted by name, and their digests."""
+    source = source.where if isinstance(source, File) else source
     if not isinstance(source, str | Path):
         raise InvalidValue(
             f"data is a {type(source).__name__}, but hosts need the path of a .parquet file, or of a folder of them, "

@@ -19,7 +19,15 @@ from pgbb import _validate
 from pgbb.accountant.calibrate import Accountant
 from pgbb.custody.run import fit
 from pgbb.errors import InvalidValue, PgbbWarning
-from pgbb.methods.registry import METHODS, OLDER_NAMES, method_called, settings_for
+from pgbb.methods.registry import (
+    METHODS,
+    OLDER_NAMES,
+    AccountantName,
+    MethodName,
+    Settings,
+    method_called,
+    settings_for,
+)
 from pgbb.methods.request import Request, prepared
 from pgbb.model.models import Model, Problem
 from pgbb.model.schema import Schema
@@ -187,11 +195,11 @@ def compare(
     schema: Schema,
     epsilon: float,
     delta: float,
-    methods: Sequence[str] | None = None,
-    settings: Mapping[str, Mapping[str, object]] | None = None,
+    methods: Sequence[MethodName] | None = None,
+    settings: Mapping[str, Settings | Mapping[str, object]] | None = None,
     level: float = 0.95,
     tau: float | Sequence[float] | None = None,
-    accountant: str = "exact",
+    accountant: AccountantName = "exact",
     weights: str | None = None,
     group_size: int = 1,
     allow_weak_delta: bool = False,

@@ -80,7 +80,9 @@ def quantile_process(release: "Release", level: float = 0.95, coefficients: Sequ
             continue
         part = table.xs(names[i], level=1) if len(levels) > 1 else table.loc[[names[i]]]
         marker = "o" if len(levels) <= 12 else ""
-        axis.fill_between(levels, part["lower"], part["upper"], alpha=0.25, linewidth=0, label=f"{level:.4g} band")
+        axis.fill_between(
+            levels, part["lower"], part["upper"], alpha=0.25, linewidth=0, label=f"{100 * level:.4g} % band"
+        )
         axis.plot(levels, part["mean"], marker=marker, markersize=3.5, linewidth=1.4, label="posterior mean")
         axis.set_title(_named(release, names[i]), fontsize=10)
         if "identified" in part and not part["identified"].all():
@@ -89,7 +91,7 @@ def quantile_process(release: "Release", level: float = 0.95, coefficients: Sequ
             hatched = {"where": near, "hatch": "///", "facecolor": "none", "edgecolor": GREY, "linewidth": 0}
             axis.fill_between(levels, part["lower"], part["upper"], **hatched)
             _hollow(axis, [v for v, known in zip(levels, part["identified"], strict=True) if not known], part)
-        axis.set_xlabel(model.index_name)
+        axis.set_xlabel("quantile level τ" if model.index_name == "tau" else model.index_name)
         axis.grid(alpha=0.3)
     axes.ravel()[0].legend(fontsize=8)
     _headline(figure, release)

@@ -61,10 +61,13 @@ def _coded(name: str, declared: Range | Flag | Levels, values: pd.Series) -> NDA
     """A column as `Term.evaluate` takes it: numbers, or codes of declared levels."""
     if isinstance(declared, Levels):
         codes = {str(level): code for code, level in enumerate(declared.levels)}
-        unknown = [v for v in values if str(v) not in codes]
+        if declared.missing is not None:
+            values = values.astype(object).where(values.notna(), declared.missing)
+        texts = [str(int(v)) if isinstance(v, float) and v.is_integer() else str(v) for v in values]
+        unknown = [v for v, text in zip(values, texts, strict=True) if text not in codes]
         if unknown:
             raise _validate.fail(name, unknown[0], "one of the declared levels " + ", ".join(codes))
-        return np.array([codes[str(v)] for v in values])
+        return np.array([codes[text] for text in texts])
     try:
         numbers = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):

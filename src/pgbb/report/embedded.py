@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pgbb.errors import PgbbError
-from pgbb.model.formula import Design, Dummy
+from pgbb.model.formula import Curve, Design, Dummy
 from pgbb.model.schema import Flag, Levels, Schema
 from pgbb.release.file import Release
 from pgbb.release.local_gaussian import shortest
@@ -88,7 +88,7 @@ def _plain(kind: str, settings: Mapping[str, object], tensors: Mapping[str, Pack
 
 
 def _terms(release: Release) -> list[dict[str, object]] | None:
-    """The terms of the formula as products of powers and dummies; None where there is no formula to predict from."""
+    """The terms of the formula as products of factors; None where there is no formula to predict from."""
     model = release.model
     if model.formula is None:
         return None
@@ -104,6 +104,8 @@ def _terms(release: Release) -> list[dict[str, object]] | None:
             "factors": [
                 {"column": f.column, "code": f.code}
                 if isinstance(f, Dummy)
+                else {"column": f.column, "starts": f.starts, "pieces": f.pieces}
+                if isinstance(f, Curve)
                 else {"column": f.column, "power": f.power, "log": f.log}
                 for f in term.factors
             ],

@@ -284,11 +284,19 @@ function renderContrast() {
   $("contrast-result").textContent = `${text}: mean ${show(m.mean)}, sd ${show(m.sd, 3)}, ${interval(m)}, probability ${m.positive.toFixed(3)} of being above 0.`;
 }
 
-/** The row of the design at the chosen covariates: products of powers and dummies. */
+/** A factor of a term at a value of its column: a dummy, a curve (a polynomial from each of its starts), a logarithm or a power. */
+function factorAt(f, x) {
+  if ("code" in f) return Number(x === f.code);
+  if (!("starts" in f)) return f.log ? Math.log(x) : x ** f.power;
+  const which = f.starts.slice(1).filter((start) => start <= x).length;
+  return f.pieces[which].reduce((v, c) => v * (x - f.starts[which]) + c, 0);
+}
+
+/** The row of the design at the chosen covariates: products of factors. */
 function designRow(at) {
   const row = new Float64Array(names.length);
   for (const { coefficient, factors } of data.terms) {
-    row[coefficient] = factors.reduce((v, f) => v * ("code" in f ? Number(at[f.column] === f.code) : (f.log ? Math.log(at[f.column]) : at[f.column] ** f.power)), 1);
+    row[coefficient] = factors.reduce((v, f) => v * factorAt(f, at[f.column]), 1);
   }
   return row;
 }

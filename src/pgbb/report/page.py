@@ -192,7 +192,7 @@ def _statement(certificate: Certificate) -> str:
         f"The numbers on this page come from {certificate.n:,} confidential records. Random noise limits what "
         f"anybody can learn from them about a single person. Had any {whose} given other answers, this page would have "
         f"been at most {odds} times as likely, or unlikely, to come out as it did (ε = {epsilon:g}), but for a "
-        f"probability of {delta:.2g} (δ)."
+        f"probability of {f'one in {1 / delta:,.0f}' if 0 < delta < 0.1 else f'{delta:.2g}'} (δ = {delta:.2g})."
     )
 
 

@@ -9,7 +9,8 @@ from pgbb import Flag, Levels, PgbbWarning, QuantileRegression, Range, Schema
 from pgbb.methods.calibrated import frame, statistics
 from pgbb.methods.calibrated.algebra import prefixes
 from pgbb.methods.calibrated.columns import reference_frame
-from pgbb.methods.calibrated.questions import BINS, own_terms
+from pgbb.methods.calibrated.own import own_terms
+from pgbb.methods.calibrated.questions import BINS
 
 SCHEMA = Schema(x=Range(0, 1000), f=Flag(), g=Levels("a", "b", "c"), y=Range(-20, 20))
 MODEL = QuantileRegression("y ~ x + I(x ** 2) + f + g", taus=[0.5])
@@ -25,8 +26,25 @@ def data(n, seed=0):
 
 
 def test_terms_of_one_column_are_told_from_others():
-    assert own_terms(DESIGN) == ((1,), (3, 4, 5))
+    (own,), shares = own_terms(DESIGN)
+    assert (own.column, np.flatnonzero(own.weights).tolist(), shares) == ("x", [1], (3, 4, 5))
     assert own_terms(QuantileRegression("y ~ I(x ** 2) + f").prepare(SCHEMA).design) is None
+
+
+@pytest.mark.parametrize("term", ["x", "log(x)", "bs(x, knots=[2, 5])", "poly(x, 3, centre=-40)", "bs(x, [3], 1)"])
+def test_a_column_is_read_off_its_curves(term):
+    x = np.linspace(0.5, 9, 50)  # logarithms of both signs
+    design = QuantileRegression(f"y ~ {term}").prepare(Schema(x=Range(0.5, 9), y=Range(0, 1))).design
+    (own,), _ = own_terms(design)
+    found = own.shift + own.scale * (design.matrix({"x": x}) @ own.weights)
+    np.testing.assert_allclose(np.exp(found) if own.log else found, x, rtol=1e-4)
+    frame = reference_frame(design, {own: (0.0, 0.3)}, {}, 0.0)
+    assert np.isfinite(frame).all(), "logarithms are taken of the column, and not of its logarithm"
+
+
+def test_without_an_intercept_a_spline_that_drops_its_first_has_no_line():
+    schema = Schema(x=Range(0.5, 9), y=Range(0, 1))
+    assert own_terms(QuantileRegression("y ~ 0 + bs(x, knots=[2, 5])").prepare(schema).design) is None
 
 
 def test_a_reference_design_whitens_squares_and_lazy_ranges():
@@ -40,10 +58,11 @@ def test_a_reference_design_whitens_squares_and_lazy_ranges():
     ).astype(float)
     moment = x.T @ x / len(x)
     scale = float(DESIGN.scale[1])
-    found = reference_frame(DESIGN, {1: ((50 - 500) / scale, 6 / scale)}, {3: -0.6, 4: -1 / 3, 5: -1 / 3}, 0.0)
+    own = own_terms(DESIGN)[0][0]
+    found = reference_frame(DESIGN, {own: ((50 - 500) / scale, 6 / scale)}, {3: -0.6, 4: -1 / 3, 5: -1 / 3}, 0.0)
     assert np.linalg.cond(found.T @ moment @ found) < 10
     assert np.linalg.cond(moment) > 1e6  # in the declared box
-    wrong = reference_frame(DESIGN, {1: (0.0, 0.3)}, {3: -0.6, 4: -1 / 3, 5: -1 / 3}, 0.0)
+    wrong = reference_frame(DESIGN, {own: (0.0, 0.3)}, {3: -0.6, 4: -1 / 3, 5: -1 / 3}, 0.0)
     assert np.linalg.cond(wrong.T @ moment @ wrong) > 1e3
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from pgbb.methods.calibrated.algebra import prefixes
+from pgbb.methods.calibrated.own import Own
 from pgbb.methods.calibrated.questions import BINS
 from pgbb.methods.calibrated.response import UNSEEN, distribution
 from pgbb.model.formula import Design, Dummy
@@ -29,13 +30,13 @@ LEAST_CORRELATION = 1e-11  # eigenvalue of its correlations: what single precisi
 
 
 def locate_columns(
-    asker: "Asker", numeric: tuple[int, ...], shares: tuple[int, ...], terms: int
-) -> tuple[dict[int, tuple[float, float]], dict[int, float], float]:
-    """Median and spread of each numeric term, mean of each 0/1 term (all mapped), and the noise of the means."""
-    found: dict[int, tuple[float, float]] = {}
+    asker: "Asker", numeric: tuple[Own, ...], shares: tuple[int, ...], terms: int
+) -> tuple[dict[Own, tuple[float, float]], dict[int, float], float]:
+    """Median and spread of each numeric column, mean of each 0/1 term (all mapped), and the noise of the means."""
+    found: dict[Own, tuple[float, float]] = {}
     a, b = prefixes(BINS)
     if numeric:
-        pick = np.eye(terms)[:, list(numeric)]
+        pick = np.column_stack([own.weights for own in numeric])
         low, high = np.full(len(numeric), -1.0), np.full(len(numeric), 1.0)
         for _ in range(asker.question("columns", "column_histograms").times):
             edges = np.linspace(low, high, BINS + 1).T
@@ -60,16 +61,16 @@ def locate_columns(
 
 
 def reference_frame(
-    design: Design, numeric: dict[int, tuple[float, float]], means: dict[int, float], noise: float
+    design: Design, numeric: dict[Own, tuple[float, float]], means: dict[int, float], noise: float
 ) -> Floats:
     """F with E uuᵀ = I for u = xF, were the columns independent: normal, or 0/1, with these medians and means."""
     rng = np.random.default_rng(0)
     columns: dict[str, Floats] = {}
     levels: dict[str, dict[int, float]] = {}
     least = min(max(LEAST_SHARE, noise / 2), 0.5)
-    for j, (middle, spread) in numeric.items():
-        mapped = np.clip(middle + spread * rng.standard_normal(ROWS), -1, 1)
-        columns[design.terms[j].factors[0].column] = design.shift[j] + design.scale[j] * mapped
+    for own, (middle, spread) in numeric.items():
+        values = own.shift + own.scale * np.clip(middle + spread * rng.standard_normal(ROWS), -1, 1)
+        columns[own.column] = np.exp(values) if own.log else values
     for j, mean in means.items():
         factor = design.terms[j].factors[0]
         share = float(np.clip(design.shift[j] + design.scale[j] * mean, least, 1 - least))

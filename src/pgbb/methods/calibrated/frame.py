@@ -15,7 +15,8 @@ from pgbb.methods.calibrated.algebra import Shrink, clear_of, strategy
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.columns import locate_columns, reference_frame
 from pgbb.methods.calibrated.curvature import raised
-from pgbb.methods.calibrated.questions import LEAST_REACH, own_terms
+from pgbb.methods.calibrated.own import own_terms
+from pgbb.methods.calibrated.questions import LEAST_REACH
 from pgbb.model.formula import Design
 
 Floats = NDArray[np.float64]

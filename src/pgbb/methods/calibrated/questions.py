@@ -13,7 +13,8 @@ from typing import Any
 
 from pgbb.accountant import Composition, Mechanism, compose, noise_scale
 from pgbb.errors import InvalidValue
-from pgbb.model.formula import Design, Dummy
+from pgbb.methods.calibrated.own import own_terms
+from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 
 __all__ = [
@@ -23,7 +24,6 @@ __all__ = [
     "Question",
     "Stage",
     "composition",
-    "own_terms",
     "questions_for",
     "whole_noise",
 ]
@@ -133,16 +133,6 @@ def questions_for(problem: Problem, levels: int, noise: float = 0.0, *, weighted
     return families[problem.kind](problem.design, noise)
 
 
-def own_terms(design: Design) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The terms that are one column each: numeric ones, and those of 0 and 1; None if a column has no such term."""
-    alone = {j: t.factors[0] for j, t in enumerate(design.terms) if len(t.factors) == 1}
-    linear = {j: f for j, f in alone.items() if isinstance(f, Dummy) or f.power == 1}
-    if {f.column for f in linear.values()} != set(design.columns):
-        return None
-    shares = tuple(j for j in linear if design.is_flag(j))
-    return tuple(j for j in linear if j not in shares), shares
-
-
 def _design(design: Design, noise: float, lean: bool = False) -> tuple[Stage, ...]:
     """The frame of a design, from where its columns lie, if each has a term of its own."""
     dear = noise / math.sqrt(FRAME) * max(LEAST_REACH[0], LEAST_REACH[1] * len(design.terms))  # noise of a round
@@ -150,7 +140,7 @@ def _design(design: Design, noise: float, lean: bool = False) -> tuple[Stage, ..
     located = own is not None and any(own)
     stages = []
     if own is not None and located:
-        numeric, shares = (len(kind) for kind in own)
+        numeric, shares = len(own[0]), len(own[1])
         asked = []
         if numeric:
             shapes = ((p, numeric), (numeric, BINS + 1), (BINS, BINS))

@@ -1,0 +1,57 @@
+"""Which columns of a design can be read off its rows: by a term of their own, or by their curves. Public arithmetic."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb.model.formula import Curve, Design, Power
+
+__all__ = ["Own", "own_terms"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Own:
+    """A numeric column that can be read off a row: shift + scale·(row · weights), or the logarithm of it."""
+
+    column: str
+    weights: Floats
+    shift: float
+    scale: float
+    log: bool = False
+
+
+def own_terms(design: Design) -> tuple[tuple[Own, ...], tuple[int, ...]] | None:
+    """The columns that can be read off a row, and the terms of 0 and 1; None if there is a column of another kind."""
+    alone = {j: t.factors[0] for j, t in enumerate(design.terms) if len(t.factors) == 1}
+    shares = tuple(j for j in alone if design.is_flag(j))
+    unit = np.eye(len(design.terms))
+    numeric = [
+        Own(f.column, unit[j], float(design.shift[j]), float(design.scale[j]), f.log)
+        for j, f in alone.items()
+        if isinstance(f, Power) and f.power == 1 and j not in shares
+    ]
+    curved: dict[str, dict[int, Curve]] = {}
+    for j, f in alone.items():
+        if isinstance(f, Curve):
+            curved.setdefault(f.column, {})[j] = f
+    numeric += [own for curves in curved.values() if (own := _line(design, curves)) is not None]
+    found = {*(own.column for own in numeric), *(alone[j].column for j in shares)}
+    return (tuple(numeric), shares) if found == set(design.columns) else None
+
+
+def _line(design: Design, curves: dict[int, Curve]) -> Own | None:
+    """The column itself as a combination of its curves and the intercept, such as all splines have."""
+    low, high = next(iter(curves.values())).ends
+    x = np.linspace(low, high, 20 * len(curves))
+    terms = [0, *curves] if design.has_intercept else list(curves)
+    values = {0: np.ones(len(x))} | {j: (c.evaluate(x) - design.shift[j]) / design.scale[j] for j, c in curves.items()}
+    rows, target = np.column_stack([values[j] for j in terms]), np.linspace(-1, 1, len(x))
+    found = np.linalg.lstsq(rows, target)[0]
+    if np.abs(rows @ found - target).max() > 1e-6:
+        return None
+    weights = np.zeros(len(design.terms))
+    weights[terms] = found
+    return Own(curves[terms[-1]].column, weights, (low + high) / 2, (high - low) / 2)
