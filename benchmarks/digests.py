@@ -63,6 +63,7 @@ SHORT: dict[str, dict[str, Any]] = {
     "augmented": {"iterations": 400},
     "abc": {"proposals": 2000},
     "repro": {},
+    "posterior_sampling": {"draws": 10},
     "calibrated": {},
 }
 

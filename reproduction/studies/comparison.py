@@ -21,6 +21,7 @@ KIN = {
     "augmented": "Noisy Summary Statistics",
     "abc": "Approximate Bayesian Computation",
     "repro": "Repro-sample inference",
+    "posterior_sampling": "Posterior sampling",
 }
 
 

@@ -213,6 +213,21 @@ METHODS: dict[str, Method] = {
             ignores={"mean": "clip"},
         ),
         Method(
+            name="posterior_sampling",
+            module="pgbb.methods.posterior_sampling",
+            serves=("linear", *EVERY),
+            index="list",
+            asks="m draws of a posterior a level",
+            draws="stored draws, independent",
+            assumes="A loss that is bounded over the box, and, with several parameters, chains that have converged; "
+            "the posterior is tempered as the budget asks, so that intervals are wide.",
+            needs="loss",
+            temperature="tempering",
+            more_draws="draws",
+            draws_cost=True,
+            ignores={"mean": "clip"},
+        ),
+        Method(
             name="augmented",
             module="pgbb.methods.augmented",
             serves=("huber", "mean"),
