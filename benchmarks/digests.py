@@ -64,6 +64,7 @@ SHORT: dict[str, dict[str, Any]] = {
     "abc": {"proposals": 2000},
     "repro": {},
     "posterior_sampling": {"draws": 10},
+    "dp_mcmc": {"steps": 400},
     "calibrated": {},
 }
 

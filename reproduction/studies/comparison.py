@@ -22,6 +22,7 @@ KIN = {
     "abc": "Approximate Bayesian Computation",
     "repro": "Repro-sample inference",
     "posterior_sampling": "Posterior sampling",
+    "dp_mcmc": "MCMC",
 }
 
 

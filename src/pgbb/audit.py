@@ -21,7 +21,7 @@ from scipy.special import betaincinv
 from pgbb import _validate
 from pgbb.accountant import ACCOUNTANTS, Composition, Mechanism, PosteriorDraws, compose, epsilon, noise_scale
 from pgbb.errors import PgbbError
-from pgbb.model.losses import BoundedLoss
+from pgbb.model.losses import BoundedLoss, ratio_problem
 from pgbb.model.models import Mean, Problem
 from pgbb.model.schema import Range, Schema
 from pgbb.private.door import Moment, Randomness, open_dataset
@@ -130,7 +130,7 @@ class Setting:
     target: Mechanism | Composition | PosteriorDraws
     delta: float = 1e-2
     others: float = 0.0
-    asks: Literal["session", "sums", "moments", "draws"] = "session"
+    asks: Literal["session", "ratios", "sums", "moments", "draws"] = "session"
 
     @property
     def parts(self) -> tuple[Mechanism, ...]:
@@ -171,13 +171,14 @@ SETTINGS: dict[str, Setting] = {
             asks="sums",
         ),
         Setting("moments", Moment("response").describe(10), asks="moments"),
+        Setting("ratios", Mechanism(n=10, blocks=1, sampling_rate=0.5, steps=4, clip=1.0), asks="ratios"),
         Setting("draws", PosteriorDraws(n=10, draws=2, sensitivity=4.0), asks="draws"),
     )
 }
 """`batches`: block-weighted sums of Poisson batches, as methods pgbb and sgld ask for, others at zero. `crowd`: the
 same with others at −C and weights that hardly vary. `sums`: sums over all records, as the default method asks for.
 `moments`: one sum of statistics, as noisy_gibbs, augmented, abc and repro ask for.
-`draws`: draws of a posterior, as posterior_sampling asks for."""
+`ratios`: sums of log ratios over batches, for dp_mcmc. `draws`: draws of a posterior, for posterior_sampling."""
 
 
 def clopper_pearson(hits: ArrayLike, trials: int, level: float) -> tuple[Floats, Floats]:
@@ -299,9 +300,11 @@ class Twin:
 
 
 TWINS: dict[str, Twin] = {
-    "noise-halved": Twin("noise σ/2 is added instead of σ", ("batches", "sums", "moments", "draws"), noise=0.5),
+    "noise-halved": Twin(
+        "noise σ/2 is added instead of σ", ("batches", "sums", "moments", "ratios", "draws"), noise=0.5
+    ),
     "no-clip": Twin(
-        "gradients, statistics and losses up to 8C pass unclipped", ("batches", "moments", "draws"), clip=8.0
+        "gradients, statistics and losses up to 8C pass unclipped", ("batches", "moments", "ratios", "draws"), clip=8.0
     ),
     "fixed-size": Twin("batches of exactly qn records", ("crowd",), randomness=_FixedSize),
     "half-block": Twin("blocks are half as large as accounted", records=0.5),
@@ -313,9 +316,11 @@ _SCHEMA = Schema(y=Range(-_CANARY, _CANARY))
 
 
 @lru_cache(maxsize=8)
-def _problem(clip: float) -> Problem:
-    """A mean whose score at the query point 0 is −y."""
-    return Mean("y", scale=1.0, clip=clip).prepare(_SCHEMA)
+def _problem(clip: float, ratios: bool = False) -> Problem:
+    """A mean whose score at the query point 0 is −y; or its log ratio, which is −y at (½, −½)."""
+    mean = Mean("y", scale=1.0, clip=1.0 if ratios else clip)
+    problem = mean.prepare(_SCHEMA)
+    return replace(ratio_problem(mean, problem), clip=clip) if ratios else problem
 
 
 def _frame(n: int, canary: float, others: float) -> "pd.DataFrame":
@@ -325,15 +330,15 @@ def _frame(n: int, canary: float, others: float) -> "pd.DataFrame":
     return pd.DataFrame({"y": -np.append(_CANARY * canary, np.full(n - 1, others))})
 
 
-@lru_cache(maxsize=1)
-def _asking() -> "Step":
-    """The step that asks about 0 for ever and keeps answers and weights."""
+@lru_cache(maxsize=2)
+def _asking(ratios: bool = False) -> "Step":
+    """The step that asks about 0, or (½, −½), for ever and keeps answers and weights."""
     import jax.numpy as jnp
 
     from pgbb.private.door import Step
 
     def query(state: "Array", draw: "dict[str, Array]") -> "tuple[Array, None]":
-        return jnp.zeros((draw["u"].shape[0], 1)), None
+        return jnp.tile(jnp.array([0.5, -0.5] if ratios else [0.0]), (draw["u"].shape[0], 1)), None
 
     def update(
         state: "Array", draw: "dict[str, Array]", memo: None, answers: "Array"
@@ -344,14 +349,19 @@ def _asking() -> "Step":
 
 
 def _run(
-    frame: "pd.DataFrame", mechanism: Mechanism, sigma: float, seed: int, kind: type[Randomness] = Randomness
+    frame: "pd.DataFrame",
+    mechanism: Mechanism,
+    sigma: float,
+    seed: int,
+    kind: type[Randomness] = Randomness,
+    ratios: bool = False,
 ) -> tuple[Floats, Floats]:
     """All answers of one session, in order, and the block weights that go with them."""
     import jax.numpy as jnp
 
     data = open_dataset(frame, _problem(mechanism.clip), _SCHEMA)
-    session = data.session(mechanism, sigma, kind.create(seed))
-    parts = [out for _, _, out in session.run(jnp.zeros(()), _asking(), chunk=min(10, mechanism.steps))]
+    session = data.session(mechanism, sigma, kind.create(seed), problem=_problem(mechanism.clip, ratios))
+    parts = [out for _, _, out in session.run(jnp.zeros(()), _asking(ratios), chunk=min(10, mechanism.steps))]
     answers, weights = (np.concatenate([np.asarray(p[i], float) for p in parts]) for i in range(2))
     return answers.ravel(), weights.reshape(answers.size, -1)
 
@@ -377,11 +387,12 @@ def _batch_trials(
     m = setting.parts[0]
     steps = -(-trials // _WIDE)
     run = replace(
-        m, n=round(m.n * twin.records), clip=m.clip * twin.clip, gamma=m.concentration, steps=steps,
-        draws_per_step=_WIDE * m.answers,
+        m, n=round(m.n * twin.records), clip=m.clip * twin.clip, steps=steps, draws_per_step=_WIDE * m.answers,
+        gamma=None if m.blocks == 1 else m.concentration,
     )  # fmt: skip
-    block = _block_of_canary(run, seed)
-    answers, weights = _run(_frame(run.n, canary, setting.others), run, sigma * twin.noise, seed, twin.randomness)
+    block = 0 if run.blocks == 1 else _block_of_canary(run, seed)
+    records, ratios = _frame(run.n, canary, setting.others), setting.asks == "ratios"
+    answers, weights = _run(records, run, sigma * twin.noise, seed, twin.randomness, ratios)
     shape = (steps * _WIDE, m.answers)
     return (answers / sigma).reshape(shape)[:trials], (weights[:, block] * m.signal(sigma)).reshape(shape)[:trials]
 
@@ -442,7 +453,13 @@ def _drawn_trials(
     return np.concatenate(found).reshape(trials, m), np.full((trials, m), 1 / sigma)
 
 
-_TRIALS = {"draws": _drawn_trials, "session": _batch_trials, "sums": _sum_trials, "moments": _moment_trials}
+_TRIALS = {
+    "draws": _drawn_trials,
+    "ratios": _batch_trials,
+    "session": _batch_trials,
+    "sums": _sum_trials,
+    "moments": _moment_trials,
+}
 
 
 # The verdict ---------------------------------------------------------------------------------------------------------

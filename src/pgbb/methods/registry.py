@@ -228,6 +228,20 @@ METHODS: dict[str, Method] = {
             ignores={"mean": "clip"},
         ),
         Method(
+            name="dp_mcmc",
+            module="pgbb.methods.dp_mcmc",
+            serves=EVERY,
+            index="list",
+            asks="T noisy sums of log ratios a level",
+            draws="a stored chain, correlated",
+            assumes="The tempered Gibbs posterior on a uniform prior is what you want, and the budget lets the chain "
+            "mix; one that does not is marked.",
+            needs="loss",
+            temperature="tempering",
+            more_draws="steps",
+            draws_cost=True,
+        ),
+        Method(
             name="augmented",
             module="pgbb.methods.augmented",
             serves=("huber", "mean"),

@@ -6,7 +6,7 @@ needs: the part that depends on the record, how much it can vary, and the rest. 
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -16,7 +16,7 @@ from pgbb.model.custom import Custom
 from pgbb.model.models import Model, normal_cdf
 from pgbb.model.problem import Floats, Problem, Values
 
-__all__ = ["BoundedLoss", "bounded_loss", "has_likelihood", "loss_of"]
+__all__ = ["BoundedLoss", "bounded_loss", "has_likelihood", "loss_of", "ratio_problem"]
 
 Numeric: TypeAlias = Any  # numpy or jax.numpy
 Loss: TypeAlias = "Callable[[Numeric, Values, Values, Values, float | None], Values]"
@@ -55,6 +55,37 @@ def loss_of(problem: Problem) -> Loss:
         return -y * xp.log(inside) - (1 - y) * xp.log(1 - inside)
 
     return {"quantile": quantile, "linear": linear_, "huber": huber, "logistic": logistic, "mean": mean}[problem.kind]
+
+
+def ratio_problem(model: Model, problem: Problem) -> Problem:
+    """What one record says of two points: (l(θ, x) − l(θ′, x))/(C‖θ − θ′‖), in [−1, 1], asked at (θ, θ′).
+
+    C bounds the gradient, so that the clip binds only where C is a clip itself: for a mean and a loss of one's own.
+    """
+    d = problem.dim
+    loss, index = (
+        None if isinstance(model, Custom) else loss_of(problem),
+        problem.index.levels[0] if problem.index else None,
+    )
+
+    def joint(both: Values, x: Values, y: Values) -> Values:
+        import jax.numpy as jnp
+
+        from pgbb._numerics.compiled import dots
+
+        def at(theta: Values) -> Values:
+            if isinstance(model, Custom):
+                record = {name: x[i] for i, name in enumerate(model.columns)}
+                return jnp.asarray(model.loss(theta, record, 0.0))
+            assert loss is not None
+            return loss(jnp, theta, dots(x, theta[: x.shape[0]]), y, index)
+
+        distance = jnp.sqrt(jnp.sum((both[:d] - both[d:]) ** 2))
+        difference = (at(both[:d]) - at(both[d:])) / (problem.clip * distance)
+        return jnp.where(jnp.arange(2 * d) == 0, difference, 0.0)
+
+    names = (*problem.names, *(f"{name}'" for name in problem.names))
+    return replace(problem, names=names, clip=1.0, score=None, gradient=None, joint=joint, index=None)
 
 
 @dataclass(frozen=True, eq=False)

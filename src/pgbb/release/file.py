@@ -46,6 +46,7 @@ METHODS = {
     "noisy_gibbs": "noisy_gibbs, NoisyGibbs",
     "dp_bootstrap": "dp_bootstrap, the DP bootstrap",
     "posterior_sampling": "posterior_sampling, draws of a posterior",
+    "dp_mcmc": "dp_mcmc, DP-MCMC",
     "augmented": "augmented, data augmentation",
     "abc": "abc, approximate Bayesian computation",
     "repro": "repro, repro samples",
