@@ -1,8 +1,8 @@
 """DP-MCMC: Metropolis steps that are accepted by a noisy log-likelihood ratio, under one budget for the whole chain.
 
 Targets ∝ exp{−ω Σ l(θ, x_i)} on the model's box. Each step asks once, by the mechanism of `pgbb.private`, for the sum
-of (l(θ, x) − l(θ′, x))/(C‖θ − θ′‖), which lies in [−1, 1]; all else is post-processing. Two tests use the noise as it is:
-the penalty method (Ceperley & Dewing 1999; Zhang & Zhang 2023, DP fast MH) and Barker's test with a correction that
+of (l(θ, x) − l(θ′, x))/(C‖θ − θ′‖), which lies in [−1, 1]; all else is post-processing. Two tests use the noise as it
+is: the penalty method (Ceperley & Dewing 1999; Zhang & Zhang 2023, DP fast MH) and Barker's test with a correction that
 makes normal noise logistic (Heikkilä, Jälkö, Dikmen & Honkela 2019). The noise decides how long a step may be.
 """
 

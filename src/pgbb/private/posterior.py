@@ -3,7 +3,7 @@
 Nothing is added to a draw: that it is random is what protects the records. `PosteriorDraws`, which the accountant
 certifies, is the object that this code runs. One parameter: the draw is that of the exponential mechanism on a public
 grid, with whole-number weights and random bits from the secret stream, and a uniform place inside its cell; exact.
-Several parameters: independent Metropolis chains, whose law is the posterior in the limit only; the certificate says it.
+Several parameters: independent Metropolis chains, whose law is the posterior in the limit; the certificate says it.
 """
 
 import math
