@@ -51,7 +51,7 @@ def main(replicates: int = 10) -> None:
             off = (draws.mean() - mean) / sd * math.sqrt(size), (draws.std() / sd - 1) * math.sqrt(2 * size)
             worst[method] = max(worst.get(method, 0.0), *map(abs, off))
             print(
-                f"{method:<10} {seed:>9} {total:>12.4f}   {draws.mean():7.4f} ({mean:7.4f})  {draws.std():.4f} ({sd:.4f})"
+                f"{method:<10} {seed:>9} {total:>12.4f}   {draws.mean():.4f} ({mean:.4f}) {draws.std():.4f} ({sd:.4f})"
                 f"   {off[0]:8.2f} {off[1]:8.2f} {size:>11.0f}"
             )
     print("; ".join(f"{name}: farthest {value:.1f} standard errors" for name, value in worst.items()))

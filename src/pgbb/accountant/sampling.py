@@ -1,5 +1,6 @@
 """m draws of a Gibbs posterior with a bounded loss: their description, and what they cost."""
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -66,8 +67,9 @@ class PosteriorDraws:
         return [(self, sigma)]
 
     def first_guess(self, goal: float, delta: float) -> float:
-        """σ at which m pure (goal/m) draws meet the goal."""
-        return self.sensitivity * self.draws / goal
+        """σ by basic composition, or by mη²/8-zero-concentrated privacy where that is less."""
+        root = math.sqrt(math.log(1 / delta) + goal) - math.sqrt(math.log(1 / delta))
+        return self.sensitivity * min(self.draws / goal, math.sqrt(self.draws / 8) / root)
 
     def delta_bounds(self, sigma: float, epsilon: float) -> tuple[float, float]:
         """(lower, upper) around the worst δ of the class; the upper end is certified."""

@@ -233,5 +233,5 @@ def _cannot_mix(
     advice = settings.tempering * smallest / (2 * SMALLEST_ESS)
     return [
         f"The chain cannot mix at this budget: all its steps together wander about {way:.2g} in the internal "
-        f"coordinates. A tempering of {advice:.1g} would let it, with intervals that are wider by the root of that."
+        f"coordinates. A tempering of {advice:.1g} would let it; intervals widen with one over its root."
     ]

@@ -266,7 +266,7 @@ METHODS: dict[str, Method] = {
         Method(
             name="repro",
             module="pgbb.methods.repro",
-            serves=("huber", "mean", "simulated"),
+            serves=("huber", "logistic", "mean", "simulated"),
             index="none",
             asks="one noisy sum of statistics",
             draws="stored draws of the method's intervals",
