@@ -52,8 +52,6 @@ def _constants(method: str, data: str, n: int, epsilon: float) -> dict[str, Any]
         found["iterations"] = 100_000
     if method == "abc" and not regression and n > 500:
         found["proposals"] = 5_000
-    if method == "posterior_sampling" and regression:
-        found["loss"] = "beta"  # the box of the coefficients makes Huber's loss vary sixty times as much
     if method == "dp_mcmc":
         clip, dim = (LENGTH[data], 4) if regression else (CLIP, 1)
         power = 0.07 * n * (gdp_mu(epsilon, 1 / n) / clip) ** 2 / (150 * dim)

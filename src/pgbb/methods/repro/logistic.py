@@ -2,7 +2,7 @@
 
 The release is that of a linear regression with the response 2y − 1: sums of xxᵀ and of x(2y − 1). Their law depends on
 that of the covariates, which are taken for draws of a normal law, clamped to [−1, 1], whose moments are candidates:
-what could have been released, the sums less fresh noise. The other coefficients are those that fit the candidate's sums.
+what could have been released, the sums less fresh noise. The other coefficients fit the candidate's sums.
 """
 
 import numpy as np
