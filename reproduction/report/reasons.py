@@ -51,4 +51,8 @@ REASONS: dict[str, tuple[tuple[str, str], ...]] = {
         ),
         ("sgld", _STEP),
     ),
+    "every_row": (
+        ("augmented coverage", "500 iterations are too few at n = 10,000: the chain is marked, and has not arrived."),
+        ("noisy_gibbs coverage", "errors are contaminated, and its working likelihood is normal; four replicates."),
+    ),
 }
