@@ -63,6 +63,8 @@ SHORT: dict[str, dict[str, Any]] = {
     "augmented": {"iterations": 400},
     "abc": {"proposals": 2000},
     "repro": {},
+    "posterior_sampling": {"draws": 10},
+    "dp_mcmc": {"steps": 400},
     "calibrated": {},
 }
 

@@ -18,7 +18,7 @@ from pgbb.methods.repro.region import Region
 PRINTED = {"mu": (0.989, 0.598781, 0.003227), "sigma": (0.984, 0.755614, 0.004252)}
 """Coverage, mean width and its standard error in their result files, 1,000 replicates each."""
 SCHEMA = pgbb.Schema(y=pgbb.Range(-5, 5), e=pgbb.Range(0, 20), b=pgbb.Flag(), x=pgbb.Range(-1, 1))
-PROBLEMS = ("gaussian", "exponential", "bernoulli", "regression")
+PROBLEMS = ("gaussian", "exponential", "bernoulli", "regression", "logistic")
 LINE = (0.5, 1.0, 0.5)  # intercept, slope, standard deviation
 
 
@@ -59,19 +59,22 @@ def data(name: str, n: int, rng):
     if name == "bernoulli":
         return {"b": rng.random(n) < 0.1}, pgbb.Mean("b", family="bernoulli"), [0.1]
     x = rng.uniform(-1, 1, n)
+    if name == "logistic":
+        chance = 1 / (1 + np.exp(-LINE[0] - LINE[1] * x))
+        return {"x": x, "b": rng.random(n) < chance}, pgbb.LogisticRegression("b ~ x"), LINE[:2]
     y = LINE[0] + LINE[1] * x + LINE[2] * rng.standard_normal(n)
     return {"x": x, "y": y}, pgbb.HuberRegression("y ~ x"), LINE[:2]
 
 
 def coverage(replicates: int, problems: list[str]) -> None:
-    """R = 199 for means; a quarter as many replicates for the regression, whose coverage is over two coefficients."""
+    """R = 199 for means; a quarter as many replicates for regressions, whose coverage is over two coefficients."""
     warnings.simplefilter("ignore")
     print(f"coverage (median width) of 95 % intervals, {replicates} replicates, δ = 1e-6; * some are marked")
     cells = itertools.product(PROBLEMS, (100, 500), (0.5, 1.0))
     for cell, (name, n, epsilon) in enumerate(cells):
         if name not in problems:
             continue
-        line = name == "regression"
+        line = name in ("regression", "logistic")
         shown = []
         for method, settings in (("repro", {} if line else {"replicates": 199}), ("calibrated", {})):
             hits, widths, marked = [], [], False

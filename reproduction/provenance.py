@@ -20,8 +20,11 @@ __all__ = ["METHODS", "commit", "device", "revision", "versions"]
 
 ROOT = Path(__file__).resolve().parents[1]
 METHODS = {"calibrated": 4} | dict.fromkeys(
-    ("pgbb", "sgld", "noisy_gibbs", "dp_bootstrap", "augmented", "abc", "repro", "reference"), 1
-)
+    (
+        "pgbb", "sgld", "noisy_gibbs", "dp_bootstrap", "augmented", "abc", "repro", "posterior_sampling", "dp_mcmc",
+        "reference",
+    ), 1,
+)  # fmt: skip
 """Revision of each method; that of a study is `Study.revision`."""
 
 

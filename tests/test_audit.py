@@ -99,7 +99,15 @@ def test_the_threshold_promises_less_than_the_truth_and_more_with_more_trials():
 
 @pytest.mark.parametrize(
     ("name", "goal"),
-    [("batches", 1.0), ("batches", 4.0), ("crowd", 1.0), ("sums", 1.0), ("sums", 4.0), ("moments", 1.0)],
+    [
+        ("batches", 1.0),
+        ("batches", 4.0),
+        ("crowd", 1.0),
+        ("sums", 1.0),
+        ("sums", 4.0),
+        ("moments", 1.0),
+        ("draws", 4.0),
+    ],
 )
 def test_an_honest_mechanism_keeps_its_claims_and_is_attacked_as_well_as_theory_says(name, goal):
     found = audit.audit(name, goal, trials=TRIALS, seed=3)

@@ -51,4 +51,9 @@ REASONS: dict[str, tuple[tuple[str, str], ...]] = {
         ),
         ("sgld", _STEP),
     ),
+    "comparison": (("dp_mcmc data model free", "log ratios of any loss serve here, not of a likelihood alone."),),
+    "every_row": (
+        ("augmented coverage", "500 iterations, all that the study can afford, are too few at n = 10,000."),
+        ("noisy_gibbs coverage", "errors are contaminated, and its working likelihood is normal; four replicates."),
+    ),
 }

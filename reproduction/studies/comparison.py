@@ -21,6 +21,8 @@ KIN = {
     "augmented": "Noisy Summary Statistics",
     "abc": "Approximate Bayesian Computation",
     "repro": "Repro-sample inference",
+    "posterior_sampling": "Posterior sampling",
+    "dp_mcmc": "MCMC",
 }
 
 

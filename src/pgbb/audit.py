@@ -19,8 +19,9 @@ from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import betaincinv
 
 from pgbb import _validate
-from pgbb.accountant import ACCOUNTANTS, Composition, Mechanism, compose, epsilon, noise_scale
+from pgbb.accountant import ACCOUNTANTS, Composition, Mechanism, PosteriorDraws, compose, epsilon, noise_scale
 from pgbb.errors import PgbbError
+from pgbb.model.losses import BoundedLoss, ratio_problem
 from pgbb.model.models import Mean, Problem
 from pgbb.model.schema import Range, Schema
 from pgbb.private.door import Moment, Randomness, open_dataset
@@ -66,6 +67,17 @@ class Pair(NamedTuple):
         """Logarithm of the likelihood ratio at answers x in units of σ."""
         x, mu = x / self.noise, mu / self.noise
         return _log_density(self.plus, x, mu) - _log_density(self.minus, x, mu)
+
+
+class Drawn(NamedTuple):
+    """The laws of one posterior draw θ on [−1, 1] with the canary at ±4: ∝ exp{±g(θ)μ}, g = 4θ clipped to [−1, 1]."""
+
+    name: str
+    noise: float = 1.0
+
+    def loss(self, x: Floats, mu: Floats) -> Floats:
+        """Logarithm of the likelihood ratio at draws x, with μ = 1/σ."""
+        return np.asarray(2 * np.clip(_CANARY * x, -1, 1) * mu / self.noise)
 
 
 def _log_density(law: Floats, x: Floats, mu: Floats) -> Floats:
@@ -115,29 +127,31 @@ class Setting:
     """
 
     name: str
-    target: Mechanism | Composition
+    target: Mechanism | Composition | PosteriorDraws
     delta: float = 1e-2
     others: float = 0.0
-    asks: Literal["session", "sums", "moments"] = "session"
+    asks: Literal["session", "ratios", "sums", "moments", "draws"] = "session"
 
     @property
     def parts(self) -> tuple[Mechanism, ...]:
-        """The mechanisms it is composed of."""
-        return tuple(m for m, _ in self.target.parts(1.0))
+        """The mechanisms it is composed of, where it consists of noisy sums."""
+        return () if isinstance(self.target, PosteriorDraws) else tuple(m for m, _ in self.target.parts(1.0))
 
     @property
     def answers(self) -> int:
-        """T·K in all."""
-        return sum(m.answers for m in self.parts)
+        """T·K in all, or m."""
+        return sum(m.answers for m, _ in self.target.parts(1.0))
 
     @property
     def rate(self) -> float:
         """q."""
-        return self.parts[0].sampling_rate
+        return self.parts[0].sampling_rate if self.parts else 1.0
 
     @property
-    def pairs(self) -> tuple[Pair, ...]:
+    def pairs(self) -> "tuple[Pair | Drawn, ...]":
         """What the attacks suspect: first the certified laws, then a fault that needs a threshold of its own."""
+        if not self.parts:
+            return Drawn("drawn"), Drawn("drawn at σ/2", 0.5)
         n, q = self.parts[0].n, self.rate
         return (_alone(q), _alone(q, 0.5)) if self.others == 0 else (_crowd(n, q), _crowd_of_fixed_size(n, q))
 
@@ -157,11 +171,14 @@ SETTINGS: dict[str, Setting] = {
             asks="sums",
         ),
         Setting("moments", Moment("response").describe(10), asks="moments"),
+        Setting("ratios", Mechanism(n=10, blocks=1, sampling_rate=0.5, steps=4, clip=1.0), asks="ratios"),
+        Setting("draws", PosteriorDraws(n=10, draws=2, sensitivity=4.0), asks="draws"),
     )
 }
 """`batches`: block-weighted sums of Poisson batches, as methods pgbb and sgld ask for, others at zero. `crowd`: the
 same with others at −C and weights that hardly vary. `sums`: sums over all records, as the default method asks for.
-`moments`: one sum of statistics, as noisy_gibbs, augmented, abc and repro ask for."""
+`moments`: one sum of statistics, as noisy_gibbs, augmented, abc and repro ask for.
+`ratios`: sums of log ratios over batches, for dp_mcmc. `draws`: draws of a posterior, for posterior_sampling."""
 
 
 def clopper_pearson(hits: ArrayLike, trials: int, level: float) -> tuple[Floats, Floats]:
@@ -199,7 +216,7 @@ def _weights(mechanism: Mechanism) -> tuple[Floats, Floats]:
     return betaincinv(*law, 1 - tail), -np.diff(ends)
 
 
-def loss_law(setting: Setting, pair: Pair, sigma: float) -> tuple[Floats, Floats, Floats]:
+def loss_law(setting: Setting, pair: "Pair | Drawn", sigma: float) -> tuple[Floats, Floats, Floats]:
     """The loss of a whole trial in theory: grid, and its masses in the worlds with the canary at +C and at −C.
 
     By quadrature over answer and weight, then Fourier transforms. It sets
@@ -208,11 +225,18 @@ def loss_law(setting: Setting, pair: Pair, sigma: float) -> tuple[Floats, Floats
     half = round(_REACH / _STEP)
     size = 2 * half * setting.answers + 1
     spectra = [np.ones(next_fast_len(size, real=True) // 2 + 1, complex) for _ in range(2)]
+    if isinstance(pair, Drawn):
+        logs = [sign * pair.loss(np.linspace(-1, 1, 4001), np.array(1 / sigma)) / 2 for sign in (1, -1)]
+        place = np.clip(np.rint(2 * logs[0] / _STEP), -half, half).astype(int) + half
+        for i, log in enumerate(logs):
+            mass = np.bincount(place, np.exp(log - log.max()), 2 * half + 1)
+            spectra[i] *= rfft(mass / mass.sum(), next_fast_len(size, real=True)) ** setting.answers
     scales, start = setting.scales(sigma), 0
     for mechanism in setting.parts:
         weight, probability = (a[:, None] for a in _weights(mechanism))
         mu = weight * mechanism.signal(float(scales[start]) * pair.noise)
         start += mechanism.answers
+        assert isinstance(pair, Pair)
         means = np.concatenate([pair.plus[1], pair.minus[1]])
         low, high = means.min() * mu - 9, means.max() * mu + 9
         x, dx = low + (high - low) * np.linspace(0, 1, 1501), (high - low) / 1500
@@ -276,8 +300,12 @@ class Twin:
 
 
 TWINS: dict[str, Twin] = {
-    "noise-halved": Twin("noise σ/2 is added instead of σ", ("batches", "sums", "moments"), noise=0.5),
-    "no-clip": Twin("gradients and statistics up to 8C pass unclipped", ("batches", "moments"), clip=8.0),
+    "noise-halved": Twin(
+        "noise σ/2 is added instead of σ", ("batches", "sums", "moments", "ratios", "draws"), noise=0.5
+    ),
+    "no-clip": Twin(
+        "gradients, statistics and losses up to 8C pass unclipped", ("batches", "moments", "ratios", "draws"), clip=8.0
+    ),
     "fixed-size": Twin("batches of exactly qn records", ("crowd",), randomness=_FixedSize),
     "half-block": Twin("blocks are half as large as accounted", records=0.5),
 }
@@ -288,9 +316,11 @@ _SCHEMA = Schema(y=Range(-_CANARY, _CANARY))
 
 
 @lru_cache(maxsize=8)
-def _problem(clip: float) -> Problem:
-    """A mean whose score at the query point 0 is −y."""
-    return Mean("y", scale=1.0, clip=clip).prepare(_SCHEMA)
+def _problem(clip: float, ratios: bool = False) -> Problem:
+    """A mean whose score at the query point 0 is −y; or its log ratio, which is −y at (½, −½)."""
+    mean = Mean("y", scale=1.0, clip=1.0 if ratios else clip)
+    problem = mean.prepare(_SCHEMA)
+    return replace(ratio_problem(mean, problem), clip=clip) if ratios else problem
 
 
 def _frame(n: int, canary: float, others: float) -> "pd.DataFrame":
@@ -300,15 +330,15 @@ def _frame(n: int, canary: float, others: float) -> "pd.DataFrame":
     return pd.DataFrame({"y": -np.append(_CANARY * canary, np.full(n - 1, others))})
 
 
-@lru_cache(maxsize=1)
-def _asking() -> "Step":
-    """The step that asks about 0 for ever and keeps answers and weights."""
+@lru_cache(maxsize=2)
+def _asking(ratios: bool = False) -> "Step":
+    """The step that asks about 0, or (½, −½), for ever and keeps answers and weights."""
     import jax.numpy as jnp
 
     from pgbb.private.door import Step
 
     def query(state: "Array", draw: "dict[str, Array]") -> "tuple[Array, None]":
-        return jnp.zeros((draw["u"].shape[0], 1)), None
+        return jnp.tile(jnp.array([0.5, -0.5] if ratios else [0.0]), (draw["u"].shape[0], 1)), None
 
     def update(
         state: "Array", draw: "dict[str, Array]", memo: None, answers: "Array"
@@ -319,14 +349,19 @@ def _asking() -> "Step":
 
 
 def _run(
-    frame: "pd.DataFrame", mechanism: Mechanism, sigma: float, seed: int, kind: type[Randomness] = Randomness
+    frame: "pd.DataFrame",
+    mechanism: Mechanism,
+    sigma: float,
+    seed: int,
+    kind: type[Randomness] = Randomness,
+    ratios: bool = False,
 ) -> tuple[Floats, Floats]:
     """All answers of one session, in order, and the block weights that go with them."""
     import jax.numpy as jnp
 
     data = open_dataset(frame, _problem(mechanism.clip), _SCHEMA)
-    session = data.session(mechanism, sigma, kind.create(seed))
-    parts = [out for _, _, out in session.run(jnp.zeros(()), _asking(), chunk=min(10, mechanism.steps))]
+    session = data.session(mechanism, sigma, kind.create(seed), problem=_problem(mechanism.clip, ratios))
+    parts = [out for _, _, out in session.run(jnp.zeros(()), _asking(ratios), chunk=min(10, mechanism.steps))]
     answers, weights = (np.concatenate([np.asarray(p[i], float) for p in parts]) for i in range(2))
     return answers.ravel(), weights.reshape(answers.size, -1)
 
@@ -352,11 +387,12 @@ def _batch_trials(
     m = setting.parts[0]
     steps = -(-trials // _WIDE)
     run = replace(
-        m, n=round(m.n * twin.records), clip=m.clip * twin.clip, gamma=m.concentration, steps=steps,
-        draws_per_step=_WIDE * m.answers,
+        m, n=round(m.n * twin.records), clip=m.clip * twin.clip, steps=steps, draws_per_step=_WIDE * m.answers,
+        gamma=None if m.blocks == 1 else m.concentration,
     )  # fmt: skip
-    block = _block_of_canary(run, seed)
-    answers, weights = _run(_frame(run.n, canary, setting.others), run, sigma * twin.noise, seed, twin.randomness)
+    block = 0 if run.blocks == 1 else _block_of_canary(run, seed)
+    records, ratios = _frame(run.n, canary, setting.others), setting.asks == "ratios"
+    answers, weights = _run(records, run, sigma * twin.noise, seed, twin.randomness, ratios)
     shape = (steps * _WIDE, m.answers)
     return (answers / sigma).reshape(shape)[:trials], (weights[:, block] * m.signal(sigma)).reshape(shape)[:trials]
 
@@ -399,7 +435,31 @@ def _moment_trials(
     return np.array(totals)[:, None] / (m.n * sigma), np.full((trials, 1), m.signal(sigma))
 
 
-_TRIALS = {"session": _batch_trials, "sums": _sum_trials, "moments": _moment_trials}
+def _drawn_trials(
+    setting: Setting, sigma: float, canary: float, trials: int, seed: int, twin: Twin
+) -> tuple[Floats, Floats]:
+    """Draws of a posterior that one record moves: draws are independent, so that any m in a row are a trial."""
+    assert isinstance(setting.target, PosteriorDraws)
+    n, m = setting.target.n, setting.target.draws
+    loss = BoundedLoss(
+        lambda theta, x, y: y[:, None] * theta[:, 0], lambda theta: np.zeros(len(theta)), -twin.clip, twin.clip,
+        (np.array([-1.0]), np.array([1.0])),
+    )  # fmt: skip
+    data, random = open_dataset(_frame(n, canary, setting.others), _problem(1.0), _SCHEMA), Randomness.create(seed)
+    found: list[Floats] = []
+    while (left := trials * m - sum(map(len, found))) > 0:
+        run = PosteriorDraws(n, min(left, 100_000), loss.sensitivity)
+        found.append(data.posterior_draws([loss], run, sigma * twin.noise, random)[0, :, 0])
+    return np.concatenate(found).reshape(trials, m), np.full((trials, m), 1 / sigma)
+
+
+_TRIALS = {
+    "draws": _drawn_trials,
+    "ratios": _batch_trials,
+    "session": _batch_trials,
+    "sums": _sum_trials,
+    "moments": _moment_trials,
+}
 
 
 # The verdict ---------------------------------------------------------------------------------------------------------

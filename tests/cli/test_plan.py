@@ -1,6 +1,7 @@
 import json
 from dataclasses import asdict
 
+import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,7 +11,8 @@ import pgbb
 from pgbb import PgbbError
 from pgbb.accountant import Mechanism, epsilon
 from pgbb.cli import app
-from pgbb.methods.registry import settings_for
+from pgbb.cli.output import schema
+from pgbb.methods.registry import METHODS, settings_for
 from pgbb.methods.request import Request
 from pgbb.planning import costs
 from pgbb.planning.forecast import Reference, forecast
@@ -75,6 +77,23 @@ def test_a_plan_of_pgbb_describes_what_a_fit_asks(given):
     assert len(parts) == (1 if "intervals" in given else 2) and shown["sigma"] == planned.sigma
 
 
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("calibrated", "pgbb")])
+def test_every_other_method_is_planned_as_a_fit_asks(method):
+    """The plan of the command is that of the method for the same model, and follows the schema of the output."""
+    constant = {"sgld": "steps=50", "dp_mcmc": "steps=100"}.get(method)
+    extra = [] if constant is None else ["--set", constant]
+    arguments = ["--method", method, *BUDGET, "--family", "mean", "--half", "4", *extra]
+    shown = json.loads(invoke(*arguments, "--json").stdout)
+    chosen, settings = settings_for(method, {} if constant is None else {"steps": int(constant[6:])})
+    model, declared = pgbb.Mean("y", scale=1.0), pgbb.Schema(y=pgbb.Range(-4, 4))
+    planned = chosen.load().plan(Request(model, "never opened", declared, 1.0, 1e-4), settings, 10_000)
+    found = [(q["answers"], q["noise"]) for q in shown["questions"]]
+    assert found == [(m.answers, noise) for m, noise in planned.mechanism.parts(planned.sigma)]
+    jsonschema.validate(shown, schema("plan"), cls=jsonschema.Draft202012Validator)
+    text = invoke(*arguments).stdout
+    assert METHODS[method].asks.split()[0] in text and "no data was opened" in text
+
+
 def test_plan_draws_the_four_panels(tmp_path):
     target = tmp_path / "budget.png"
     done = run(*PLAN, "--plot", str(target))
@@ -132,7 +151,13 @@ def test_optimise_marks_the_least_noise_within_the_time_limit():
     [
         ([*PLAN, "--terms", "4"], "--method calibrated"),
         ([*BUDGET, "--sampling-rate", ".5"], "--method pgbb"),
-        ([*BUDGET, "--method", "sgld"], "--method"),
+        ([*BUDGET, "--method", "probit"], "--method"),
+        ([*BUDGET, "--method", "sgld", "--reach", "4"], "--method calibrated"),
+        ([*BUDGET, "--set", "steps=4"], "--set"),
+        ([*BUDGET, "--method", "abc", "--family", "quantile"], "does not serve quantile"),
+        ([*BUDGET, "--method", "sgld", "--family", "custom"], "custom"),
+        ([*BUDGET, "--method", "sgld", "--set", "stops=4"], "stops"),
+        ([*BUDGET, "--method", "sgld", "--set", "steps"], "--set"),
         ([*BUDGET, "--family", "probit"], "family"),
         ([*BUDGET, "--levels", ".5,1.5"], "levels"),
         ([*BUDGET, "--levels", "half"], "--levels"),

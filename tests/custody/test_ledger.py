@@ -121,6 +121,8 @@ def test_a_release_is_settled_with_its_mechanism_and_the_hash_of_its_certificate
         ("augmented", {"iterations": 200}),
         ("abc", {"proposals": 1000}),
         ("repro", {"replicates": 199}),
+        ("posterior_sampling", {"draws": 5}),
+        ("dp_mcmc", {"steps": 100}),
     ],
 )
 def test_every_method_reserves_what_it_then_runs(ledger, data, method, settings):

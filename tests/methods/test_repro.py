@@ -10,7 +10,9 @@ from scipy import stats
 import pgbb
 from pgbb import Flag, HuberRegression, InvalidValue, Mean, PgbbWarning, Range, Schema, Simulated
 from pgbb.methods.noisy_sums import ask
+from pgbb.methods.registry import settings_for
 from pgbb.methods.repro.intervals import ERRORS, confidence_draws, ends
+from pgbb.methods.repro.logistic import Logistic
 from pgbb.methods.repro.region import Region
 from pgbb.methods.repro.regression import Regression
 from pgbb.methods.request import Request
@@ -104,6 +106,24 @@ def test_a_simulator_clips_and_clamps_as_the_private_sum_does():
     assert np.abs(simulated).max() < 2  # a mean of vectors of norm 2
 
 
+def test_simulated_sums_of_a_logistic_regression_have_the_law_of_records():
+    """Covariates normal and clamped: Kolmogorov-Smirnov on estimates; with other coefficients it fails."""
+    rng, n, count, noise, theta = np.random.default_rng(1), 80, 400, 2.0, np.array([0.3, 1.5])
+    moment = Moment("products", 2, 0.5, unit=0.5)
+
+    def released(noise=noise, n=n):
+        x = np.column_stack([np.ones(n), np.clip(0.2 + 0.4 * rng.standard_normal(n), -1, 1)])
+        y = rng.random(n) < 1 / (1 + np.exp(-x @ theta))
+        return moment.of(x, 2.0 * y - 1).sum(axis=0) + noise * rng.standard_normal(6)
+
+    many = released(0.0, 200_000) * n / 200_000
+    made = Logistic(n, many, noise, True, np.full(2, 8.0), 1, count, rng)  # its first candidate has these moments
+    draws = [Logistic(n, released(), noise, True, np.full(2, 8.0), 1, 2, rng)._here for _ in range(count)]
+    for at, right in ((theta, True), (theta + np.array([0.0, 1.0]), False)):
+        values = [stats.ks_2samp([d[k] for d in draws], made.simulated(0, at)[:, k]).pvalue for k in (0, 1)]
+        assert (min(values) > 1e-3) == right
+
+
 # Intervals -----------------------------------------------------------------------------------------------------------
 
 
@@ -126,6 +146,27 @@ def test_a_bernoulli_interval_without_noise_is_clopper_and_pearsons():
     lower = stats.beta.ppf(0.025, ones, 81 - ones)  # at least so many ones
     assert release.conf_int()["lower"].iloc[0] == pytest.approx(lower, abs=0.004)
     assert release.conf_int()["lower"].iloc[0] != pytest.approx(stats.beta.ppf(0.05, ones, 81 - ones), abs=0.004)
+
+
+def test_a_logistic_regression_has_intervals_that_hold_the_truth_and_not_everything(tmp_path):
+    rng = np.random.default_rng(3)
+    x = rng.uniform(-1, 1, 250)
+    data = pd.DataFrame({"x": x, "b": rng.random(250) < 1 / (1 + np.exp(-0.3 - 2.0 * x))})
+    settings = BUDGET | {"epsilon": 8.0, "replicates": 199, "candidates": 4}
+    release = pgbb.fit(pgbb.LogisticRegression("b ~ x"), data, **settings)
+    (low, high) = release.conf_int().loc["x"]
+    assert low < 2.0 < high and low > 0 and high - low < 4
+    assert any("covariates that are normal" in note for note in release.certificate.notes)
+    release.save(tmp_path / "r.pgbb")
+    assert [p for p in pgbb.load(tmp_path / "r.pgbb").verify().problems if "seed" not in p] == []
+
+
+def test_too_many_records_to_simulate_are_refused_before_anything_is_asked():
+    request = Request(pgbb.LogisticRegression("b ~ x"), "never opened", SCHEMA, 1.0, 1e-6)
+    chosen, settings = settings_for("repro", {})
+    assert chosen.load().plan(request, settings, 40_000).sigma > 0
+    with pytest.raises(InvalidValue, match="too many for method = 'repro'"):
+        chosen.load().plan(request, settings, 40_001)
 
 
 def coverage(model, columns, truth, fits, **changes):

@@ -140,6 +140,17 @@ def test_the_default_is_every_method_that_serves_the_model(model, serve, refuse)
     assert found == [name for name in METHODS if name in found]
 
 
+def test_methods_of_every_kind_are_compared_and_their_costs_added():
+    """Draws of a posterior have an accountant of their own, and are added to what composes."""
+    model, short = Mean("y", scale=1.0), {"posterior_sampling": {"draws": 10}, "dp_mcmc": {"steps": 100}}
+    names = ["noisy_gibbs", *short]
+    with pytest.warns(pgbb.PgbbWarning, match="Too few effective"):
+        found = compare(model, frame(), methods=names, settings=short, **BUDGET)
+    assert set(methods_for(model, model.prepare(SCHEMA))) == set(METHODS)
+    assert list(found.releases) == names and found.cost.composed == ("noisy_gibbs", "dp_mcmc")
+    assert found.cost.tighter < found.cost.epsilon == pytest.approx(3.0)
+
+
 def test_progress_names_the_method():
     seen = []
     found = compare(
@@ -186,6 +197,6 @@ def test_a_method_that_refuses_is_left_out_unless_it_was_named():
     model = HuberRegression("y ~ x")
     with pytest.raises(PgbbError, match=r"noisy_gibbs: weights = 'w'"):
         compare(model, frame(), methods=["noisy_gibbs"], weights="w", **BUDGET)
-    found = compare(model, frame(), settings=QUICK, weights="w", **BUDGET)
+    found = compare(model, frame(), settings=QUICK | {"dp_mcmc": {"steps": 100}}, weights="w", **BUDGET)
     assert "noisy_gibbs" in found.skipped and "noisy_gibbs" not in found.releases
     assert {"pgbb", "sgld"} <= set(found.releases)

@@ -1,15 +1,16 @@
 """What T·K noisy block-weighted answers cost, and how little noise meets a target (ε, δ).
 
-Pure numpy and scipy, no data, no JAX. Start with `Mechanism` (or `Resampling`), then ask
+Pure numpy and scipy, no data, no JAX. Start with `Mechanism` (or `Resampling`, `PosteriorDraws`), then ask
 `epsilon`, `delta`, `epsilon_bounds` or `noise_scale`. Proofs: docs/privacy.md.
 """
 
-from pgbb.accountant.calibrate import ACCOUNTANTS, Target, delta, epsilon, epsilon_bounds, noise_scale
+from pgbb.accountant.calibrate import ACCOUNTANTS, Own, Target, delta, epsilon, epsilon_bounds, noise_scale
 from pgbb.accountant.description import Composition, Mechanism, compose, gamma_star
 from pgbb.accountant.filters import Charge, Filter
 from pgbb.accountant.gaussian import gaussian_noise_scale, gdp_delta, gdp_epsilon, gdp_mu
 from pgbb.accountant.paper import Expansion, log_moments
 from pgbb.accountant.resampling import Resampling
+from pgbb.accountant.sampling import PosteriorDraws
 from pgbb.accountant.theory import leading_order, noise_floor
 
 __all__ = [
@@ -19,6 +20,8 @@ __all__ = [
     "Expansion",
     "Filter",
     "Mechanism",
+    "Own",
+    "PosteriorDraws",
     "Resampling",
     "Target",
     "compose",

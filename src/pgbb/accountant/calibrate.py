@@ -13,37 +13,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb import _validate
-from pgbb.accountant import bounds, resampling
+from pgbb.accountant import bounds
 from pgbb.accountant.convert import Conversion, delta_at, epsilon_at
 from pgbb.accountant.description import Composition, Mechanism
-from pgbb.accountant.gaussian import gdp_mu
 from pgbb.accountant.paper import LARGEST_ORDER, Expansion, log_moments
-from pgbb.accountant.resampling import Resampling
+from pgbb.accountant.resampling import Resampling, crossing
+from pgbb.accountant.sampling import PosteriorDraws
 from pgbb.errors import NotCertifiable
 
-__all__ = ["ACCOUNTANTS", "Accountant", "Target", "delta", "epsilon", "epsilon_bounds", "noise_scale"]
+__all__ = ["ACCOUNTANTS", "Accountant", "Own", "Target", "delta", "epsilon", "epsilon_bounds", "noise_scale"]
 
 Accountant = Literal["exact", "paper", "worst-case"]
 ACCOUNTANTS: tuple[str, ...] = ("exact", "paper", "worst-case")
 Sums = Mechanism | Composition
-Target = Sums | Resampling
+Own = Resampling | PosteriorDraws
+"""Mechanisms with an accountant of their own, which has δ at every ε; `exact` alone covers them."""
+Target = Sums | Own
 Floats = NDArray[np.float64]
 
 
 def _target(mechanism: Target) -> Target:
-    if not isinstance(mechanism, Mechanism | Composition | Resampling):
-        raise _validate.fail(
-            "mechanism", mechanism, "a Mechanism, a Composition made by compose([...]) or a Resampling"
-        )
+    if not isinstance(mechanism, Target):
+        raise _validate.fail("mechanism", mechanism, "a description of pgbb.accountant, such as a Mechanism")
     return mechanism
 
 
 def _sums(target: Target, accountant: str) -> Sums:
     """The target, if it consists of noisy weighted sums: the accountants of the paper know nothing else."""
-    if isinstance(target, Resampling):
+    if isinstance(target, Own):
         raise NotCertifiable(
-            f"accountant = {accountant!r} does not cover a Resampling: the paper's moments are those of noisy weighted "
-            "sums, not of refits on resampled records. Use accountant='exact'."
+            f"accountant = {accountant!r} does not cover a {type(target).__name__}: the paper's moments are those of "
+            "noisy weighted sums, not of refits or of draws. Use accountant='exact'."
         )
     return target
 
@@ -101,7 +101,7 @@ def epsilon(
     """Certified ε of the mechanism run with noise scale σ, at δ, under replace-one adjacency.
 
     Args:
-      mechanism: what is run: a `Mechanism`, several from `compose`, or a `Resampling`.
+      mechanism: what is run: a `Mechanism`, several from `compose`, a `Resampling` or `PosteriorDraws`.
       sigma: standard deviation of the noise on each coordinate of an answer.
       delta: δ, strictly between 0 and 1.
       accountant: "exact" (default), "paper" (Proposition 2.2), or
@@ -145,8 +145,9 @@ def delta(
     epsilon = _validate.number("epsilon", epsilon, low=0)
     _validate.one_of("accountant", accountant, ACCOUNTANTS)
     if accountant == "exact":
-        of_target = resampling.delta_bounds if isinstance(target, Resampling) else bounds.delta_bounds
-        return of_target(target, sigma, epsilon)[1]  # type: ignore[arg-type]
+        if isinstance(target, Own):
+            return target.delta_bounds(sigma, epsilon)[1]
+        return bounds.delta_bounds(target, sigma, epsilon)[1]
     value = _best_order(target, sigma, accountant, J, m, conversion, lambda o, a: delta_at(o, a, epsilon, conversion))
     return value if math.isfinite(value) else 1.0
 
@@ -169,8 +170,9 @@ def _epsilon_bounds(target: Target, sigma: float, delta: float) -> tuple[float, 
             f"delta = {delta!r} is below {bounds.SMALLEST_DELTA!r}, the smallest that accountant='exact' can certify. "
             "Choose a larger delta: below 1e-20 it makes no practical difference."
         )
-    if isinstance(target, Resampling):
-        return resampling.epsilon_bounds(target, sigma, delta)
+    if isinstance(target, Own):
+        low = crossing(lambda e: target.delta_bounds(sigma, e)[0] <= delta)[0]
+        return low, crossing(lambda e: target.delta_bounds(sigma, e)[1] <= delta)[1]
     return bounds.epsilon_bounds(target, sigma, delta)
 
 
@@ -191,7 +193,7 @@ def noise_scale(
     """The smallest certified σ: `epsilon(mechanism, σ, delta, accountant) ≤ epsilon` holds for the σ returned.
 
     Bracketing and bisection on log σ (section S1.5), sped up by
-    secant steps, to a relative width of 1e-4 ("exact", except for a `Resampling`)
+    secant steps, to a relative width of 1e-4 ("exact", for noisy sums)
     or 1e-7; the feasible end is returned. For a `Composition` the result multiplies its `scales`.
 
     >>> m = Mechanism(n=10_000, blocks=20, sampling_rate=.1, steps=10_000, clip=1.0)
@@ -216,7 +218,7 @@ def _noise_scale(
         return excess
 
     start, width, tolerance = math.log(_first_guess(target, goal, delta)), 0.1, _TOLERANCE[accountant]
-    if isinstance(target, Resampling):
+    if isinstance(target, Own):
         tolerance = 1e-7
     elif accountant == "exact":  # a loose and quick search first
         start = _smallest_feasible(excess_of(lambda s: bounds.rough_epsilon(target, s, delta)), start, width, 5e-3)
@@ -228,10 +230,10 @@ def _noise_scale(
 def _first_guess(target: Target, goal: float, delta: float) -> float:
     """σ at which the leading-order ε of Theorem 2.1, c + 2√(c log 1/δ), equals the goal.
 
-    For a `Resampling`, σ of the Gaussian mechanism at the mean of m, which is 2B.
+    A mechanism with an accountant of its own has a guess of its own.
     """
-    if isinstance(target, Resampling):
-        return target.sensitivity * math.sqrt(2 * target.replicates) / gdp_mu(goal, delta)
+    if isinstance(target, Own):
+        return target.first_guess(goal, delta)
     log_inverse = math.log(1 / delta)
     root = math.sqrt(log_inverse + goal) - math.sqrt(log_inverse)
     signal = sum(2 * p.answers * (p.sampling_rate * p.signal(s)) ** 2 * p.kappa for p, s in target.parts(1.0))

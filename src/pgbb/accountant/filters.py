@@ -34,10 +34,9 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
 from pgbb import _validate
-from pgbb.accountant import bounds, resampling
-from pgbb.accountant.calibrate import Target, epsilon_bounds
+from pgbb.accountant import bounds
+from pgbb.accountant.calibrate import Own, Target, epsilon_bounds
 from pgbb.accountant.gaussian import gdp_epsilon, gdp_mu
-from pgbb.accountant.resampling import Resampling
 from pgbb.errors import InvalidValue
 
 __all__ = ["Charge", "Filter", "gaussian_square"]
@@ -149,7 +148,7 @@ class Filter:
 
 def gaussian_square(mechanism: Target, sigma: float) -> float | None:
     """Σμ² with μ = 2C/(nσ) where every answer is a sum over all records with constant weights; None elsewhere."""
-    if isinstance(mechanism, Resampling):
+    if isinstance(mechanism, Own):
         return None
     parts = mechanism.parts(sigma)
     if any(m.blocks != 1 or m.sampling_rate != 1 for m, _ in parts):
@@ -179,8 +178,8 @@ class _Curve:
         if math.isinf(far):
             return cls(np.array([0.0]), np.array([1.0]))
         points = np.linspace(0.0, far, _POINTS)
-        if isinstance(mechanism, Resampling):
-            return cls(points, np.array([resampling.delta_bounds(mechanism, sigma, e)[1] for e in points]))
+        if isinstance(mechanism, Own):
+            return cls(points, np.array([mechanism.delta_bounds(sigma, e)[1] for e in points]))
         return cls(points, bounds.delta_above(mechanism, sigma, points, smallest))
 
     def square(self, failure: float) -> float:

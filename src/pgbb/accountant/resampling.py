@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
 from pgbb import _validate
+from pgbb.accountant.gaussian import gdp_mu
 
-__all__ = ["Resampling", "delta_bounds", "epsilon_bounds"]
+__all__ = ["Resampling", "crossing", "delta_bounds"]
 
 Floats = NDArray[np.float64]
 
@@ -86,6 +87,14 @@ class Resampling:
         """Itself with its noise scale."""
         return [(self, sigma)]
 
+    def first_guess(self, goal: float, delta: float) -> float:
+        """σ of the Gaussian mechanism at the mean of m, which is 2B."""
+        return self.sensitivity * math.sqrt(2 * self.replicates) / gdp_mu(goal, delta)
+
+    def delta_bounds(self, sigma: float, epsilon: float) -> tuple[float, float]:
+        """(lower, upper) around the δ of an adversary who sees the counts; the upper end is certified."""
+        return delta_bounds(self, sigma, epsilon)
+
     @property
     def law(self) -> tuple[Floats, float]:
         """(P(Σ_b k_b² = m) for m = 0, 1, …, and the probability that is not listed)."""
@@ -141,13 +150,7 @@ def delta_bounds(target: Resampling, sigma: float, epsilon: float) -> tuple[floa
     return low, min(max(high, _SMALLEST_DELTA), 1.0)
 
 
-def epsilon_bounds(target: Resampling, sigma: float, delta: float) -> tuple[float, float]:
-    """(lower, upper) around the ε of an adversary who sees the counts; the upper end is certified."""
-    low = _crossing(lambda e: delta_bounds(target, sigma, e)[0] <= delta)[0]
-    return low, _crossing(lambda e: delta_bounds(target, sigma, e)[1] <= delta)[1]
-
-
-def _crossing(feasible: Callable[[float], bool]) -> tuple[float, float]:
+def crossing(feasible: Callable[[float], bool]) -> tuple[float, float]:
     """An infeasible ε and a feasible one, close together; both 0 if 0 is feasible, inf where nothing is."""
     if feasible(0.0):
         return 0.0, 0.0

@@ -1,6 +1,5 @@
 """`pgbb compare`: several methods on one problem, one budget each, one table, and what all of them cost together."""
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -89,7 +88,7 @@ def compare_command(
     model = o.build_model(
         family, formula, taus, interval, bandwidth, column, mean_family, scale, clip, by, exposure, expectile
     )
-    declared, constants = Schema.from_toml(schema), _settings(settings or [])
+    declared, constants = Schema.from_toml(schema), o.constants_of(settings or [])
     try:
         with o.method_bars(quiet=quiet or as_json) as progress:
             found = compare(
@@ -131,28 +130,6 @@ def _check_folder(folder: Path, names: list[str], force: bool) -> None:
         raise InvalidValue(
             f"--save = {str(folder)!r} holds {', '.join(there)}. Choose another folder, or pass --force to replace."
         )
-
-
-def _settings(given: list[str]) -> dict[str, dict[str, object]]:
-    """`method.setting=value` as {method: {setting: value}}; values are numbers, true, false, null or text."""
-    found: dict[str, dict[str, object]] = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        method, dot, setting = name.strip().partition(".")
-        if not (equals and dot and method and setting):
-            raise _validate.fail("--set", text, "METHOD.SETTING=VALUE, such as sgld.steps=2000")
-        try:
-            found.setdefault(method, {})[setting] = json.loads(value.lower() if value.isalpha() else value)
-        except json.JSONDecodeError:
-            found.setdefault(method, {})[setting] = _text_or_number(value)
-    return found
-
-
-def _text_or_number(value: str) -> float | str:
-    try:
-        return float(value)  # .1 is no JSON number
-    except ValueError:
-        return value
 
 
 def _show(found: Comparison, console: Console) -> None:

@@ -3,6 +3,7 @@
 import copy
 import functools
 import inspect
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,7 +31,16 @@ from pgbb.model.models import (
 )
 from pgbb.private.door import File
 
-__all__ = ["build_model", "check_seed", "method_bars", "method_names", "numbers", "progress_bar", "reads_a_file"]
+__all__ = [
+    "build_model",
+    "check_seed",
+    "constants_of",
+    "method_bars",
+    "method_names",
+    "numbers",
+    "progress_bar",
+    "reads_a_file",
+]
 
 _FAMILIES = ("quantile", "linear", "expectile", "iv", "huber", "logistic", "poisson", "mean")
 
@@ -199,3 +209,25 @@ def method_bars(*, quiet: bool = False) -> Iterator[Callable[[str, int, int], No
             bar.update(tasks[method], completed=done, total=total or None)
 
         yield show
+
+
+def constants_of(given: list[str]) -> dict[str, dict[str, object]]:
+    """`method.setting=value` as {method: {setting: value}}; values are numbers, true, false, null or text."""
+    found: dict[str, dict[str, object]] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        method, dot, setting = name.strip().partition(".")
+        if not (equals and dot and method and setting):
+            raise _validate.fail("--set", text, "METHOD.SETTING=VALUE, such as sgld.steps=2000")
+        try:
+            found.setdefault(method, {})[setting] = json.loads(value.lower() if value.isalpha() else value)
+        except json.JSONDecodeError:
+            found.setdefault(method, {})[setting] = _text_or_number(value)
+    return found
+
+
+def _text_or_number(value: str) -> float | str:
+    try:
+        return float(value)  # .1 is no JSON number
+    except ValueError:
+        return value

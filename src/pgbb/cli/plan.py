@@ -9,21 +9,20 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pgbb import _validate
 from pgbb.accountant.calibrate import Accountant
-from pgbb.cli.options import LEVELS, numbers
+from pgbb.cli.options import LEVELS, constants_of, method_names, numbers
 from pgbb.cli.output import Json, print_json
 from pgbb.cli.tables import plain_table
 from pgbb.errors import InvalidValue
-from pgbb.methods.registry import OLDER_NAMES, method_called, settings_for
+from pgbb.methods.registry import METHODS, method_called, settings_for
 from pgbb.planning import costs
+from pgbb.planning.asked import Asked, forecast_asked, multiplier
 from pgbb.planning.forecast import FAMILIES, Family, Forecast, Reference, forecast
 from pgbb.planning.noise import NoiseForecast, forecast_noise
 from pgbb.planning.search import Candidate, search
 
 Options: TypeAlias = dict[str, Any]  # values by the name of the option
 
-_METHODS = ("calibrated", "pgbb")
 _SETTINGS = ("blocks", "gamma", "sampling_rate", "steps", "draws_per_step")  # of method pgbb, which has the defaults
 _PGBB: Options = {
     **dict.fromkeys(_SETTINGS), "intervals": None, "alpha": 0.0, "clip": 1.0, "dim": 1, "plot": None,
@@ -32,13 +31,14 @@ _CALIBRATED: Options = {
     "family": "quantile", "terms": 4, "levels": LEVELS, "spread": 1.0, "reach": None, "rate": 0.5, "half": None,
     "optimise": False, "time_limit": None,
 }  # fmt: skip
+_OTHERS: Options = {"family": None, "terms": 4, "levels": LEVELS, "spread": 1.0, "half": None, "settings": None}
 
 
 def plan_command(
     n: Annotated[int, typer.Option("--n", help="Number of records.")],
     epsilon: Annotated[float, typer.Option("--epsilon", "-e", help="Privacy level ε to meet.")],
     delta: Annotated[float, typer.Option("--delta", "-d", help="Failure probability δ to meet.")],
-    method: Annotated[str, typer.Option(help="calibrated or pgbb.")] = "calibrated",
+    method: Annotated[str, typer.Option(help=f"{method_names('or')}.")] = "calibrated",
     family: Annotated[str | None, typer.Option(help=f"{', '.join(FAMILIES)}; default quantile.")] = None,
     terms: Annotated[int | None, typer.Option(help="Coefficients, with the intercept; default 4.")] = None,
     levels: Annotated[str | None, typer.Option(help=f"Quantile levels; default {LEVELS}.")] = None,
@@ -71,6 +71,10 @@ def plan_command(
     ] = None,
     dim: Annotated[int | None, typer.Option(help="pgbb: dimension of the parameter, for the noise floor.")] = None,
     plot: Annotated[Path | None, typer.Option(help="pgbb: draw the four panels of the budget figure here.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Other methods: a constant, such as steps=2000; may be given several times."),
+    ] = None,
     accountant: Annotated[str, typer.Option(help="Calibrates σ: exact, paper or worst-case.")] = "exact",
     as_json: Json = False,
 ) -> None:
@@ -81,23 +85,27 @@ def plan_command(
     pgbb plan --n 65023 --epsilon 1 --delta 1e-6 --terms 4 --spread .6
 
     pgbb plan --method pgbb --n 10000 --epsilon 1 --delta 1e-4 --clip 2.386 --dim 4
+
+    pgbb plan --method dp_mcmc --n 10000 --epsilon 1 --delta 1e-6 --family mean --set tempering=.01
     """
     given = locals()
-    if method in OLDER_NAMES:
-        method = method_called(method, "--method").name
-    _validate.one_of("--method", method, _METHODS)
-    own, other = (_CALIBRATED, _PGBB) if method == "calibrated" else (_PGBB, _CALIBRATED)
-    for name in other:
-        if given[name] is not None:
-            option = "--" + name.replace("_", "-")
+    method = method_called(method, "--method").name
+    known = {"calibrated": _CALIBRATED, "pgbb": _PGBB}
+    own = known.get(method, _OTHERS)
+    for name in {**_CALIBRATED, **_PGBB, **_OTHERS}:
+        if given[name] is not None and name not in own:
+            option = "--set" if name == "settings" else "--" + name.replace("_", "-")
+            takes = [m for m, options in known.items() if name in options] or ["another one"]
             raise InvalidValue(
                 f"{option} = {given[name]!r} says nothing to --method {method}: leave it out, or pass --method "
-                f"{_METHODS[1 - _METHODS.index(method)]}."
+                f"{takes[0]}."
             )
     chosen = {name: default if given[name] is None else given[name] for name, default in own.items()}
     console = Console(highlight=False)
     if method == "calibrated":
         _calibrated((n, epsilon, delta), cast(Accountant, accountant), chosen, console, as_json=as_json)
+    elif method != "pgbb":
+        _other(method, (n, epsilon, delta), cast(Accountant, accountant), chosen, console, as_json=as_json)
     else:
         _pgbb((n, epsilon, delta), cast(Accountant, accountant), chosen, console, as_json=as_json)
 
@@ -145,6 +153,47 @@ def _pgbb(
         path = save(budget_panels(mechanism, result.sigma, result.epsilon), chosen["plot"])
         if not as_json:
             typer.echo(f"\nfigure written to {path}")
+
+
+def _other(
+    method: str,
+    budget: tuple[int, float, float],
+    accountant: Accountant,
+    chosen: Options,
+    console: Console,
+    *,
+    as_json: bool,
+) -> None:
+    """Any method: what it asks, and at which noise."""
+    serves = METHODS[method].serves
+    family = chosen["family"] or next(kind for kind in FAMILIES if kind in serves)
+    reference = Reference(
+        family=cast(Family, family),
+        terms=1 if family == "mean" else chosen["terms"],
+        levels=tuple(numbers("--levels", chosen["levels"])),
+        spread=chosen["spread"],
+        half=chosen["half"],
+    )
+    given = constants_of([f"{method}.{text}" for text in chosen["settings"] or []]).get(method, {})
+    result = forecast_asked(method, *budget, reference, accountant=accountant, settings=given)
+    if as_json:
+        print_json(result.to_dict())
+    else:
+        _show_asked(result, console)
+
+
+def _show_asked(result: Asked, console: Console) -> None:
+    r = result.reference
+    levels = f", levels {', '.join(f'{v:g}' for v in r.levels)}" if r.family == "quantile" else ""
+    console.print(f"n = {result.n:,} records, {r.family}, {r.terms} coefficients{levels}; method {result.method.name}")
+    _budget(console, result.n, result.epsilon, result.delta)
+    table = _table(console, f"What is asked: {result.method.asks}", "question", "answers", "noise σ", "over a record's")
+    for i, (m, noise) in enumerate(result.parts, 1):
+        table.add_row(str(i), f"{m.answers:,}", _number(noise), _number(multiplier(m, noise)))
+    console.print(table)
+    lines = (*result.remarks, f"a release holds {result.method.draws}", f"assumes: {result.method.assumes}")
+    for line in (*lines, f"by accountant '{result.accountant}'; no data was opened"):
+        console.print(line, soft_wrap=True)
 
 
 def _number(value: float) -> str:

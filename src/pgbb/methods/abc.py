@@ -19,6 +19,7 @@ from pgbb.methods import noisy_gibbs
 from pgbb.methods.effective_size import too_few
 from pgbb.methods.noisy_gibbs.sampler import simulated_sums
 from pgbb.methods.noisy_sums import Answer, ask, middle, plan_of
+from pgbb.methods.priors import Priors
 from pgbb.methods.request import Planned, Request
 from pgbb.methods.simulators import check_simulator, clamped_sums, simulator_of
 from pgbb.model.models import HuberRegression, Mean, Simulated
@@ -33,7 +34,7 @@ WIDER = 1.5  # times the weighted covariance of a round is that of the next prop
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Priors):
     """Constants of ABC; priors and shares are those of `noisy_gibbs`; a simulated model is uniform on its box.
 
     Args:
@@ -41,22 +42,16 @@ class Settings:
       rounds: the proposal is fitted to the weighted parameters of the round before; in round k of r the noise of the
         kernel is 2^(r−k) times the true one. Only the last round counts.
       draws: m, stored, resampled by weight.
-      shares, response_bound, and constants of priors: as for `noisy_gibbs`.
+      shares: as for `noisy_gibbs`. Beside these, the constants of `Priors`.
     """
 
     proposals: int = 20_000
     rounds: int = 5
     draws: int = 4_000
     shares: tuple[float, float, float] = (0.5, 0.25, 0.25)
-    response_bound: float | None = None
-    coefficient_precision: float = 0.5
-    variance_shape: float = 2.0
-    variance_rate: float = 1.0
-    mean_variance: float = 100.0
-    rate_shape: float = 1.0
-    rate_rate: float = 1.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _validate.integer("proposals", self.proposals, low=1000)
         _validate.integer("rounds", self.rounds, low=1, high=20)
         _validate.integer("draws", self.draws, low=100)
@@ -65,11 +60,7 @@ class Settings:
     @property
     def gibbs(self) -> noisy_gibbs.Settings:
         """What `noisy_gibbs` would ask and believe."""
-        return noisy_gibbs.Settings(
-            shares=self.shares, response_bound=self.response_bound, coefficient_precision=self.coefficient_precision,
-            variance_shape=self.variance_shape, variance_rate=self.variance_rate, mean_variance=self.mean_variance,
-            rate_shape=self.rate_shape, rate_rate=self.rate_rate,
-        )  # fmt: skip
+        return noisy_gibbs.Settings(shares=self.shares, **self.shared)
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from pgbb import _validate
 from pgbb.errors import InvalidValue
 from pgbb.methods.effective_size import effective_sample_size, too_few
 from pgbb.methods.noisy_sums import Answer, ask, middle, plan_of
+from pgbb.methods.priors import Priors
 from pgbb.methods.request import Planned, Request
 from pgbb.model.models import Mean
 from pgbb.private.door import entries
@@ -33,7 +34,7 @@ CHUNK = 500  # iterations of one call
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Priors):
     """Constants of the chain; priors are those of `noisy_gibbs`.
 
     The mapped covariates of a regression are draws of a normal law with unknown mean and covariance, clamped to
@@ -43,31 +44,18 @@ class Settings:
       iterations: of the chain; each touches every record once.
       burn_in: share of the chain that is dropped.
       thin: keep every `thin`-th draw.
-      response_bound: B_y, as for `noisy_gibbs`.
-      coefficient_precision, variance_shape, variance_rate, mean_variance, rate_shape, rate_rate: as for `noisy_gibbs`.
+      Beside these, the constants of `Priors`.
     """
 
     iterations: int = 10_000
     burn_in: float = 0.3
     thin: int = 1
-    response_bound: float | None = None
-    coefficient_precision: float = 0.5
-    variance_shape: float = 2.0
-    variance_rate: float = 1.0
-    mean_variance: float = 100.0
-    rate_shape: float = 1.0
-    rate_rate: float = 1.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _validate.integer("iterations", self.iterations, low=100)
         _validate.number("burn_in", self.burn_in, low=0, below=1)
         _validate.integer("thin", self.thin, low=1)
-        if self.response_bound is not None:
-            _validate.number("response_bound", self.response_bound, above=0)
-        for name in (
-            "coefficient_precision", "variance_shape", "variance_rate", "mean_variance", "rate_shape", "rate_rate"
-        ):  # fmt: skip
-            _validate.number(name, getattr(self, name), above=0)
 
 
 @dataclass(frozen=True, eq=False)

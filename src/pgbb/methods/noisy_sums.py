@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 from pgbb.accountant import Composition, Mechanism, compose, noise_scale
 from pgbb.errors import InvalidValue
 from pgbb.methods.request import Planned, Request, prepared
-from pgbb.model.models import HuberRegression, Mean, Problem, Simulated
+from pgbb.model.models import HuberRegression, LogisticRegression, Mean, Problem, Simulated
 from pgbb.private.door import Moment, Randomness, open_dataset
 
 __all__ = ["Answer", "ask", "middle", "plan_of", "question", "response_bound"]
 
 Floats = NDArray[np.float64]
-Served = Mean | HuberRegression | Simulated
+MOST_SIMULATED = 80_000
+"""Records times coefficients of a logistic regression, whose records are simulated."""
+Served = Mean | HuberRegression | LogisticRegression | Simulated
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,12 +76,14 @@ def question(request: Request, method: str, bound: float | None) -> tuple[Served
     if isinstance(model, HuberRegression):
         largest = response_bound(problem, bound)
         return model, problem, Moment("products", problem.dim - 1, largest, unit=largest), problem.shift
-    assert isinstance(model, Mean | Simulated)  # the registry refuses the others
+    assert isinstance(model, Mean | LogisticRegression | Simulated)  # the registry refuses the others
     if bound is not None:
         raise InvalidValue(
             f"response_bound = {bound!r} is not allowed for {type(model).__name__}: declare the column with a narrower "
             "Range instead."
         )
+    if isinstance(model, LogisticRegression):  # the response 2y − 1
+        return model, problem, Moment("products", problem.dim, 0.5, unit=0.5), 0.5
     if isinstance(model, Mean):
         shift, half = middle(problem)
         return model, problem, Moment("response", bound=half), shift
@@ -88,7 +92,12 @@ def question(request: Request, method: str, bound: float | None) -> tuple[Served
 
 def plan_of(request: Request, method: str, n: int, bound: float | None) -> Planned:
     """What will be asked of n records, and at which noise: one answer over all records, with the whole budget."""
-    _, _, moment, _ = question(request, method, bound)
+    model, problem, moment, _ = question(request, method, bound)
+    if isinstance(model, LogisticRegression) and n * problem.dim > MOST_SIMULATED:
+        raise InvalidValue(
+            f"n = {n:,} records with {problem.dim} coefficients are too many for method = {method!r}, which simulates "
+            f"them: n times coefficients may be {MOST_SIMULATED:,}. Take 'calibrated'. Nothing was asked."
+        )
     target: Mechanism | Composition
     if moment is None:
         target = compose([Mechanism(n=n, blocks=1, sampling_rate=1.0, steps=1, clip=1.0)])
@@ -110,6 +119,11 @@ def _law(model: Served, bound: float, shift: float) -> tuple[str, ...]:
             "'scale' is the standard deviation of the errors.",
             f"The response less {shift:g} is clipped to ±{bound:g}, taken to be beyond all responses. A record with a "
             "missing cell counts as zeros, which lowers 'scale'.",
+        )
+    if isinstance(model, LogisticRegression):
+        return (
+            "The model is taken as true: a logistic regression, and covariates that are normal on their mapped scale, "
+            "with any mean and covariance, clamped to [−1, 1]. A record with a missing cell counts as zeros.",
         )
     return "The simulator is taken as true. A record with a missing cell counts as a statistic of zeros.", ""
 

@@ -54,7 +54,8 @@ def _pair(name: str, value: object, *, above: float, below: float | None = None)
     return low, high
 
 
-def _normal_cdf(xp: object, z: Values) -> Values:
+def normal_cdf(xp: object, z: Values) -> Values:
+    """Φ, in a numpy-like module."""
     if xp is np:
         from scipy.special import ndtr
 
@@ -162,7 +163,7 @@ class QuantileRegression:
         bandwidth = BANDWIDTH if self.bandwidth is None else self.bandwidth
 
         def score(xp: Namespace, theta: Values, linear: Values, y: Values, tau: Values) -> tuple[Values, None]:
-            return (1 - tau) - _normal_cdf(xp, (y - linear) / bandwidth), None
+            return (1 - tau) - normal_cdf(xp, (y - linear) / bandwidth), None
 
         return Problem(
             kind="quantile",

@@ -98,8 +98,14 @@ class Reference:
 
     def problem(self) -> Problem:
         """A problem of this kind and size, over a schema made up for it: what `questions_for` reads."""
+        model, schema = replace(self, spread=1.0).model(1.0)
+        return model.prepare(schema)
+
+    def model(self, half: float) -> tuple[Model, Schema]:
+        """A model of this kind and size, and a schema made up for it, with the response within ±half."""
         names = [f"x{j}" for j in range(1, self.terms)]
-        schema = Schema(y=Range(-1, 1), z=Flag(), count=Range(0, 1), **dict.fromkeys(names, Range(-1, 1)))
+        numbers = dict.fromkeys(names, Range(-1, 1))
+        schema = Schema(y=Range(-half, half), z=Flag(), count=Range(0, 1), **numbers)
         terms = " + ".join(names) or "1"
         model: Model
         if self.family == "quantile":
@@ -115,10 +121,10 @@ class Reference:
         elif self.family == "logistic":
             model = LogisticRegression(f"z ~ {terms}")
         elif self.family == "mean":
-            model = Mean("y", scale=1.0)
+            model = Mean("y", scale=self.spread)
         else:
             model = Custom(lambda t, r, i: 0.0, dim=self.terms, clip=1.0, columns=["y"], box=(-1, 1))
-        return model.prepare(schema)
+        return model, schema
 
     def errors(self) -> list[tuple[float | None, float, float]]:
         """For every level: (τ or None; √n times the sampling error; the error that a unit of answer noise makes)."""

@@ -9,6 +9,7 @@ A reviewer of privacy begins here. Nothing else of this package may be imported 
 | `Dataset.moments` | Σ_i t(x_i, y_i) over all records            | C (`Moment.clip`)       | `moments.noisy_sums`     |
 | `Dataset.refits`  | minimisers on bootstrap resamples           | Δ (`refit_sensitivity`) | `refits.noisy_refits`    |
 | `Dataset.means`   | means of bootstrap resamples                | Δ (`mean_sensitivity`)  | `refits.noisy_means`     |
+| `Dataset.posterior_draws` | draws of a posterior                | Δ/(2σ) to a log density | none: a draw is random |
 
 The first three are bounded by one function, `clipping.clipped`, whatever the statistic or the model says of itself. A
 statistic or a gradient is a function of one record, which this package vectorises: it cannot see another row. How
@@ -23,11 +24,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb.accountant import Composition, Mechanism, Resampling
+from pgbb.accountant import Composition, Mechanism, PosteriorDraws, Resampling
 from pgbb.model.problem import Problem
 from pgbb.model.schema import Schema
 from pgbb.private.hosts import HostLost, Hosts, Together, connected
 from pgbb.private.moments import Moment, entries, noisy_sums
+from pgbb.private.posterior import BoundedLoss, posterior_draws
 from pgbb.private.randomness import Position, Randomness
 from pgbb.private.refits import (
     largest_sensitivity,
@@ -50,10 +52,10 @@ if TYPE_CHECKING:
         columns_of,
         examine,
         header,
+        public_samples,
         single,
         table,
     )
-    from pgbb.private.pseudo_samples import PublicSamples
     from pgbb.private.session import Session, Step, run_many
     from pgbb.private.sums import Sums
 
@@ -69,7 +71,7 @@ Progress = Callable[[int, int], None]
 
 _LATER = {
     **dict.fromkeys(("Examined", "File", "Listing", "NonPrivateRecords", "Source"), "loading"),
-    **dict.fromkeys(("columns_of", "examine", "header", "single", "table"), "loading"),
+    **dict.fromkeys(("columns_of", "examine", "header", "public_samples", "single", "table"), "loading"),
     **dict.fromkeys(("Session", "Step", "run_many"), "session"),
     "Sums": "sums",
 }
@@ -170,6 +172,12 @@ class Dataset:
         """Means of the response over bootstrap resamples, with noise: (resamples, 1)."""
         return noisy_means(self._records, bounds, target, sigma, randomness)
 
+    def posterior_draws(
+        self, losses: Sequence[BoundedLoss], target: PosteriorDraws, sigma: float, randomness: Randomness
+    ) -> Floats:
+        """Draws of the Gibbs posterior of each loss at temperature σ: (losses, m, d), internal coordinates."""
+        return posterior_draws(self._records, losses, target, sigma, randomness, shift=self._problem.shift)
+
 
 def open_dataset(
     source: "Source | Listing",
@@ -196,14 +204,6 @@ def agreed_listing(source: "Source", together: Together, facts: Mapping[str, obj
     from pgbb.private.loading import agreed
 
     return agreed(source, together, facts)
-
-
-def public_samples(source: "Source", problem: Problem, schema: Schema) -> "PublicSamples":
-    """Pseudo-samples, which are nobody's records: their gradient is computed without noise."""
-    from pgbb.private.loading import records_for
-    from pgbb.private.pseudo_samples import PublicSamples
-
-    return PublicSamples(records_for(source, problem, schema), problem)
 
 
 def non_private(source: "Source", problem: Problem, schema: Schema, weights: str | None = None) -> "NonPrivateRecords":

@@ -1,6 +1,7 @@
 """From a frame, arrays or files to the `Records` that a prepared model needs: all that `door` knows of reading."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,9 +15,12 @@ from pgbb.private.partition import Listing, Share, records_of, survey
 from pgbb.private.records import Columns, Encoded, Examined, NonPrivateRecords, Records, Source, encoded, examine, load
 from pgbb.private.sources import open_source
 
+if TYPE_CHECKING:
+    from pgbb.private.pseudo_samples import PublicSamples
+
 __all__ = [
     "Examined", "File", "Listing", "NonPrivateRecords", "Records", "Share", "Source", "agreed", "columns_of", "examine",
-    "header", "records_for", "share_for", "single", "table",
+    "header", "public_samples", "records_for", "share_for", "single", "table",
 ]  # fmt: skip
 
 
@@ -53,6 +57,13 @@ def records_for(source: Source, problem: Problem, schema: Schema, weights: str |
     if columns:
         return encoded(source, schema, [str(name) for name in columns], len(columns), side_by_side)
     return encoded(source, schema, [str(response)], 1, alone)
+
+
+def public_samples(source: Source, problem: Problem, schema: Schema) -> "PublicSamples":
+    """Pseudo-samples, which are nobody's records: their gradient is computed without noise."""
+    from pgbb.private.pseudo_samples import PublicSamples
+
+    return PublicSamples(records_for(source, problem, schema), problem)
 
 
 def share_for(

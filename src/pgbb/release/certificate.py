@@ -15,7 +15,17 @@ from functools import cache
 from typing import Any, Literal, cast
 
 from pgbb import _validate
-from pgbb.accountant import ACCOUNTANTS, Composition, Mechanism, Resampling, Target, compose, epsilon
+from pgbb.accountant import (
+    ACCOUNTANTS,
+    Composition,
+    Mechanism,
+    Own,
+    PosteriorDraws,
+    Resampling,
+    Target,
+    compose,
+    epsilon,
+)
 from pgbb.accountant.calibrate import Accountant
 from pgbb.errors import InvalidValue, PgbbError, PgbbWarning
 
@@ -94,10 +104,8 @@ class Certificate:
 
         if not isinstance(self.non_private, bool):
             raise _validate.fail("non_private", self.non_private, "True or False")
-        if not isinstance(self.mechanism, Mechanism | Composition | Resampling):
-            raise _validate.fail(
-                "mechanism", self.mechanism, "a Mechanism, a Composition made by compose([...]) or a Resampling"
-            )
+        if not isinstance(self.mechanism, Target):
+            raise _validate.fail("mechanism", self.mechanism, "a description of pgbb.accountant, such as a Mechanism")
         if self.non_private:
             if self.epsilon != math.inf or self.sigma != 0:
                 raise InvalidValue(
@@ -184,7 +192,7 @@ class Certificate:
         )
 
     @property
-    def parts(self) -> Sequence[tuple[Mechanism | Resampling, float]]:
+    def parts(self) -> Sequence[tuple[Mechanism | Own, float]]:
         """Each mechanism with its own noise scale; of a pooled certificate those of all members."""
         if self.members:
             return [part for member in self.members for part in member.parts]
@@ -347,8 +355,9 @@ def _understand(plain: object) -> Target:
             raise InvalidValue("mechanism: a composition must have the lists mechanisms and scales, and nothing else.")
         members = [_understand(m) for m in plain["mechanisms"]]
         return compose(cast(list[Mechanism], members), plain["scales"])
-    if set(plain) == {f.name for f in fields(Resampling)}:
-        return Resampling(**plain)
+    for kind in (Resampling, PosteriorDraws):
+        if set(plain) == {f.name for f in fields(kind)}:
+            return kind(**plain)
     known = {f.name for f in fields(Mechanism)}
     if set(plain) != known:
         raise InvalidValue(

@@ -20,7 +20,7 @@ from safetensors import numpy as safetensors
 
 from pgbb import _validate
 from pgbb._io import write_whole
-from pgbb.accountant import Mechanism, Resampling
+from pgbb.accountant import Mechanism, Own, PosteriorDraws
 from pgbb.errors import InvalidValue, PgbbError, PgbbWarning
 from pgbb.model.schema import Schema
 from pgbb.release import container
@@ -45,6 +45,8 @@ METHODS = {
     "sgld": "sgld, DP-SGLD",
     "noisy_gibbs": "noisy_gibbs, NoisyGibbs",
     "dp_bootstrap": "dp_bootstrap, the DP bootstrap",
+    "posterior_sampling": "posterior_sampling, draws of a posterior",
+    "dp_mcmc": "dp_mcmc, DP-MCMC",
     "augmented": "augmented, data augmentation",
     "abc": "abc, approximate Bayesian computation",
     "repro": "repro, repro samples",
@@ -303,8 +305,12 @@ class Release(Posterior):
         found = self._pooled()
         mechanism, settings = self.certificate.mechanism, self.payload.settings
         kept = {name: t for name, t in self.payload.tensors.items() if name.startswith("transcript/")}
-        if isinstance(mechanism, Resampling) and (self.payload.kind != "draws" or kept):
-            return ["refits on resampled records give draws alone, but the file holds something else."]
+        if isinstance(mechanism, Own) and (self.payload.kind != "draws" or kept):
+            return ["refits, and draws of a posterior, give draws alone, but the file holds something else."]
+        if isinstance(mechanism, PosteriorDraws):
+            stored = int(np.prod(self.payload.tensors["draws"].shape[:-1]))
+            if stored > mechanism.draws:
+                return [f"the file holds {stored:,} draws, but the certificate covers {mechanism.draws:,}."]
         if self.payload.kind == "generator":
             if not isinstance(mechanism, Mechanism):
                 return ["a generator comes from one mechanism, but the certificate describes several."]

@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import pgbb
-from pgbb.accountant import Mechanism
+from pgbb.accountant import Mechanism, PosteriorDraws
 from pgbb.errors import PgbbError
 from pgbb.model.schema import Schema
 from pgbb.release.certificate import Certificate
@@ -171,12 +171,14 @@ def _asked(release: Release) -> list[list[str]]:
     heads = ["question", "answers", "records in each", "largest contribution, C", "noise, σ"]
     rows = [heads]
     for number, (mechanism, sigma) in enumerate(parts):
-        plain = isinstance(mechanism, Mechanism)
-        share = "resampled" if not isinstance(mechanism, Mechanism) else f"{mechanism.sampling_rate:.4g} of them"
-        if isinstance(mechanism, Mechanism) and mechanism.sampling_rate == 1:
-            share = "all"
-        size = mechanism.clip if isinstance(mechanism, Mechanism) else mechanism.sensitivity
-        name = names[number] if names else "gradients" if plain else "refits"
+        if isinstance(mechanism, Mechanism):
+            share = "all" if mechanism.sampling_rate == 1 else f"{mechanism.sampling_rate:.4g} of them"
+            name, size = "gradients", mechanism.clip
+        else:
+            drawn = isinstance(mechanism, PosteriorDraws)
+            name, share = ("draws", "all") if drawn else ("refits", "resampled")
+            size = mechanism.sensitivity
+        name = names[number] if names else name
         rows.append([name, f"{mechanism.answers:,}", share, f"{size:.4g}", f"{sigma:.4g}"])
     return rows
 

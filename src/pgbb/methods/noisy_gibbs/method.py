@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb.accountant import Resampling
+from pgbb.accountant import Own
 from pgbb.errors import InvalidValue
 from pgbb.methods.effective_size import effective_sample_size, too_few
 from pgbb.methods.noisy_gibbs import sampler
@@ -126,7 +126,7 @@ def ask(request: Request, settings: Settings) -> Asked:
     request.advise(data.n)
     planned = calibrated(request, settings, moments, data.n)
     target, randomness = planned.mechanism, Randomness.create(request.insecure_seed)
-    assert not isinstance(target, Resampling)
+    assert not isinstance(target, Own)
     request.begin(planned)
     sums = data.moments(moments, target, planned.sigma, randomness, shift=shift)
     return Asked(model, problem, data.n, shift, sums, planned, randomness, [*notes, *planned.notes])

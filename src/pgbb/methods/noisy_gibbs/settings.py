@@ -11,6 +11,7 @@ from pgbb.accountant import epsilon as certified_epsilon
 from pgbb.accountant.gaussian import gaussian_noise_scale
 from pgbb.errors import PgbbWarning
 from pgbb.methods.noisy_gibbs.sampler import Prior
+from pgbb.methods.priors import Priors
 from pgbb.methods.request import Planned, Request
 from pgbb.private.door import Moment
 
@@ -18,7 +19,7 @@ __all__ = ["Settings", "calibrated"]
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Priors):
     """Constants of the method; the defaults, with `noise="classical"`, are those of the paper's tables.
 
     Args:
@@ -27,11 +28,7 @@ class Settings:
       iterations: of the sampler; None is 400,000 for a regression and 4,000 for a mean.
       burn_in: share of the chain that is dropped.
       thin: keep every `thin`-th draw; None is 10 for a regression and 2 for a mean.
-      response_bound: B_y, the response less its public centre is clipped to ±B_y; None is what the schema allows.
-      coefficient_precision: β | σ² ~ N(0, σ²/`coefficient_precision`), for design terms mapped to [−1, 1].
-      variance_shape, variance_rate: σ² ~ inverse gamma, in squared units of the response.
-      mean_variance: μ ~ N(0, `mean_variance`) of a Gaussian mean.
-      rate_shape, rate_rate: λ ~ Gamma of an exponential mean 1/λ.
+      Beside these, the constants of `Priors`.
     """
 
     noise: Literal["analytic", "classical"] = "analytic"
@@ -39,15 +36,9 @@ class Settings:
     iterations: int | None = None
     burn_in: float = 0.5
     thin: int | None = None
-    response_bound: float | None = None
-    coefficient_precision: float = 0.5
-    variance_shape: float = 2.0
-    variance_rate: float = 1.0
-    mean_variance: float = 100.0
-    rate_shape: float = 1.0
-    rate_rate: float = 1.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _validate.one_of("noise", self.noise, ("analytic", "classical"))
         given: object = self.shares
         if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 3:
@@ -61,12 +52,6 @@ class Settings:
         _validate.number("burn_in", self.burn_in, low=0, below=1)
         if self.thin is not None:
             _validate.integer("thin", self.thin, low=1)
-        if self.response_bound is not None:
-            _validate.number("response_bound", self.response_bound, above=0)
-        for name in (
-            "coefficient_precision", "variance_shape", "variance_rate", "mean_variance", "rate_shape", "rate_rate"
-        ):  # fmt: skip
-            _validate.number(name, getattr(self, name), above=0)
 
     @property
     def prior(self) -> Prior:

@@ -14,11 +14,12 @@ from pgbb import _validate
 from pgbb.errors import PgbbWarning
 from pgbb.methods.noisy_sums import Answer, ask, middle, plan_of
 from pgbb.methods.repro.intervals import ERRORS, confidence_draws, ends, monte_carlo_error
+from pgbb.methods.repro.logistic import Logistic
 from pgbb.methods.repro.region import Region
 from pgbb.methods.repro.regression import LEAST, Regression
 from pgbb.methods.request import Planned, Request, prepared
 from pgbb.methods.simulators import check_simulator, never_clamped, simulator_of, solved_means
-from pgbb.model.models import HuberRegression, Mean, Simulated
+from pgbb.model.models import HuberRegression, LogisticRegression, Mean, Simulated
 from pgbb.release.file import Release
 from pgbb.release.payloads import Payload, summary_of
 
@@ -45,7 +46,8 @@ class Settings:
 
     Args:
       replicates: R, simulated releases; None is 999 for a mean, 399 (80 a coefficient, if that is more) for a
-        regression and 199 for a simulator. Levels up to 1 − 2/(R + 1) can be told apart.
+        linear regression, 199 (or 80 a coefficient) for a logistic one and 199 for a simulator. Levels up to
+        1 − 2/(R + 1) can be told apart.
       candidates: values of the nuisance parameters of a regression that are tried at each point.
       response_bound: B_y, the response less its public centre is clipped to ±B_y; None is what the schema allows.
       draws: m, how many are stored, with the intervals as their central ones; of a mean R + 2 are.
@@ -98,6 +100,8 @@ def run(request: Request, settings: Settings) -> Release:
         found = _mean(answer, answer.model, settings)
     elif isinstance(answer.model, HuberRegression):
         found = _regression(answer, settings, request)
+    elif isinstance(answer.model, LogisticRegression):
+        found = _logistic(answer, settings, request)
     else:
         found = _simulated(answer, answer.model, settings, request)
     for note in found.notes:
@@ -173,6 +177,36 @@ def _regression(answer: Answer, settings: Settings, request: Request) -> Found:
     draws = _joined(np.column_stack(columns), rows @ regression.dependence() @ rows.T, rng)
     notes = (f"{', '.join(wide)} {WIDE}",) if wide else ()
     return Found(draws, np.array(box), count, notes)
+
+
+def _logistic(answer: Answer, settings: Settings, request: Request) -> Found:
+    """Profiled intervals of the coefficients in original units; Bonferroni's joint box."""
+    problem, rng, d = answer.problem, answer.randomness.public, answer.problem.dim
+    assert problem.design is not None
+    count, joint = settings.replicates or max(199, 80 * d - 1), JOINT / d
+    errors, constant = sorted({*ERRORS, joint}, reverse=True), problem.design.has_intercept
+    logistic = Logistic(
+        answer.n, answer.total, answer.noise, constant, problem.radius, settings.candidates, count, rng
+    )  # fmt: skip
+    columns, box, wide = [], [], []
+    for k in range(d):
+        row = problem.transform[k]
+        limit = float(np.abs(row) @ problem.radius)
+        centre = float(np.clip(logistic.start(row), -0.9 * limit, 0.9 * limit))
+        step = min(0.2 * limit, 4 * logistic.spread * float(np.abs(row).sum()))
+        sides = [
+            dict(zip(errors, ends(logistic.contrast(row, low), centre, step, end, errors), strict=True))
+            for low, end in ((True, -limit), (False, limit))
+        ]
+        lower, upper = (np.array([side[error] for error in ERRORS]) for side in sides)
+        columns.append(confidence_draws(lower, upper, settings.draws))
+        box.append((sides[0][joint], sides[1][joint]))
+        if lower[ERRORS.index(JOINT)] <= -limit or upper[ERRORS.index(JOINT)] >= limit:
+            wide.append(problem.names[k])
+        if request.progress is not None:
+            request.progress(k + 1, d)
+    draws = _joined(np.column_stack(columns), np.eye(d), rng)
+    return Found(draws, np.array(box), count, (f"{', '.join(wide)} {WIDE}",) if wide else ())
 
 
 def _joined(columns: Floats, covariance: Floats, rng: np.random.Generator) -> Floats:

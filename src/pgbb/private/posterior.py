@@ -1,0 +1,155 @@
+"""Draws of Gibbs posteriors ∝ exp{−Σ_i l(θ, x_i)/σ}, uniform on a box, with a bounded loss: for "posterior_sampling".
+
+Nothing is added to a draw: that it is random is what protects the records. `PosteriorDraws`, which the accountant
+certifies, is the object that this code runs. One parameter: the draw is that of the exponential mechanism on a public
+grid, with whole-number weights and random bits from the secret stream, and a uniform place inside its cell; exact.
+Several parameters: independent Metropolis chains, whose law is the posterior in the limit; the certificate says it.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb.accountant import PosteriorDraws
+from pgbb.errors import PgbbError
+from pgbb.model.losses import BoundedLoss
+from pgbb.private.noise import Stream
+from pgbb.private.randomness import Randomness
+
+if TYPE_CHECKING:
+    from pgbb.private.records import Records
+
+__all__ = ["CELLS", "BoundedLoss", "posterior_draws"]
+
+Floats = NDArray[np.float64]
+LogDensity = Callable[[Floats], Floats]
+
+CELLS = 2**13
+"""Cells of the grid of a single parameter."""
+_BITS = 30  # losses are whole numbers of (high − low)·2⁻³⁰
+_WEIGHT = 256  # bits of a weight on the grid
+_NUMBERS = 2**21  # losses held at once
+_ROUNDS, _PROPOSALS, _STEPS = 10, 400, 40
+_HEAVY = 5.0  # degrees of freedom of the proposals of a chain
+
+
+def posterior_draws(
+    records: "Records",
+    losses: Sequence[BoundedLoss],
+    target: PosteriorDraws,
+    sigma: float,
+    randomness: Randomness,
+    *,
+    shift: float = 0.0,
+    chains: bool | None = None,
+) -> Floats:
+    """Equally many draws of the posterior of each loss, (losses, m, d), internal coordinates.
+
+    Losses with a smaller Δ than the certified one get a smaller σ in proportion. `chains` overrides which way to draw.
+    """
+    if records.n != target.n:
+        raise PgbbError(f"the draws are described for n = {target.n} records, but {records.n} were loaded.")
+    count = target.draws // len(losses)
+    if count * len(losses) != target.draws:
+        raise PgbbError(f"{target.draws} draws cannot be shared out to {len(losses)} posteriors.")
+    x, y = records.x.astype(np.float64), records.y.astype(np.float64) - shift
+    usable = records.valid & np.isfinite(x).all(axis=1) & np.isfinite(y)
+    x, y = x[usable], y[usable]  # the others have a loss of zero, whatever θ is
+    found = []
+    for loss in losses:
+        temperature = sigma * loss.sensitivity / target.sensitivity
+        if loss.sensitivity > target.sensitivity:
+            raise PgbbError(f"Δ = {target.sensitivity:g} is certified, but that of a loss is {loss.sensitivity:g}.")
+        density = _log_density(loss, x, y, records.n, temperature)
+        single = len(loss.box[0]) == 1 if chains is None else not chains
+        found.append((_on_grid if single else _by_chains)(density, loss.box, count, randomness.noise))
+    return np.array(found)
+
+
+def _log_density(loss: BoundedLoss, x: Floats, y: Floats, n: int, temperature: float) -> LogDensity:
+    """θ (k, d) → (k,): the sum over records is one of whole numbers: a record moves it by its own part alone."""
+    unit = (loss.high - loss.low) * 2.0**-_BITS
+
+    def at(theta: Floats) -> Floats:
+        total, rows = np.zeros(len(theta), np.int64), max(1, _NUMBERS // len(theta))
+        for start in range(0, len(y), rows):
+            with np.errstate(all="ignore"):
+                part = loss.part(theta, x[start : start + rows], y[start : start + rows])
+            part = np.clip(np.where(np.isfinite(part), part, 0.0), loss.low, loss.high)
+            total += np.floor((part - loss.low) / unit).astype(np.int64).sum(axis=0) + math.ceil(loss.low / unit) * len(
+                part
+            )
+        return np.asarray(-(total * unit + n * loss.rest(theta)) / temperature)
+
+    return at
+
+
+def _on_grid(density: LogDensity, box: tuple[Floats, Floats], count: int, stream: Stream) -> Floats:
+    """Cells by weights that are whole numbers below 2²⁵⁶, and a uniform place in the cell."""
+    low, width = float(box[0][0]), float(box[1][0] - box[0][0]) / CELLS
+    log = np.concatenate([density(part) for part in np.split(low + width * (np.arange(CELLS)[:, None] + 0.5), 64)])
+    weights = [int(math.ldexp(w, _WEIGHT)) for w in np.exp(log - log.max()).tolist()]
+    ends, total = [], 0
+    for weight in weights:
+        total += weight
+        ends.append(total)
+    cells = [bisect_right(ends, number) for number in _below(total, count, stream)]
+    inside = (stream.words(count) >> np.uint64(11)) * 2.0**-53
+    return (low + width * (np.array(cells) + inside))[:, None]
+
+
+def _below(total: int, count: int, stream: Stream) -> list[int]:
+    """Uniform whole numbers below `total`: those of as many bits, without the ones that are not."""
+    bits = total.bit_length()
+    size = 8 * -(-bits // 64)
+    found: list[int] = []
+    while len(found) < count:
+        raw = stream.words(size // 8 * count).tobytes()
+        drawn = (int.from_bytes(raw[i : i + size]) >> (8 * size - bits) for i in range(0, len(raw), size))
+        found += [number for number in drawn if number < total]
+    return found[:count]
+
+
+@np.errstate(all="ignore")
+def _by_chains(density: LogDensity, box: tuple[Floats, Floats], count: int, stream: Stream) -> Floats:
+    """The last states of independent Metropolis chains with heavy-tailed independent proposals.
+
+    The proposal is fitted to the posterior in rounds of importance sampling, at temperatures that fall to 1. All
+    numbers of iterations are fixed, and nothing but the last states is ever seen.
+    """
+    rng = np.random.Generator(np.random.PCG64DXSM([int(word) for word in stream.words(4)]))
+    low, high = box
+    centre, covariance = (low + high) / 2, np.diag(np.square(high - low) / 12)
+
+    def propose(size: int) -> tuple[Floats, Floats]:
+        """Proposals, and the log of posterior over proposal density; −∞ outside the box."""
+        root = np.linalg.cholesky(covariance)
+        standard = rng.standard_normal((size, len(low))) * np.sqrt(_HEAVY / rng.chisquare(_HEAVY, size))[:, None]
+        theta = centre + standard @ root.T
+        there = np.all((theta >= low) & (theta <= high), axis=1)
+        log = density(np.where(there[:, None], theta, centre))
+        tail = (_HEAVY + len(low)) / 2 * np.log1p(np.square(standard).sum(axis=1) / _HEAVY)
+        return theta, np.stack([np.where(there, log, -np.inf), tail])
+
+    for i in range(_ROUNDS):
+        theta, (log, tail) = propose(_PROPOSALS)
+        ratio = np.where(np.isfinite(log), log * 3.0 ** (i + 1 - _ROUNDS), -np.inf) + tail
+        if not np.isfinite(ratio).any():
+            covariance = covariance / 4
+            continue
+        weights = np.exp(ratio - ratio.max())
+        weights /= weights.sum()
+        moved = weights @ theta
+        spread = (theta - moved).T @ (weights[:, None] * (theta - moved))
+        covariance = 1.3 * spread + covariance * float(np.square(weights).sum()) + np.diag(1e-12 * (high - low) ** 2)
+        centre = np.clip(moved, low, high)
+    state, value = np.tile(centre, (count, 1)), np.full(count, -1e300)
+    for _ in range(_STEPS):
+        theta, (log, tail) = propose(count)
+        moves = np.log(rng.random(count)) < log + tail - value
+        state[moves], value[moves] = theta[moves], (log + tail)[moves]
+    return state
