@@ -22,6 +22,7 @@ NAMES = (
     "floor",
     "ablation",
     "every_row",
+    "noise_aware",
 )
 
 

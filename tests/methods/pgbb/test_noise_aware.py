@@ -254,8 +254,19 @@ INDEXED = Custom(
         ({"model": INDEXED}, "custom loss with an index"),
         ({"knots": 1}, "knots"),
         ({"blocks": 2}, "blocks"),
+        ({"clip": 0.0}, "clip"),
+        ({"settings": "published"}, "settings"),
+        ({"settings": "printed"}, "sampling_rate"),
+        ({"settings": "printed", "sampling_rate": None}, "intervals"),
+        ({"settings": "printed", "sampling_rate": None, "intervals": None}, "accountant = 'exact'"),
+        ({"settings": "printed", "sampling_rate": None, "intervals": None, "learning_rate": 0.1}, "learning_rate"),
+        (
+            {"settings": "printed", "sampling_rate": None, "intervals": None, "accountant": "paper",
+             "model": LogisticRegression("z ~ a")},
+            "logistic",
+        ),
     ],
-)
+)  # fmt: skip
 def test_a_contradiction_is_refused_before_the_records_are_read(changes, word):
     given = {"model": HuberRegression("y ~ a"), "intervals": "noise-aware", "epsilon": 1.0} | QUICK | changes
     with pytest.raises(InvalidValue, match=word):

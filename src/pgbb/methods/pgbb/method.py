@@ -12,8 +12,8 @@ import numpy as np
 from pgbb._numerics.threads import mapped
 from pgbb.errors import InvalidValue
 from pgbb.methods.pgbb.opening import Opened, open_for
-from pgbb.methods.pgbb.settings import Settings, plan
-from pgbb.methods.request import Request, prepared
+from pgbb.methods.pgbb.settings import Settings, plan, problem_of
+from pgbb.methods.request import Request
 from pgbb.model.models import Problem
 from pgbb.release.file import Release
 from pgbb.release.payloads import Payload, summary_of
@@ -30,7 +30,7 @@ def run(request: Request, settings: Settings) -> Release:
     """Train the generator under the budget and pack what is drawn from."""
     from pgbb.methods.pgbb import training  # JAX is needed from here on
 
-    problem = prepared(request.model, request.schema)
+    problem, settings = problem_of(request, settings)
     opened = open_for(request, settings, problem)
     trained = training.train(
         opened.session,
@@ -55,7 +55,7 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
 
     if settings.keep_transcript:
         raise InvalidValue("keep_transcript = True is not allowed for fits side by side: fit one data set at a time.")
-    problem = prepared(requests[0].model, requests[0].schema)
+    problem, settings = problem_of(requests[0], settings)
     opened = [open_for(requests[0], settings, problem)]  # which finds the noise scale for all
     opened += mapped(lambda request: open_for(request, settings, problem), requests[1:])
     for request, one in zip(requests, opened, strict=True):
@@ -76,10 +76,11 @@ def _learning(settings: Settings) -> Any:
     from pgbb.methods.pgbb import training
 
     return training.Learning(
-        learning_rate=settings.learning_rate,
+        learning_rate=1e-3 if settings.learning_rate is None else settings.learning_rate,
         slope=settings.slope,
         average_from=settings.average_from,
         operator_norm=settings.operator_norm,
+        printed=settings.network == "printed",
     )
 
 
@@ -125,7 +126,8 @@ def _generator(settings: Settings, session: Any, trained: Any) -> Payload:
             "concentration": None if mechanism.blocks == 1 else mechanism.concentration,
             "alpha": mechanism.alpha,
             "index": problem.index is not None,
-            "default_iterate": settings.iterate,
+            "default_iterate": settings.iterate or "average",
+            **({"clipped": True} if settings.network == "printed" else {}),
         },
         tensors=tensors,
     )

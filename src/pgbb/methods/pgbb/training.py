@@ -44,6 +44,7 @@ class Learning:
         distances, for neighbours are alike.
       operator_norm: bound on each kernel's operator norm, or None.
       unit_weights: scale the block weights to unit length, for a run without noise; see `generator.input_map`.
+      printed: Xavier's Gaussian weights and a linear output that is clipped to the box, as the paper has it.
     """
 
     learning_rate: float = 1e-3
@@ -54,6 +55,7 @@ class Learning:
     depth: int = 3
     operator_norm: float | None = None
     unit_weights: bool = False
+    printed: bool = False
 
 
 class Second(Protocol):
@@ -124,7 +126,7 @@ def _make_step(
     wanted = settings.operator_norm is None and (on_gpu if fuse is None else fuse)
     size = len(shift), problem.dim, settings.width, settings.depth
     rows = mechanism.draws_per_step * (1 if joint is None else joint.count)
-    layout = kernels.find_layout(rows, *size, alone=alone) if wanted else None
+    layout = kernels.find_layout(rows, *size, alone=alone, clipped=settings.printed) if wanted else None
     if layout is None:
         forward, backward = _network(settings, optimiser, box, share)
     else:
@@ -153,7 +155,7 @@ def _network(settings: Learning, optimiser: Any, box: Any, share: Callable[[Any]
     """Both passes in plain array operations; `kernels.network` does the same."""
 
     def forward(state: Any, inputs: Any, t: Any) -> tuple[Any, Any]:
-        return jax.vjp(lambda p: generator.forward(p, inputs, *box), state[0])
+        return jax.vjp(lambda p: generator.forward(p, inputs, *box, clipped=settings.printed), state[0])
 
     def backward(state: Any, pull: Any, answers: Any, t: Any) -> Any:
         params, opt, average = state
@@ -175,7 +177,12 @@ def _network(settings: Learning, optimiser: Any, box: Any, share: Callable[[Any]
 
 def _initial(session: Session, settings: Learning, problem: Problem) -> dict[str, np.ndarray]:
     size = session.mechanism.blocks + session.pseudo_blocks + (problem.index is not None)
-    return generator.initialise(size, problem.dim, settings.width, settings.depth, session.randomness.public)
+    rng = session.randomness.public
+    params = generator.initialise(size, problem.dim, settings.width, settings.depth, rng, xavier=settings.printed)
+    if settings.printed:  # θ is the output itself, and not its distance from the centre
+        reach = generator.reach_of(problem.radius, settings.slope)
+        params[f"bias{settings.depth}"] -= (problem.center / problem.radius).astype(np.float32) * reach
+    return params
 
 
 def _state(params: Any, optimiser: Any) -> Any:
