@@ -34,7 +34,7 @@ def run(request: Request, settings: Settings) -> Release:
     opened = open_for(request, settings, problem)
     trained = training.train(
         opened.session,
-        _learning(settings),
+        _learning(settings, opened),
         problem=problem,
         second=opened.second,
         joint=opened.joint,
@@ -63,7 +63,7 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
     seconds = [one.second for one in opened if one.second is not None]
     trained = training.train_many(
         [one.session for one in opened],
-        _learning(settings),
+        _learning(settings, opened[0]),
         problem=problem,
         seconds=seconds or None,
         joint=opened[0].joint,
@@ -72,10 +72,12 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
     return [_packed(r, settings, problem, o, t) for r, o, t in zip(requests, opened, trained, strict=True)]
 
 
-def _learning(settings: Settings) -> Any:
+def _learning(settings: Settings, opened: Opened) -> Any:
+    """With noise-aware intervals the generator comes to rest half-way: points that follow the noise cost precision."""
     from pgbb.methods.pgbb import training
 
     return training.Learning(
+        decay=1.0 if opened.second is None else 0.5,
         learning_rate=1e-3 if settings.learning_rate is None else settings.learning_rate,
         slope=settings.slope,
         average_from=settings.average_from,

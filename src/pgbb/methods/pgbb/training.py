@@ -38,7 +38,7 @@ class Learning:
     """How the generator learns; nothing here affects privacy.
 
     Args:
-      learning_rate: of Adam, at the start; decays by a cosine to `floor` times that.
+      learning_rate: of Adam, at the start; decays by a cosine to `floor` times that over `decay` of the steps, and stays.
       slope: how far θ moves with the network's output; see `generator.reach_of`.
       average_from: the fraction of steps after which iterates are averaged: about 500 of them at equal
         distances, for neighbours are alike.
@@ -49,6 +49,7 @@ class Learning:
 
     learning_rate: float = 1e-3
     floor: float = 0.01
+    decay: float = 1.0
     slope: float | None = None
     average_from: float = 0.5
     width: int = 256
@@ -112,7 +113,8 @@ def _make_step(
     shift, scale = generator.input_map(problem, mechanism, pseudo_blocks, unit=settings.unit_weights)
     reach = generator.reach_of(problem.radius, settings.slope)
     box = jnp.asarray(np.stack([problem.center, problem.radius, reach]), jnp.float32)
-    schedule = optax.cosine_decay_schedule(settings.learning_rate, mechanism.steps, settings.floor)
+    decay = max(1, round(settings.decay * mechanism.steps))
+    schedule = optax.cosine_decay_schedule(settings.learning_rate, decay, settings.floor)
     optimiser = optax.adam(schedule)
     first = int(settings.average_from * mechanism.steps)
     every = max(1, (mechanism.steps - first) // _AVERAGED)
