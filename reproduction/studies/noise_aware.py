@@ -43,6 +43,7 @@ from reproduction.study import Cells, Quick, Results, Row, Study, Table, cell_na
 __all__ = ["STUDY", "problem", "run"]
 
 FIRST = 50_000
+FEW = 0.1  # two standard errors of coverage, above which there are too few replicates to judge it
 RARE = Schema(x=Range(-2, 2), z=Flag())
 REGRESSION = {"blocks": 20, "steps": 10_000, "draws_per_step": 1, "sampling_rate": 0.1}
 RANGES = {"linear": (0.93, 0.97), "families": (0.92, 0.98), "process": (0.92, 0.985), "blocks": (0.93, 0.97)}
@@ -187,9 +188,10 @@ def _covers(group: str, where: dict[str, Any], found: tuple[float, float]) -> Li
     """Coverage, within its range by what two standard errors allow; one-sided on real data and where there is skew."""
     value, error = found
     low, high = RANGES.get(group, (0.92, 1.0))
-    slack = 0.0 if error != error else 2 * error
+    slack = 2 * max(error, 0.0) if error == error else float("inf")
     rule = f"coverage from {low:g} to {high:g}, give or take two standard errors"
-    return goal(where, "coverage", value, low - slack <= value <= high + slack, rule, error)
+    met = None if not slack <= FEW else low - slack <= value <= high + slack
+    return goal(where, "coverage", value, met, rule, error)
 
 
 def _by_level(s: Mapping[str, Any], rows: pd.DataFrame) -> list[Line]:

@@ -27,7 +27,8 @@ Floats = NDArray[np.float64]
 _SPREADS = np.concatenate([[0.0], np.geomspace(0.01, 3.0, 40)])  # of relative deviations of H from its target
 CLEAR = 3.0  # standard deviations of its noise that a curvature must exceed
 FAR, LOST = 2.0, 4.0  # how far beyond the query points an estimate may lie, in their spreads: widened, not identified
-BENT, CERTAIN = 0.45, 2.5  # relative change of H over the query points, and how sure of it, that is not local any more
+BENT, ASKED = 0.45, 0.65  # relative change of H over the query points that is not local any more; where H was asked for
+CERTAIN = 2.5  # standard deviations that it must exceed
 BELIEF = 0.3  # relative change of H over the query points, before it is looked at
 MISFIT = 1.5  # residual variance over what the noise explains, above which nothing is trusted
 
@@ -44,7 +45,7 @@ class Found:
       curvature_sd: noise of its packed coordinates.
       spread: standard deviations of the query points, whitened.
       residual: variance of what is left of the answers, whitened, (d,).
-      bend: how much the curvature changes over the query points, relative, and the standard deviation of that.
+      bend: how much the curvature changes over the query points, and the standard deviation of that.
       answers: how many were used.
     """
 
@@ -115,8 +116,8 @@ def analyse(
     own = np.maximum(seen, (noise / where.root) ** 2)  # with the noise of batches
     raw, precision = coefficients[slopes].T / unit[slopes], np.diag(spread)[slopes] / unit[slopes] ** 2
     curvature, sd = _symmetric(raw, np.outer(own, precision))
-    far = far / unit[-1] / max(float(np.mean(np.diag(curvature))), 1e-300)
-    bend = 2 * far * np.abs(coefficients[-1])
+    far = 2 * far / unit[-1]
+    bend = far * np.abs(coefficients[-1])
     most = int(np.argmax(bend))
     return Found(
         reference=where.internal(start + move),
@@ -126,7 +127,7 @@ def analyse(
         curvature_sd=sd,
         spread=y.std(axis=0),
         residual=seen,
-        bend=(float(bend[most]), float(2 * far) * float(np.sqrt(own[most] * spread[-1, -1]))),
+        bend=(float(bend[most]), far * float(np.sqrt(own[most] * spread[-1, -1]))),
         answers=count,
     )
 
@@ -198,6 +199,7 @@ def posterior_of(
     sampling: tuple[Floats, Floats],
     box: tuple[Floats, Floats],
     levels: tuple[float, ...] | None,
+    most: float = BENT,
 ) -> tuple[LocalGaussian, list[float], list[str]]:
     """The local posterior of all levels, their residual variances over that of the noise, and why some are marked.
 
@@ -210,6 +212,7 @@ def posterior_of(
         noise of its packed coordinates.
       box: of the parameters.
       levels: of the index.
+      most: relative change of the curvature over the query points that is local.
     """
     q, n = mechanism.sampling_rate, mechanism.n
     (low, high), root = box, where.root
@@ -230,7 +233,7 @@ def posterior_of(
         reason = None
         if misfits[at] > MISFIT:
             reason = "the answers are not those of a loss that is locally quadratic"
-        elif part.bend[0] > max(BENT, CERTAIN * part.bend[1]):
+        elif part.bend[0] > max(most * float(np.mean(np.diag(value))), CERTAIN * part.bend[1]):
             reason = "the loss is not quadratic over the distances that this budget can tell apart"
         elif distance > LOST:
             reason = "the training has not come near the estimate"

@@ -38,7 +38,7 @@ class Learning:
     """How the generator learns; nothing here affects privacy.
 
     Args:
-      learning_rate: of Adam, at the start; decays by a cosine to `floor` times that over `decay` of the steps, and stays.
+      learning_rate: of Adam, at the start; decays by a cosine to `floor` times that over `decay` of the steps.
       slope: how far θ moves with the network's output; see `generator.reach_of`.
       average_from: the fraction of steps after which iterates are averaged: about 500 of them at equal
         distances, for neighbours are alike.
