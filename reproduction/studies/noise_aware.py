@@ -6,6 +6,7 @@ coverage, width and error are those of the others. Estimates on the census are j
 whole file.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -161,7 +162,7 @@ def _whole(s: Mapping[str, Any], rows: pd.DataFrame) -> list[Line]:
         return [marked]
     found = summarise(rows)
     mae, width = ((unit * found[k][0], unit * found[k][1]) for k in ("mae", "width"))
-    lines = [_covers(s["group"], where, found["coverage"]), marked]
+    lines = [_covers(s["group"], where, found["coverage"], rows["replicate"].nunique()), marked]
     if s["group"] == "linear":
         printed = lookup("linreg_summary", epsilon=s["epsilon"], n=s["n"], method="PGBB", noise=s["data"])
         most = (0.8, 0.62) if s["epsilon"] == 1 else (None, 1.0)
@@ -184,11 +185,15 @@ def _whole(s: Mapping[str, Any], rows: pd.DataFrame) -> list[Line]:
     return [*lines, shown(where, "mae", mae), shown(where, "width", width)]
 
 
-def _covers(group: str, where: dict[str, Any], found: tuple[float, float]) -> Line:
-    """Coverage, within its range by what two standard errors allow; one-sided on real data and where there is skew."""
+def _covers(group: str, where: dict[str, Any], found: tuple[float, float], replicates: int) -> Line:
+    """Coverage, within its range by what two standard errors allow; one-sided on real data and where there is skew.
+
+    The standard error is at least that of so many replicates at the end of the range.
+    """
     value, error = found
     low, high = RANGES.get(group, (0.92, 1.0))
-    slack = 2 * max(error, 0.0) if error == error else float("inf")
+    edge = low if value < low else high
+    slack = 2 * max(error, math.sqrt(edge * (1 - edge) / replicates)) if error == error else math.inf
     rule = f"coverage from {low:g} to {high:g}, give or take two standard errors"
     met = None if not slack <= FEW else low - slack <= value <= high + slack
     return goal(where, "coverage", value, met, rule, error)
@@ -201,7 +206,8 @@ def _by_level(s: Mapping[str, Any], rows: pd.DataFrame) -> list[Line]:
         where = {"method": s["method"], "ε": s["epsilon"], "coefficient": coefficient, "τ": "" if tau != tau else tau}
         found = summarise(part[part["identified"]]) if part["identified"].any() else {}
         if found:
-            lines += [_covers("process", where, found["coverage"]), shown(where, "mae", found["mae"])]
+            count = part["replicate"].nunique()
+            lines += [_covers("process", where, found["coverage"], count), shown(where, "mae", found["mae"])]
             lines.append(shown(where, "width", found["width"]))
         lines.append(shown(where, "marked", (1 - float(part["identified"].mean()), float("nan"))))
     return lines

@@ -10,7 +10,7 @@ from pgbb.accountant.filters import Charge, Filter
 from pgbb.accountant.gaussian import gaussian_noise_scale, gdp_delta, gdp_epsilon, gdp_mu
 from pgbb.accountant.paper import Expansion, log_moments
 from pgbb.accountant.resampling import Resampling
-from pgbb.accountant.theory import leading_order, noise_floor
+from pgbb.accountant.theory import gamma_tilde, leading_order, noise_floor, training_bound
 
 __all__ = [
     "ACCOUNTANTS",
@@ -26,6 +26,7 @@ __all__ = [
     "epsilon",
     "epsilon_bounds",
     "gamma_star",
+    "gamma_tilde",
     "gaussian_noise_scale",
     "gdp_delta",
     "gdp_epsilon",
@@ -34,4 +35,5 @@ __all__ = [
     "log_moments",
     "noise_floor",
     "noise_scale",
+    "training_bound",
 ]

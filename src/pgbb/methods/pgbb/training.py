@@ -202,6 +202,13 @@ def _plain(layout: Layout | None, state: Any, steps: int) -> Any:
     return state if layout is None else layout.unpack(state, steps)
 
 
+def _within(params: dict[str, Any], settings: Learning) -> dict[str, Any]:
+    """Parameters of a generator whose kernels have the operator norm that the settings allow."""
+    if settings.operator_norm is None:
+        return params
+    return generator.spectral_clip(params, settings.operator_norm, exactly=True)
+
+
 def _unasked(second: Second, session: Session, problem: Problem, levels: int) -> tuple[Any, Any]:
     """The state of the dither and both answers of second moments, as they are before anything is asked."""
     key = jax.random.key(int(session.randomness.public.integers(2**63)))
@@ -282,6 +289,7 @@ def train(
         if progress is not None:
             progress(reached, mechanism.steps)
     params, _, average = _plain(layout, state if second is None else state[0], mechanism.steps)
+    params, average = (_within(tree, settings) for tree in (params, average))
     shift, scale = generator.input_map(problem, mechanism, session.pseudo_blocks, unit=settings.unit_weights)
     reach = generator.reach_of(problem.radius, settings.slope)
     both = tuple(np.asarray(moments[name]) for name in ("before", "after") if moments)
@@ -330,7 +338,7 @@ def train_many(
     reach = generator.reach_of(problem.radius, settings.slope)
 
     def pick(tree: Any, i: int) -> dict[str, np.ndarray]:
-        return generator.export({k: v[i] for k, v in tree.items()}, reach)
+        return generator.export(_within({k: v[i] for k, v in tree.items()}, settings), reach)
 
     def trained(i: int) -> Trained:
         transcript, both = None, None
