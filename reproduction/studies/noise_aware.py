@@ -175,11 +175,11 @@ def _whole(s: Mapping[str, Any], rows: pd.DataFrame) -> list[Line]:
         return lines
     if s["group"] == "census":
         printed = lookup("census", year=int(s["data"]), variable="educ", method="PGBB", epsilon=s["epsilon"])
-        most = 0.3 if s["epsilon"] == 1 else printed["mae"]
+        limit = 0.3 if s["epsilon"] == 1 else printed["mae"]
         rule = "mae at most .30 at ε = 1, and at most the printed one at ε = 4"
         return [
             *lines,
-            goal(where, "mae", mae[0], mae[0] <= most, rule, mae[1], printed["mae"]),
+            goal(where, "mae", mae[0], mae[0] <= limit, rule, mae[1], printed["mae"]),
             shown(where, "width", width),
         ]
     return [*lines, shown(where, "mae", mae), shown(where, "width", width)]

@@ -255,6 +255,7 @@ INDEXED = Custom(
         ({"knots": 1}, "knots"),
         ({"blocks": 2}, "blocks"),
         ({"clip": 0.0}, "clip"),
+        ({"dither": 0.0}, "dither"),
         ({"settings": "published"}, "settings"),
         ({"settings": "printed"}, "sampling_rate"),
         ({"settings": "printed", "sampling_rate": None}, "intervals"),

@@ -55,8 +55,9 @@ def step(
     backward: Callable[..., Any],
     box: Any,
     inputs: tuple[Any, Any],
+    factor: float = 1.0,
 ) -> Step:
-    """One update of the generator at dithered points, all levels of a joint problem at once.
+    """One update of the generator at dithered points, all levels of a joint problem at once; κ times `factor`.
 
     The gradients of all levels are read off an answer; the generator learns from them in whitened coordinates.
     """
@@ -65,7 +66,7 @@ def step(
     low, high = (jnp.asarray(box[0] + sign * box[1]) for sign in (-1, 1))
     burn_in, early = BURN_IN * mechanism.steps, int(EARLY * mechanism.steps)
     shift, scale = inputs
-    precision = ROUGHLY if asks_bend(joint.problem) else PRECISION
+    precision = factor * (ROUGHLY if asks_bend(joint.problem) else PRECISION)
     levels = None if joint.levels is None else jnp.asarray(joint.levels, jnp.float32)
 
     def values(u: Any) -> Any:

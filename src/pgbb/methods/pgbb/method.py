@@ -82,6 +82,7 @@ def _learning(settings: Settings, opened: Opened) -> Any:
         slope=settings.slope,
         average_from=settings.average_from,
         operator_norm=settings.operator_norm,
+        dither=settings.dither,
         printed=settings.network == "printed",
     )
 
@@ -96,7 +97,10 @@ def _packed(request: Request, settings: Settings, problem: Problem, opened: Open
         kept_settings, tensors = posterior.to_tensors()
         payload = Payload(kind="local", settings=kept_settings, tensors=tensors)
     if settings.reshuffle:
-        notes.append("The partition was reshuffled for every answer; γ* is not calibrated for this variant.")
+        notes.append(
+            "The partition was reshuffled for every answer: γ* is not calibrated for this variant, and what the draws "
+            "of a generator vary with its weights is noise alone."
+        )
     return Release(
         model=summary_of(problem),
         schema=request.schema.to_dict(),

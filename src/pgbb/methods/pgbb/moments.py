@@ -78,10 +78,9 @@ def asks_bend(problem: Problem) -> bool:
         return False
     import jax
 
-    row = jax.ShapeDtypeStruct((max(1, len(problem.columns)),), np.dtype(np.float32))
-    point = jax.ShapeDtypeStruct((problem.dim + 1,), np.dtype(np.float32))
+    row, point = (np.zeros(size, np.float32) for size in (max(1, len(problem.columns)), problem.dim + 1))
     try:
-        jax.eval_shape(_bend(problem), row, jax.ShapeDtypeStruct((), np.dtype(np.float32)), point)
+        jax.eval_shape(_bend(problem), row, np.float32(0), point)
     except Exception:  # whatever a loss raises when it is differentiated
         return False
     return True

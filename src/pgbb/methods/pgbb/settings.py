@@ -59,6 +59,8 @@ class Settings:
         the generator of the paper, whose draws carry only part of that noise. By default noise-aware where that is
         served: not for a custom loss with an index, pseudo-samples, a kept transcript, a run without noise, or an
         accountant of the paper, which does not cover answers over all records.
+      dither: size of the public noise on query points, as a multiple of what the rule takes; not zero, or the answers
+        would not tell the curvature of the loss.
       knots: levels asked for when the model has an interval of τ, with noise-aware intervals.
     """
 
@@ -81,12 +83,14 @@ class Settings:
     reshuffle: bool = False
     keep_transcript: bool = False
     intervals: Literal["noise-aware", "printed"] | None = None
+    dither: float = 1.0
     knots: int = 9
 
     def __post_init__(self) -> None:
         if self.intervals is not None:
             _validate.one_of("intervals", self.intervals, ("noise-aware", "printed"))
         _validate.integer("knots", self.knots, low=3, high=33)
+        _validate.number("dither", self.dither, above=0, high=10, remedy="Without it no curvature is seen.")
         if self.iterate is not None:
             _validate.one_of("iterate", self.iterate, ("average", "last"))
         if self.network is not None:

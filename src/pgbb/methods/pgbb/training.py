@@ -44,6 +44,7 @@ class Learning:
         distances, for neighbours are alike.
       operator_norm: bound on each kernel's operator norm, or None.
       unit_weights: scale the block weights to unit length, for a run without noise; see `generator.input_map`.
+      dither: size of the noise on query points as a multiple of the rule's.
       printed: Xavier's Gaussian weights and a linear output that is clipped to the box, as the paper has it.
     """
 
@@ -56,6 +57,7 @@ class Learning:
     depth: int = 3
     operator_norm: float | None = None
     unit_weights: bool = False
+    dither: float = 1.0
     printed: bool = False
 
 
@@ -134,7 +136,8 @@ def _make_step(
     else:
         forward, backward = kernels.network(layout, schedule, box, share, interpret=not on_gpu)
     if joint is not None:
-        return dither.step(joint, mechanism, forward, backward, box, (shift, scale)), optimiser, layout
+        step = dither.step(joint, mechanism, forward, backward, box, (shift, scale), settings.dither)
+        return step, optimiser, layout
 
     def query(state: Any, draw: dict[str, Any]) -> tuple[Any, Any]:
         values = draw["u"]
