@@ -23,6 +23,7 @@ NAMES = (
     "ablation",
     "every_row",
     "noise_aware",
+    "alpha",
 )
 
 

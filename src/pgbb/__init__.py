@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pgbb.private.door import File, Hosts
     from pgbb.reference.comparison import compare
     from pgbb.reference.example import example
-    from pgbb.release.distances import wasserstein
     from pgbb.release.file import Release, combine, load
     from pgbb.release.signing import generate_key
 
@@ -49,7 +48,6 @@ _HOME = {
     "fit": "custody.run",
     "generate_key": "release.signing",
     "load": "release.file",
-    "wasserstein": "release.distances",
 }
 
 __all__ = [
@@ -80,7 +78,6 @@ __all__ = [
     "fit",
     "generate_key",
     "load",
-    "wasserstein",
 ]
 
 

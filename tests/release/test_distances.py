@@ -3,8 +3,8 @@ import pandas as pd
 import pytest
 from scipy.stats import wasserstein_distance
 
-import pgbb
 from pgbb import InvalidValue
+from pgbb.release.distances import wasserstein
 
 
 def test_distances_are_those_of_scipy_and_of_shifted_laws():
@@ -13,10 +13,10 @@ def test_distances_are_those_of_scipy_and_of_shifted_laws():
         pd.DataFrame(rng.normal(size=(70, 2)), columns=["x", "y"]),
         pd.DataFrame(rng.normal(size=(31, 2)), columns=["x", "y"]),
     )
-    found = pgbb.wasserstein(a, b)
+    found = wasserstein(a, b)
     assert found.tolist() == pytest.approx([wasserstein_distance(a[c], b[c]) for c in a])
-    assert pgbb.wasserstein(a, a + 2.0, order=2).tolist() == pytest.approx([2.0, 2.0])
-    assert (pgbb.wasserstein(a, b, order=3) > found).all()
+    assert wasserstein(a, a + 2.0, order=2).tolist() == pytest.approx([2.0, 2.0])
+    assert (wasserstein(a, b, order=3) > found).all()
 
 
 @pytest.mark.parametrize(
@@ -24,4 +24,4 @@ def test_distances_are_those_of_scipy_and_of_shifted_laws():
 )
 def test_draws_that_cannot_be_compared_are_refused(others, order):
     with pytest.raises(InvalidValue):
-        pgbb.wasserstein(pd.DataFrame({"x": [0.0]}), pd.DataFrame(others), order)
+        wasserstein(pd.DataFrame({"x": [0.0]}), pd.DataFrame(others), order)
