@@ -179,7 +179,7 @@ def test_survey_weights_change_the_target():
 
 
 def test_the_operator_norm_bound_holds_for_every_kernel():
-    few = QUICK | {"steps": 6}  # a step takes half a second
+    few = QUICK | {"steps": 6}
     release = fit(HuberRegression("y ~ a"), frame(), epsilon=1.0, operator_norm=1.5, insecure_seed=1, **few)
     kernels = [value for name, value in release.payload.tensors.items() if name.startswith("last/kernel")]
     assert len(kernels) == 4 and max(np.linalg.norm(v, 2) for v in kernels) <= 1.5 * (1 + 1e-4)

@@ -135,8 +135,10 @@ def spectral_clip(params: dict[str, Any], bound: float, *, exactly: bool = False
 def _norm(kernel: Any) -> Any:
     """The operator norm by power iteration from a fixed random start."""
     start = np.random.default_rng(0).standard_normal(kernel.shape[1]).astype(np.float32)
-    vector = jnp.asarray(start / np.linalg.norm(start))
-    for _ in range(_ROUNDS):
+
+    def turned(_: Any, vector: Any) -> Any:
         vector = (kernel @ vector) @ kernel
-        vector = vector / jnp.maximum(jnp.linalg.norm(vector), 1e-30)
+        return vector / jnp.maximum(jnp.linalg.norm(vector), 1e-30)
+
+    vector = jax.lax.fori_loop(0, _ROUNDS, turned, jnp.asarray(start / np.linalg.norm(start)))
     return jnp.maximum(jnp.linalg.norm(kernel @ vector), 1e-30)
