@@ -26,7 +26,7 @@ _CONSTANTS: dict[str, dict[str, dict[str, Any]]] = {
             "blocks": 20, "steps": 10_000, "draws_per_step": 1, "sampling_rate": 0.1,
             "learning_rate": 5e-4, "slope": 1.0,
         },
-        "sgld": {"steps": 20_000, "sampling_rate": 0.1, "step_size": 20.0, "burn_in": 0.5},
+        "sgld": {"steps": 20_000, "sampling_rate": 0.1, "step_size": 20.0, "burn_in": 0.5, "clip": 2.648},
         "noisy_gibbs": {"noise": "classical", "response_bound": 5.0, "thin": 1},
         "dp_bootstrap": {"calibration": "asymptotic", "clip": 2.648},
         "calibrated": {},
