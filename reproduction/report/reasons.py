@@ -7,8 +7,8 @@ _CHANCE = (
     "the mean over coefficients agree."
 )
 _AVERAGE = (
-    "the average of the later iterates is ours, not the paper's; it errs less than the last one, and is as wide or wider "
-    "than that needs: it covers too much."
+    "the average of the later iterates is ours, not the paper's; it errs less than the last one, and is as wide or "
+    "wider than that needs: it covers too much."
 )
 _STEP = (
     "the paper prints no step size for the applications; with η₀nω = 10, fitted to the printed widths, its printed MAE "

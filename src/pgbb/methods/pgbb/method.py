@@ -78,7 +78,7 @@ def _learning(settings: Settings, opened: Opened) -> Any:
 
     return training.Learning(
         decay=1.0 if opened.second is None else 0.5,
-        learning_rate=1e-3 if settings.learning_rate is None else settings.learning_rate,
+        learning_rate=settings.rate,
         slope=settings.slope,
         average_from=settings.average_from,
         operator_norm=settings.operator_norm,

@@ -143,6 +143,11 @@ class Settings:
             clip=_printed_clip(problem), **PRINTED[problem.kind] | given,
         )  # fmt: skip
 
+    @property
+    def rate(self) -> float:
+        """The learning rate at the start."""
+        return 1e-3 if self.learning_rate is None else self.learning_rate
+
     def describe(self, n: int, clip: float) -> Mechanism:
         """The mechanism on n records whose statistics are bounded by `clip`."""
         return Mechanism(
