@@ -24,11 +24,7 @@ CHAINS = ("sgld", "noisy_gibbs")
 def fit_cells(
     model: Model, frames: Sequence[pd.DataFrame], schema: Schema, settings: Mapping[str, Any], seeds: Sequence[int]
 ) -> list[Release]:
-    """Fits of replicates at δ = 1/n with the cell's ε, method, accountant and constants, side by side.
-
-    `pgbb` is the printed algorithm here: its intervals are judged beside those of the paper.
-    """
-    printed = {"intervals": "printed"} if settings["method"] == "pgbb" else {}
+    """Fits of replicates at δ = 1/n with the cell's ε, method, accountant and constants, side by side."""
     return fit_many(
         model,
         frames,
@@ -39,7 +35,6 @@ def fit_cells(
         accountant=settings["accountant"],
         insecure_seeds=seeds,
         **settings["constants"],
-        **printed,
     )
 
 

@@ -22,6 +22,8 @@ NAMES = (
     "floor",
     "ablation",
     "every_row",
+    "noise_aware",
+    "alpha",
 )
 
 

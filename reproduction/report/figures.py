@@ -129,7 +129,7 @@ def _over_epsilon(
 def _gamma_names(outcome: Outcome) -> list[tuple[str, Any]]:
     constants = outcome.settings["constants"]
     gamma = "1" if constants.get("gamma") else "γ*"
-    return [(f"S = {constants['blocks']}, γ = {gamma}", outcome.rows[outcome.rows["variant"] == "last"])]
+    return [(f"S = {constants.get('blocks', 20)}, γ = {gamma}", outcome.rows[outcome.rows["variant"] == "last"])]
 
 
 def _processes(results: Results, names: Sequence[str], columns: int) -> Any:

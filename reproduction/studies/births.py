@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pgbb.model.models import QuantileRegression
-from reproduction.constants import accountant_of, constants
+from reproduction.constants import accountant_of, constants, preset
 from reproduction.fits import fit_cells, score_cell
 from reproduction.judge import Line, average, shown, summarise
 from reproduction.real import COVARIATES, NATALITY_SCHEMA
@@ -31,7 +31,7 @@ def cells() -> Cells:
             "n": n,
             "epsilon": epsilon,
             "accountant": accountant_of(method),
-            "constants": constants("natality", method),
+            "constants": preset("natality") if method == "pgbb" else constants("natality", method),
         }
         for method in ("pgbb", "calibrated")
         for n in (1_940_000,)

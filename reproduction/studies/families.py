@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from reproduction.constants import CHOSEN, accountant_of, constants
+from reproduction.constants import CHOSEN, accountant_of, constants, preset
 from reproduction.fits import fit_cells, score_cell
 from reproduction.judge import NOMINAL, Line, goal, shown, summarise
 from reproduction.simulate import FAMILIES, FAMILY_TRUTH, RATE, family
@@ -28,7 +28,7 @@ def cells() -> Cells:
             "n": n,
             "epsilon": epsilon,
             "accountant": accountant_of(method),
-            "constants": constants("families", method),
+            "constants": preset("families") if method == "pgbb" else constants("families", method),
         }
         for method in METHODS
         for name in FAMILIES

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from reproduction.constants import CHOSEN, accountant_of, constants
+from reproduction.constants import CHOSEN, accountant_of, preset
 from reproduction.judge import NOMINAL, Line, goal, shown, summarise
 from reproduction.studies.linear import grid, printed_cells, run, variants
 from reproduction.study import Cells, Quick, Results, Study, Table, cell_name
@@ -19,7 +19,7 @@ def cells() -> Cells:
             "n": n,
             "epsilon": epsilon,
             "accountant": accountant_of("pgbb"),
-            "constants": {**constants("linear", "pgbb"), "blocks": blocks, "gamma": gamma},
+            "constants": {**preset("linear"), "blocks": blocks, "gamma": gamma},
         }
         for blocks, gamma in ((5, 1.0), (5, None), (20, 1.0))
         for noise, n, epsilon in grid()
@@ -42,7 +42,7 @@ def tables(results: Results, others: Callable[[str], Results]) -> list[Table]:
     goals: list[Line] = []
     for outcome in results.values():
         s = outcome.settings
-        blocks, gamma = s["constants"]["blocks"], "1" if s["constants"].get("gamma") else "γ*"
+        blocks, gamma = s["constants"].get("blocks", 20), "1" if s["constants"].get("gamma") else "γ*"
         for method, rows in variants(outcome):
             where = {"S": blocks, "γ": gamma, "noise": s["noise"], "n": s["n"], "ε": s["epsilon"], "method": method}
             found = summarise(rows)
@@ -56,7 +56,7 @@ def tables(results: Results, others: Callable[[str], Results]) -> list[Table]:
                 rule = "γ = 1 covers less than .95 at S = 5, ε = 4, n = 10,000; .87 to .88 in the text"
                 goals.append(goal(where, "coverage", coverage, dips, rule, error, 0.875))
     errors = "Standard error of coverage: over replicates, each the mean over three coefficients."
-    notes = (errors, CHOSEN["slope"], CHOSEN["clip"])
+    notes = (errors, CHOSEN["slope"])
     return [Table("γ = 1 and γ* (Figure 3b)", lines, notes), Table("What the text says", goals)]
 
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from reproduction.constants import CHOSEN, accountant_of, constants
+from reproduction.constants import CHOSEN, accountant_of, preset
 from reproduction.judge import Line, judged, summarise
 from reproduction.printed import lookup
-from reproduction.studies.linear import grid, printed_cells, run, variants
+from reproduction.studies.linear import OURS, agreement, grid, printed_cells, run, variants
 from reproduction.study import Cells, Quick, Results, Study, Table, cell_name
 
 __all__ = ["STUDY"]
@@ -22,7 +22,7 @@ def cells() -> Cells:
             "n": n,
             "epsilon": epsilon,
             "accountant": accountant_of("pgbb"),
-            "constants": {**constants("linear", "pgbb"), "draws_per_step": draws},
+            "constants": {**preset("linear"), "draws_per_step": draws},
         }
         for draws in (10,)
         for noise, n, epsilon in grid()
@@ -44,12 +44,12 @@ def tables(results: Results, others: Callable[[str], Results]) -> list[Table]:
     lines: list[Line] = []
     for outcome in results.values():
         s = outcome.settings
-        draws = s["constants"]["draws_per_step"]
+        draws = s["constants"].get("draws_per_step", 1)
         printed = lookup("k_comparison", noise=PRINTED_NOISE[s["noise"]], n=s["n"], epsilon=s["epsilon"], K=draws)
         for method, rows in variants(outcome):
             where = {"noise": s["noise"], "n": s["n"], "ε": s["epsilon"], "K": draws, "method": method}
-            lines += judged(where, summarise(rows), printed)
-    return [Table("K = 1 and K = 10 (Table S6)", lines, (CHOSEN["slope"], CHOSEN["clip"]))]
+            lines += judged(where, summarise(rows), printed, method not in OURS)
+    return [Table("Goals", agreement([lines], 20, 24)), Table("K = 1 and K = 10 (Table S6)", lines, (CHOSEN["slope"],))]
 
 
 STUDY = Study(

@@ -5,16 +5,19 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from pgbb import PgbbError
+from pgbb import InvalidValue, PgbbError
 from pgbb.accountant import (
     ACCOUNTANTS,
     Mechanism,
     delta,
     epsilon,
     epsilon_bounds,
+    gamma_star,
+    gamma_tilde,
     leading_order,
     noise_floor,
     noise_scale,
+    training_bound,
 )
 from tests.accountant.builders import mechanism
 
@@ -168,3 +171,29 @@ def test_noise_floor_has_the_terms_of_the_theorem():
     assert floor.privacy == pytest.approx(7 * 0.09 / 4)
     assert floor.total == pytest.approx(floor.subsampling + floor.monte_carlo + floor.privacy)
     assert np.isfinite(noise_floor(mechanism(blocks=1), 0.1, 1).total)
+
+
+def test_the_bound_on_training_has_the_terms_of_the_theorem_and_refuses_what_it_is_not_proved_for():
+    d = mechanism()
+    given = {"learning_rate": 0.5, "smoothness": 2.0, "convexity": 0.1, "start": 3.0, "approximation": 0.25}
+    found = training_bound(d, 0.3, 7, **given)
+    q = d.sampling_rate
+    assert found.transient == pytest.approx((1 - 0.5 * q * 0.1) ** d.steps * 3.0)
+    assert found.noise == pytest.approx(2.0 * 0.5 / (q * 0.1) * noise_floor(d, 0.3, 7).total)
+    assert found.total == pytest.approx(found.transient + found.noise + 0.25 + d.n**-2)
+    for wrong in ({"learning_rate": 1.1 / (2.0 * q)}, {"convexity": 2.1}, {"start": -1.0}):
+        with pytest.raises(InvalidValue, match=next(iter(wrong))):
+            training_bound(d, 0.3, 7, **given | wrong)
+
+
+def test_gamma_tilde_leaves_gamma_star_only_where_training_gains_more_than_the_variance_gap():
+    star, n, blocks = gamma_star(1_000, 10), 1_000, 10
+    slope = blocks * (n - 1) / ((blocks - 1) * (n + 1) ** 2)  # |a'| at γ*, of the remark
+
+    def found(share):
+        def error(g):
+            return (1 - share * slope * min(g - star, 0.02) / 2) ** 2  # gains up to γ* + .02
+
+        return gamma_tilde(n, blocks, error, spread=1.0, diameter=1.0)
+
+    assert found(0.9) == star and found(1.2) == pytest.approx(star + 0.02, abs=1e-4)

@@ -40,6 +40,10 @@ def test_the_docs_name_settings_that_exist_with_their_defaults():
     seen = set()
     for method, names, default in tables():
         known = {f.name: f.default for f in fields(METHODS[method].load().Settings)}
+        if method == "pgbb":
+            rule = METHODS[method].load().Settings()
+            asked = rule.describe(10_000, 1.0)
+            known |= {"steps": asked.steps, "draws_per_step": asked.draws_per_step, "learning_rate": rule.rate}
         assert set(names) <= set(known), (method, names)
         number = re.fullmatch(r"\.?\d[\d,]*(\.\d+)?", default)
         if len(names) == 1 and number:

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 import pgbb
-from pgbb import HuberRegression, PgbbError, PgbbWarning, QuantileRegression, Range, Schema
+from pgbb import HuberRegression, Mean, PgbbError, PgbbWarning, QuantileRegression, Range, Schema
 from pgbb.accountant import Composition
 from pgbb.methods.effective_size import effective_sample_size
 
@@ -124,3 +124,14 @@ def test_a_chain_runs_where_jax_counts_in_double_precision():
     with jax.enable_x64(True):
         release = fit(HuberRegression("y ~ a"), steps=50)
     assert release.certificate.epsilon == 4.0 and np.isfinite(release.sample(10, seed=0).to_numpy()).all()
+
+
+def test_the_gradient_bound_can_be_given():
+    from pgbb.methods.registry import settings_for
+    from pgbb.methods.request import Request
+
+    request = Request(Mean("y", scale=1.0), None, Schema(y=Range(-6, 6)), epsilon=1.0, delta=1e-6)
+    chosen, given = settings_for("sgld", {"clip": 2.5, "steps": 100})
+    planned = chosen.load().plan(request, given, 2000)
+    default = chosen.load().plan(request, settings_for("sgld", {"steps": 100})[1], 2000)
+    assert planned.mechanism.clip == 2.5 and planned.sigma < default.sigma

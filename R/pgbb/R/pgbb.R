@@ -93,7 +93,8 @@ draw_generator <- function(release, m, tau) {
     last <- 0; while (!is.null(part("kernel", last + 1))) last <- last + 1
     for (i in seq_len(last) - 1) h <- cbind(pmax(sweep(h %*% part("kernel", i), 2, part("bias", i), "+"), 0), x)
     h <- sweep(h %*% part("kernel", last), 2, part("bias", last), "+")
-    sweep(sweep(tanh(h), 2, t0$radius, "*"), 2, t0$center, "+")
+    h <- if (isTRUE(s$clipped)) pmin(pmax(h, -1), 1) else tanh(h)
+    sweep(sweep(h, 2, t0$radius, "*"), 2, t0$center, "+")
   })
 }
 

@@ -11,7 +11,7 @@ from pgbb.accountant.gaussian import gaussian_noise_scale, gdp_delta, gdp_epsilo
 from pgbb.accountant.paper import Expansion, log_moments
 from pgbb.accountant.resampling import Resampling
 from pgbb.accountant.sampling import PosteriorDraws
-from pgbb.accountant.theory import leading_order, noise_floor
+from pgbb.accountant.theory import gamma_tilde, leading_order, noise_floor, training_bound
 
 __all__ = [
     "ACCOUNTANTS",
@@ -29,6 +29,7 @@ __all__ = [
     "epsilon",
     "epsilon_bounds",
     "gamma_star",
+    "gamma_tilde",
     "gaussian_noise_scale",
     "gdp_delta",
     "gdp_epsilon",
@@ -37,4 +38,5 @@ __all__ = [
     "log_moments",
     "noise_floor",
     "noise_scale",
+    "training_bound",
 ]

@@ -1,16 +1,31 @@
-"""Closed forms of the paper: leading-order noise with its validity conditions, and the terms of the noise floor.
+"""Closed forms of the paper: leading-order noise with its conditions, the noise floor, the bound 𝓑_T and γ̃*.
 
 Nothing here certifies anything; it explains and cross-checks what the
 accountants compute.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from pgbb import _validate
-from pgbb.accountant.description import Mechanism
+from scipy.optimize import minimize_scalar
 
-__all__ = ["Condition", "LeadingOrder", "NoiseFloor", "leading_order", "noise_floor"]
+from pgbb import _validate
+from pgbb.accountant.description import Mechanism, gamma_star
+
+__all__ = [
+    "Condition",
+    "LeadingOrder",
+    "NoiseFloor",
+    "TrainingBound",
+    "gamma_tilde",
+    "leading_order",
+    "noise_floor",
+    "training_bound",
+]
+
+
+FARTHEST = 50.0  # times γ*, where γ̃* is looked for
 
 
 @dataclass(frozen=True)
@@ -91,3 +106,84 @@ def noise_floor(mechanism: Mechanism, sigma: float, dim: int) -> NoiseFloor:
         monte_carlo=q**2 * clip**2 / k,
         privacy=dim * sigma**2 / k,
     )
+
+
+@dataclass(frozen=True)
+class TrainingBound:
+    """The terms of 𝓑_T in Theorem 3.1, which bounds E‖G(u) − θ*(u)‖² of the last iterate up to a constant."""
+
+    transient: float
+    noise: float
+    approximation: float
+    remainder: float
+
+    @property
+    def total(self) -> float:
+        """𝓑_T."""
+        return self.transient + self.noise + self.approximation + self.remainder
+
+
+def training_bound(
+    mechanism: Mechanism,
+    sigma: float,
+    dim: int,
+    *,
+    learning_rate: float,
+    smoothness: float,
+    convexity: float,
+    start: float,
+    approximation: float = 0.0,
+) -> TrainingBound:
+    """𝓑_T = (1 − ηqμ)^T Δ₀ + Mη/(qμ)·Π_total + ε_app + n⁻², with β₁ = 1.
+
+    Args:
+      mechanism, sigma, dim: what is run, its noise, and d_θ.
+      learning_rate: η, at most 1/(qM).
+      smoothness: M, that of the objective in φ.
+      convexity: μ of the Polyak–Łojasiewicz condition, at most M.
+      start: Δ₀, the gap of the objective at the first iterate.
+      approximation: ε_app, what no generator of the class can reach.
+
+    >>> m = Mechanism(n=10_000, blocks=20, sampling_rate=.1, steps=10_000, clip=2.648)
+    >>> found = training_bound(m, .0266, 4, learning_rate=.05, smoothness=1.0, convexity=.5, start=1.0)
+    >>> round(found.noise, 5), found.remainder
+    (0.07308, 1e-08)
+    """
+    q = mechanism.sampling_rate
+    m = _validate.number("smoothness", smoothness, above=0)
+    mu = _validate.number("convexity", convexity, above=0, high=m)
+    eta = _validate.number("learning_rate", learning_rate, above=0, high=1 / (q * m))
+    gap = _validate.number("start", start, low=0)
+    floor = noise_floor(mechanism, sigma, dim).total
+    return TrainingBound(
+        transient=(1 - eta * q * mu) ** mechanism.steps * gap,
+        noise=m * eta / (q * mu) * floor,
+        approximation=_validate.number("approximation", approximation, low=0),
+        remainder=float(mechanism.n) ** -2,
+    )
+
+
+def gamma_tilde(
+    n: int, blocks: int, training_error: Callable[[float], float], *, spread: float, diameter: float
+) -> float:
+    """γ̃* of Remark 4.1: the γ ≥ γ*(n, S) where |a_{S,n}(γ)|·a_n + 2D√Δ_T(γ) is least; γ* where that is least.
+
+    Args:
+      n, blocks: records and blocks.
+      training_error: Δ_T, the mean squared error of a generator trained at γ. It depends on the records: take a bound,
+        such as `training_bound`, or a simulation; an estimate from records would have to be paid for.
+      spread: a_n, the factor of the variance gap in Corollary 4.1.
+      diameter: D of the parameter box.
+
+    >>> gamma_tilde(1_000, 10, lambda g: 1.0, spread=1.0, diameter=1.0) == gamma_star(1_000, 10)
+    True
+    """
+    first = gamma_star(n, blocks)
+    a_n, d = _validate.number("spread", spread, low=0), _validate.number("diameter", diameter, above=0)
+
+    def risk(gamma: float) -> float:
+        gap = (blocks - 1) / ((blocks * gamma + 1) * (n - 1)) - 1 / (n + 1)
+        return abs(gap) * a_n + 2 * d * math.sqrt(training_error(gamma))
+
+    found = minimize_scalar(risk, bounds=(first, FARTHEST * first), method="bounded", options={"xatol": 1e-6 * first})
+    return float(found.x) if found.fun < risk(first) else first

@@ -26,7 +26,7 @@ from pgbb.release.certificate import Certificate, describe
 if TYPE_CHECKING:
     from pgbb.private.door import Listing, Source
 
-__all__ = ["Checkpoint", "Custodian", "Planned", "Request", "by_level", "prepared"]
+__all__ = ["Checkpoint", "Custodian", "Planned", "Request", "by_level", "clipped", "prepared"]
 
 
 @dataclass(frozen=True)
@@ -189,6 +189,15 @@ def by_level(model: Model, schema: Schema) -> tuple[list[Problem], list[float] |
         assert model.taus is not None  # the registry refuses an interval where this is called
         return [prepared(replace(model, taus=(t,)), schema) for t in model.taus], list(model.taus)
     return [prepared(model, schema)], None
+
+
+@lru_cache(maxsize=64)
+def clipped(problem: Problem, clip: float | None) -> Problem:
+    """The problem with this bound C on its gradient, to which each record's is clipped; None leaves it as it is.
+
+    The same object for equal arguments, so that repeated fits compile once.
+    """
+    return problem if clip is None else replace(problem, clip=clip)
 
 
 @lru_cache(maxsize=64)

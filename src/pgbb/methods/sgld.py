@@ -16,7 +16,7 @@ from pgbb import _validate
 from pgbb.accountant import Mechanism, compose, noise_scale
 from pgbb.methods.effective_size import effective_sample_size, too_few
 from pgbb.methods.position import Tree
-from pgbb.methods.request import Planned, Request, by_level, prepared
+from pgbb.methods.request import Planned, Request, by_level, clipped, prepared
 from pgbb.model.models import Problem
 from pgbb.private.door import Randomness, open_dataset
 from pgbb.release.file import Release
@@ -39,6 +39,7 @@ class Settings:
       step_size: η₀n; step t has η_t = η₀ t^(−1/3).
       burn_in: share of each chain that is dropped.
       thin: keep every `thin`-th draw.
+      clip: C, to which each record's gradient is clipped; default the largest norm that it can have.
     """
 
     steps: int = 20_000
@@ -47,6 +48,7 @@ class Settings:
     step_size: float = 20.0
     burn_in: float = 0.5
     thin: int = 1
+    clip: float | None = None
 
     def __post_init__(self) -> None:
         _validate.integer("steps", self.steps, low=2)
@@ -55,6 +57,8 @@ class Settings:
         _validate.number("step_size", self.step_size, above=0)
         _validate.number("burn_in", self.burn_in, low=0, below=1)
         _validate.integer("thin", self.thin, low=1)
+        if self.clip is not None:
+            _validate.number("clip", self.clip, above=0)
 
 
 @lru_cache(maxsize=32)
@@ -95,6 +99,12 @@ def _make_step(problem: Problem, mechanism: Mechanism, settings: Settings) -> "S
     return Step(query, update)
 
 
+def _problems(request: Request, settings: Settings) -> tuple[list[Problem], list[float] | None]:
+    """One a level, with the gradient bound of the settings, and the levels."""
+    problems, levels = by_level(request.model, request.schema)
+    return [clipped(problem, settings.clip) for problem in problems], levels
+
+
 def _mechanisms(problems: list[Problem], settings: Settings, n: int) -> list[Mechanism]:
     """One a chain."""
     return [
@@ -105,7 +115,7 @@ def _mechanisms(problems: list[Problem], settings: Settings, n: int) -> list[Mec
 
 def plan(request: Request, settings: Settings, n: int) -> Planned:
     """What will be asked of n records, and at which noise; several chains have one noise multiplier."""
-    members = _mechanisms(by_level(request.model, request.schema)[0], settings, n)
+    members = _mechanisms(_problems(request, settings)[0], settings, n)
     target = members[0] if len(members) == 1 else compose(members, scales=[m.clip for m in members])
     if request.non_private:
         return Planned(target, 0.0)
@@ -130,7 +140,7 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
     from pgbb.private.door import Session, run_many
 
     first = requests[0]
-    problems, levels = by_level(first.model, first.schema)
+    problems, levels = _problems(first, settings)
     loaded = [open_dataset(r.data, problems[0], r.schema, r.weights) for r in requests]
     for request, data in zip(requests, loaded, strict=True):
         request.advise(data.n)

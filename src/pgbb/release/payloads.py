@@ -169,7 +169,7 @@ class Payload:
     """What is drawn from: a generator's weights, stored draws, or a local posterior.
 
     Generator: settings blocks, pseudo_blocks, concentration, alpha, index,
-    default_iterate; tensors {average,last}/{kernel,bias}{0…L} and the shared
+    default_iterate, and clipped where the output is; tensors {average,last}/{kernel,bias}{0…L} and the shared
     input_shift, input_scale, center, radius; see `forward`. Draws: settings
     index_values; tensor draws, (m, d) or (k, m, d), in internal coordinates.
     Beside a generator or draws there may be the noisy answers they were made of, tensors
@@ -234,7 +234,7 @@ class Payload:
     def _check_generator(self, names: set[str], model: ModelSummary) -> None:
         s = self.settings
         wanted = {"blocks", "pseudo_blocks", "concentration", "alpha", "index", "default_iterate"}
-        if set(s) != wanted:
+        if set(s) - {"clipped"} != wanted or s.get("clipped", True) is not True:
             raise InvalidValue(f"generator settings {sorted(s)} are not allowed: they must be {sorted(wanted)}.")
         blocks = _validate.integer("blocks", s["blocks"], low=1)
         pseudo = _validate.integer("pseudo_blocks", s["pseudo_blocks"], low=0)
@@ -314,10 +314,11 @@ def same_payload(one: Payload, other: Payload, tolerance: float = 0.0) -> bool:
 def forward(payload: Payload, inputs: Floats, iterate: str) -> Floats:
     """The generator G at rows v = (u, ũ, index), in internal coordinates: center + radius·tanh(z).
 
+    With the setting `clipped`, z is clipped to [−1, 1] in place of tanh.
     Each hidden layer is ReLU, and the scaled input joins its output again.
     `inputs` is (m, S + S̃ + 1) with an index, else (m, S + S̃); the result is (m, d).
     """
-    t = payload.tensors
+    t, clipped = payload.tensors, payload.settings.get("clipped", False)
     layers = payload.layers(iterate)
     kernels = [t[f"{iterate}/kernel{i}"].astype(np.float32, copy=False) for i in range(layers)]
     biases = [t[f"{iterate}/bias{i}"].astype(np.float32, copy=False) for i in range(layers)]
@@ -330,5 +331,5 @@ def forward(payload: Payload, inputs: Floats, iterate: str) -> Floats:
         for kernel, bias in zip(kernels[:-1], biases[:-1], strict=True):
             h = np.concatenate([np.maximum(h @ kernel + bias, 0), x], axis=1)
         z = (h @ kernels[-1] + biases[-1]).astype(np.float64)
-        out[start : start + CHUNK] = center + radius * np.tanh(z)
+        out[start : start + CHUNK] = center + radius * (np.clip(z, -1, 1) if clipped else np.tanh(z))
     return out

@@ -492,6 +492,7 @@ class GeneratorMap {
     this.fast = fast;
     this.inputs = tensors.input_shift.length;
     this.weights = settings.blocks + settings.pseudo_blocks;
+    this.bounded = settings.clipped ? (v) => Math.min(Math.max(v, -1), 1) : Math.tanh;
     this.refresh();
   }
 
@@ -527,7 +528,7 @@ class GeneratorMap {
     }
   }
 
-  /** center + radius·tanh(z) at weights u[from …] and index τ, into out[to …]; internal. */
+  /** center + radius·tanh(z), or with z clipped, at weights u[from …] and index τ, into out[to …]; internal. */
   forward(u, from, tau, out, to) {
     const { t, x, h, z, inputs, d } = this;
     for (let i = 0; i < inputs; i++) {
@@ -543,7 +544,7 @@ class GeneratorMap {
       }
       this.dense(h, layer.length, layer.kernel, layer.bias, z, layer.padded);
     });
-    for (let c = 0; c < d; c++) out[to + c] = t.center[c] + t.radius[c] * Math.tanh(z[c]);
+    for (let c = 0; c < d; c++) out[to + c] = t.center[c] + t.radius[c] * this.bounded(z[c]);
   }
 
   draw(levels, m, u) {

@@ -52,9 +52,9 @@ def drawn(m, p, steps, seed):
 
 
 @cache
-def stepper(m, p, fuse):
+def stepper(m, p, fuse, learning=Learning()):
     """`begin(params)`, `go(state, (draw, slope))` with answers slope · θ, and `end(state, steps)`."""
-    step, optimiser, layout = training._make_step(p, m, Learning(), 0, True, None, fuse)
+    step, optimiser, layout = training._make_step(p, m, learning, 0, True, None, fuse)
     assert (layout is not None) == fuse
 
     @jax.jit
@@ -70,9 +70,9 @@ def stepper(m, p, fuse):
     )
 
 
-def run(m, p, fuse, params, given):
+def run(m, p, fuse, params, given, *learning):
     """The states after every step, and the outputs."""
-    begin, go, end = stepper(m, p, fuse)
+    begin, go, end = stepper(m, p, fuse, *learning)
     state, found = begin(params), []
     for t in range(len(given[1])):
         state, out = go(state, jax.tree.map(itemgetter(t), given))
@@ -98,6 +98,14 @@ def test_steps_are_those_of_plain_operations(k, d, index):
     assert distance(last, average) > 1e-3  # it began at step 20
     for wrong in ((draw, -slope), (draw | {"t": draw["t"] + 1}, slope)):
         assert distance(expected[-1], run(m, p, True, params, wrong)[-1]) > 1e-3
+
+
+def test_a_clipped_output_has_the_steps_of_plain_operations_too():
+    m, p, learning = mechanism(2), problem(4), Learning(printed=True, slope=1.0)
+    params, given = start(m, p, 0), drawn(m, p, 4, 0)
+    expected, found = (run(m, p, fuse, params, given, learning) for fuse in (False, True))
+    assert max(map(distance, expected, found)) < 1e-4
+    assert distance(expected[-1], run(m, p, True, params, given, Learning(slope=1.0))[-1]) > 1e-3
 
 
 def test_fits_side_by_side_in_a_loop_are_those_of_one_by_one():

@@ -179,7 +179,7 @@ def test_survey_weights_change_the_target():
 
 
 def test_the_operator_norm_bound_holds_for_every_kernel():
-    few = QUICK | {"steps": 6}  # a step takes half a second
+    few = QUICK | {"steps": 6}
     release = fit(HuberRegression("y ~ a"), frame(), epsilon=1.0, operator_norm=1.5, insecure_seed=1, **few)
     kernels = [value for name, value in release.payload.tensors.items() if name.startswith("last/kernel")]
     assert len(kernels) == 4 and max(np.linalg.norm(v, 2) for v in kernels) <= 1.5 * (1 + 1e-4)
@@ -327,3 +327,38 @@ def test_a_custom_loss_is_read_anew_at_every_fit():
 def test_slips_are_found_before_the_records_are_read(changes, word):
     with pytest.raises(PgbbError, match=word):
         fit(HuberRegression("y ~ a"), "never-opened.csv", **({"epsilon": 1.0} | QUICK | changes))
+
+
+def test_the_printed_preset_is_the_papers_mechanism_and_network():
+    given = {"schema": SCHEMA, "delta": 1e-6, "settings": "printed", "accountant": "paper", "insecure_seed": 1}
+    release = pgbb.fit(
+        HuberRegression("y ~ a + b - 1"), frame(), epsilon=4.0, method="pgbb", steps=40, keep_transcript=True, **given
+    )
+    m, payload = release.certificate.mechanism, release.payload
+    assert (m.blocks, m.steps, m.draws_per_step, m.sampling_rate) == (20, 40, 1, 0.1)
+    assert m.clip == pytest.approx(np.sqrt(2 * 1.345**2 + ((1.345**2 + 0.71) / 2) ** 2))
+    assert payload.settings["default_iterate"] == "last" and payload.settings["clipped"]
+    first = payload.tensors["transcript/query"][0]  # θ is the output itself: near zero before the first step
+    assert np.abs(first[:2]).max() < 0.6 and first[2] == pytest.approx(release_low(payload), rel=1e-5)
+    plain = pgbb.fit(HuberRegression("y ~ a + b - 1"), frame(), epsilon=4.0, method="pgbb", **QUICK)
+    assert plain.certificate.mechanism.mechanisms[0].clip < m.clip
+
+
+def release_low(payload):
+    return payload.tensors["center"][2] - payload.tensors["radius"][2]
+
+
+def test_an_output_that_is_clipped_stays_at_the_side_of_the_box():
+    payload = pgbb.fit(
+        Mean("y", scale=1.0), frame(), epsilon=4.0, delta=1e-6, schema=SCHEMA, method="pgbb", settings="printed",
+        accountant="paper", steps=20, insecure_seed=1,
+    ).payload  # fmt: skip
+    far = {k: v + 100 if k == "last/bias3" else v for k, v in payload.tensors.items()}
+    u = np.full((1, 20), 0.05)
+    assert forward(type(payload)("generator", payload.settings, far), u, "last") == 6.0
+    inside = forward(payload, u, "last").item()
+    smooth = {k: v for k, v in payload.settings.items() if k != "clipped"}
+    z = inside / 6.0
+    assert forward(type(payload)("generator", smooth, payload.tensors), u, "last").item() == pytest.approx(
+        6 * np.tanh(z)
+    )

@@ -11,7 +11,7 @@ from pgbb import Custom, HuberRegression, InvalidValue, LogisticRegression, Mean
 from pgbb.accountant import Composition, Mechanism, epsilon
 from pgbb.methods.pgbb.coordinates import Coordinates
 from pgbb.methods.pgbb.joint import joint_of
-from pgbb.methods.pgbb.moments import SHARE, with_moments
+from pgbb.methods.pgbb.moments import SHARE, _bend, asks_bend, sizes, with_moments
 from pgbb.methods.pgbb.noise_aware import analyse, shrunk
 from pgbb.methods.registry import settings_for
 from pgbb.methods.request import Request
@@ -254,8 +254,20 @@ INDEXED = Custom(
         ({"model": INDEXED}, "custom loss with an index"),
         ({"knots": 1}, "knots"),
         ({"blocks": 2}, "blocks"),
+        ({"clip": 0.0}, "clip"),
+        ({"dither": 0.0}, "dither"),
+        ({"settings": "published"}, "settings"),
+        ({"settings": "printed"}, "sampling_rate"),
+        ({"settings": "printed", "sampling_rate": None}, "intervals"),
+        ({"settings": "printed", "sampling_rate": None, "intervals": None}, "accountant = 'exact'"),
+        ({"settings": "printed", "sampling_rate": None, "intervals": None, "learning_rate": 0.1}, "learning_rate"),
+        (
+            {"settings": "printed", "sampling_rate": None, "intervals": None, "accountant": "paper",
+             "model": LogisticRegression("z ~ a")},
+            "logistic",
+        ),
     ],
-)
+)  # fmt: skip
 def test_a_contradiction_is_refused_before_the_records_are_read(changes, word):
     given = {"model": HuberRegression("y ~ a"), "intervals": "noise-aware", "epsilon": 1.0} | QUICK | changes
     with pytest.raises(InvalidValue, match=word):
@@ -273,3 +285,33 @@ def test_a_training_of_one_step_shows_nothing_and_says_so():
     with pytest.warns(pgbb.PgbbWarning, match="not identified"):
         assert not release.summary()["identified"].any()
     assert release.verify().ok
+
+
+# --- the curvature that is asked for -------------------------------------------------------
+
+
+def bend_of(model, x, y, theta, bound):
+    return np.asarray(_bend(model.prepare(SCHEMA))(np.float32(x), np.float32(y), np.float32([*theta, bound])))
+
+
+def test_the_curvature_of_a_record_is_that_of_its_loss_and_zero_where_its_gradient_is_clipped():
+    assert bend_of(Mean("y", scale=0.5), [1.0], 1.0, [0.5], 8.0) == pytest.approx([4.0 / 8.0])
+    assert bend_of(Mean("y", scale=0.5), [1.0], 5.0, [0.5], 8.0).tolist() == [0.0]  # the score is −18, C is 8
+    loss = Custom(lambda t, r, _: t[0] ** 2 * t[1] + r["y"] * t[0], dim=2, clip=20.0, columns=["y"], box=(-3, 3))
+    found = bend_of(loss, [1.0], 0.0, [0.5, 2.0], 2.0)
+    assert found == pytest.approx([4.0 / 2, math.sqrt(2) * 1.0 / 2, 0.0])
+
+
+def test_a_loss_that_cannot_be_differentiated_twice_has_its_score_asked_twice():
+    import jax
+
+    @jax.custom_vjp
+    def once(t):
+        return t**2
+
+    once.defvjp(lambda t: (t**2, t), lambda t, g: (jax.pure_callback(np.asarray, t, t) * 2 * g,))
+    rough = Custom(lambda t, r, _: once(t[0]) + r["y"] * t[0], dim=1, clip=5.0, columns=["y"], box=(-3, 3))
+    smooth = Custom(lambda t, r, _: t[0] ** 2 + r["y"] * t[0], dim=1, clip=5.0, columns=["y"], box=(-3, 3))
+    problems = [model.prepare(SCHEMA) for model in (rough, smooth, HuberRegression("y ~ a"))]
+    assert [asks_bend(p) for p in problems] == [False, True, False]
+    assert [sizes(p)[1] for p in problems] == [1, 3, 6]

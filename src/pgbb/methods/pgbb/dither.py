@@ -18,12 +18,14 @@ import numpy as np
 
 from pgbb.accountant import Mechanism
 from pgbb.methods.pgbb.joint import Joint
+from pgbb.methods.pgbb.moments import asks_bend
 from pgbb.model.models import Problem
 from pgbb.private.door import Step
 
 __all__ = ["BURN_IN", "EARLY", "PRECISION", "start", "step"]
 
 PRECISION = 14.0  # κ
+ROUGHLY = 5.0  # κ where the curvature is asked for
 BURN_IN = 0.15  # share of the steps in which the size is found
 EARLY = 0.4  # share of the steps with full dither
 LATER = 0.25  # of that size, afterwards
@@ -53,8 +55,9 @@ def step(
     backward: Callable[..., Any],
     box: Any,
     inputs: tuple[Any, Any],
+    factor: float = 1.0,
 ) -> Step:
-    """One update of the generator at dithered points, all levels of a joint problem at once.
+    """One update of the generator at dithered points, all levels of a joint problem at once; κ times `factor`.
 
     The gradients of all levels are read off an answer; the generator learns from them in whitened coordinates.
     """
@@ -63,6 +66,7 @@ def step(
     low, high = (jnp.asarray(box[0] + sign * box[1]) for sign in (-1, 1))
     burn_in, early = BURN_IN * mechanism.steps, int(EARLY * mechanism.steps)
     shift, scale = inputs
+    precision = factor * (ROUGHLY if asks_bend(joint.problem) else PRECISION)
     levels = None if joint.levels is None else jnp.asarray(joint.levels, jnp.float32)
 
     def values(u: Any) -> Any:
@@ -86,7 +90,7 @@ def step(
         net = backward(net, pull, (slopes @ now["step"].T).reshape(k * m, d), draw["t"])
         share = 1 / (1 + jnp.minimum(draw["t"], 0.1 * mechanism.steps))
         power = now["power"] + share * (jnp.mean(slopes**2, axis=0) - now["power"])
-        wanted = PRECISION * jnp.sqrt(power / mechanism.answers) + 1e-30
+        wanted = precision * jnp.sqrt(power / mechanism.answers) + 1e-30
         push = jnp.mean(jnp.clip(1 - slopes * unit / wanted, -_LEAP, _LEAP), axis=0)
         rate = RATE / mechanism.steps * jnp.maximum(1 - draw["t"] / burn_in, 0.0)
         now = {**now, "power": power, "size": jnp.minimum(now["size"] + rate * push, now["most"])}

@@ -19,6 +19,7 @@ __all__ = ["export", "forward", "initialise", "input_map", "reach_of", "spectral
 
 _REACH = 20.0
 _FEW = 8  # rows
+_ROUNDS = 16  # of power iteration
 
 
 def reach_of(radius: Any, slope: float | None) -> np.ndarray:
@@ -50,15 +51,18 @@ def input_map(
     return shift.astype(np.float32), scale.astype(np.float32)
 
 
-def initialise(inputs: int, outputs: int, width: int, depth: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """He-initialised weights; a small last layer, so that training starts at the centre of the box."""
+def initialise(
+    inputs: int, outputs: int, width: int, depth: int, rng: np.random.Generator, *, xavier: bool = False
+) -> dict[str, np.ndarray]:
+    """He's weights and a small last layer, so that training starts at the centre of the box; or Xavier's; no biases."""
     params: dict[str, np.ndarray] = {}
     size = inputs
     for i in range(depth):
-        params[f"kernel{i}"] = rng.standard_normal((size, width)) * np.sqrt(2 / size)
+        params[f"kernel{i}"] = rng.standard_normal((size, width)) * np.sqrt(2 / (size + width if xavier else size))
         params[f"bias{i}"] = np.zeros(width)
         size = width + inputs
-    params[f"kernel{depth}"] = rng.standard_normal((size, outputs)) * 0.01 / np.sqrt(size)
+    last = np.sqrt(2 / (size + outputs)) if xavier else 0.01 / np.sqrt(size)
+    params[f"kernel{depth}"] = rng.standard_normal((size, outputs)) * last
     params[f"bias{depth}"] = np.zeros(outputs)
     return {name: value.astype(np.float32) for name, value in params.items()}
 
@@ -90,30 +94,51 @@ def _product_backward(kept: tuple[Any, Any], back: Any) -> tuple[Any, Any]:
 _product.defvjp(_product_forward, _product_backward)
 
 
-def forward(params: dict[str, Any], inputs: Any, center: Any, radius: Any, reach: Any) -> Any:
-    """θ = center + radius · tanh(z/reach) for standardised inputs (rows): smooth, bounded, nearly linear inside."""
+def forward(params: dict[str, Any], inputs: Any, center: Any, radius: Any, reach: Any, *, clipped: bool = False) -> Any:
+    """θ = center + radius · tanh(z/reach) for standardised inputs (rows): smooth, bounded, nearly linear inside.
+
+    `clipped` clips to [−1, 1] in place of tanh; gradients pass unchanged, or what lies outside would stay there.
+    """
     depth = len(params) // 2 - 1
     h = inputs
     for i in range(depth):
         h = jax.nn.relu(_product(h, params[f"kernel{i}"]) + params[f"bias{i}"])
         h = jnp.concatenate([h, inputs], axis=-1)
     z = _product(h, params[f"kernel{depth}"]) + params[f"bias{depth}"]
-    return center + radius * jnp.tanh(z / reach)
+    z = z / reach
+    return center + radius * (z + jax.lax.stop_gradient(jnp.clip(z, -1, 1) - z) if clipped else jnp.tanh(z))
 
 
 def export(params: dict[str, Any], reach: Any) -> dict[str, np.ndarray]:
-    """Weights as stored in a release, whose forward pass has tanh(z): the last layer is divided by the reach."""
+    """Weights as stored in a release, whose forward pass has tanh(z) or a clip: the last layer is over the reach."""
     depth = len(params) // 2 - 1
     last = (f"kernel{depth}", f"bias{depth}")
     return {k: np.asarray(v, np.float32) / (reach if k in last else np.float32(1)) for k, v in params.items()}
 
 
-def spectral_clip(params: dict[str, Any], bound: float) -> dict[str, Any]:
-    """Scale each kernel whose operator norm exceeds the bound (the class Φ of section 3)."""
+def spectral_clip(params: dict[str, Any], bound: float, *, exactly: bool = False) -> dict[str, Any]:
+    """Scale each kernel whose operator norm exceeds the bound (the class Φ of section 3).
+
+    In a training the norm is found by power iteration, which errs to small values by a few per cent at most; what is
+    kept of it in the end is clipped `exactly`.
+    """
 
     def clip(name: str, value: Any) -> Any:
         if not name.startswith("kernel"):
             return value
-        return value * jnp.minimum(1.0, bound / jnp.linalg.norm(value, ord=2))
+        norm = np.linalg.norm(value, ord=2) if exactly else _norm(value)
+        return value * jnp.minimum(1.0, bound / norm)
 
     return {name: clip(name, value) for name, value in params.items()}
+
+
+def _norm(kernel: Any) -> Any:
+    """The operator norm by power iteration from a fixed random start."""
+    start = np.random.default_rng(0).standard_normal(kernel.shape[1]).astype(np.float32)
+
+    def turned(_: Any, vector: Any) -> Any:
+        vector = (kernel @ vector) @ kernel
+        return vector / jnp.maximum(jnp.linalg.norm(vector), 1e-30)
+
+    vector = jax.lax.fori_loop(0, _ROUNDS, turned, jnp.asarray(start / np.linalg.norm(start)))
+    return jnp.maximum(jnp.linalg.norm(kernel @ vector), 1e-30)

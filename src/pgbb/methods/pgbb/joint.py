@@ -49,8 +49,8 @@ class Joint:
 
 
 @lru_cache(maxsize=32)
-def joint_of(problem: Problem, levels: tuple[float, ...] | None) -> Joint:
-    """The problem itself without levels; else one that asks about all of them at once."""
+def joint_of(problem: Problem, levels: tuple[float, ...] | None, clip: float | None = None) -> Joint:
+    """The problem itself without levels; else one that asks about all of them at once, clipped to sup ‖x‖ or `clip`."""
     if levels is None:
         return Joint(problem, None, np.eye(1))
     assert problem.design is not None
@@ -75,7 +75,7 @@ def joint_of(problem: Problem, levels: tuple[float, ...] | None) -> Joint:
     whole = replace(
         problem,
         names=names,
-        clip=problem.design.norm_bound,
+        clip=problem.design.norm_bound if clip is None else clip,
         center=np.tile(problem.center, m),
         radius=np.tile(problem.radius, m),
         transform=np.eye(m * p),

@@ -44,13 +44,15 @@ _Piece = tuple[Any, pl.BlockSpec]  # an array or its shape, and the part of it t
 class Layout:
     """Sizes that the kernels are written for: K rows of inputs, and d outputs.
 
-    `columns` of a hidden layer are those of a program of the forward pass: few spread one network over a device.
+    `columns` of a hidden layer are those of a program of the forward pass: few spread one network over a device. The
+    output is `clipped` to the box, or nears its sides smoothly; see `generator.forward`.
     """
 
     draws: int
     inputs: int
     outputs: int
     columns: int
+    clipped: bool = False
 
     @property
     def filled_draws(self) -> int:
@@ -101,9 +103,11 @@ class Layout:
         return jnp.pad(found, ((0, rows - found.shape[0]), (0, columns - found.shape[1])))
 
 
-def find_layout(draws: int, inputs: int, outputs: int, width: int, depth: int, *, alone: bool) -> Layout | None:
+def find_layout(
+    draws: int, inputs: int, outputs: int, width: int, depth: int, *, alone: bool, clipped: bool = False
+) -> Layout | None:
     """None where the sizes are not those that the kernels are written for; `alone` without others side by side."""
-    layout = Layout(draws, inputs, outputs, ALONE if alone else COLUMNS)
+    layout = Layout(draws, inputs, outputs, ALONE if alone else COLUMNS, clipped)
     small = draws <= MOST_DRAWS and layout.filled_inputs <= MOST_INPUTS and layout.filled_outputs <= MOST_OUTPUTS
     return layout if small and (width, depth) == (WIDTH, DEPTH) else None
 
@@ -213,10 +217,12 @@ def _forward_last(layout: Layout, hidden3: Any, layer3: Any, box: Any, theta: An
     k, column = (jax.lax.broadcasted_iota(jnp.int32, shape, i) for i in range(2))
     column += pl.program_id(0) * layout.last_columns
     center, radius, reach = (box[i, mine][None, :] for i in range(3))
-    bounded = jnp.tanh(_sums(layout, hidden3, layer3) / reach)
+    z = _sums(layout, hidden3, layer3) / reach
+    bounded = jnp.clip(z, -1.0, 1.0) if layout.clipped else jnp.tanh(z)
     inside = (k < layout.draws) & (column < layout.outputs)
     triton.store(theta.at[k, column], center + radius * bounded, mask=inside)
-    slope[:, mine] = radius * (1 - bounded**2) / (reach * layout.draws)
+    steep = jnp.ones_like(z) if layout.clipped else 1 - bounded**2
+    slope[:, mine] = radius * steep / (reach * layout.draws)
 
 
 def _backward_2(

@@ -12,8 +12,8 @@ import numpy as np
 from pgbb._numerics.threads import mapped
 from pgbb.errors import InvalidValue
 from pgbb.methods.pgbb.opening import Opened, open_for
-from pgbb.methods.pgbb.settings import Settings, plan
-from pgbb.methods.request import Request, prepared
+from pgbb.methods.pgbb.settings import Settings, plan, problem_of
+from pgbb.methods.request import Request
 from pgbb.model.models import Problem
 from pgbb.release.file import Release
 from pgbb.release.payloads import Payload, summary_of
@@ -30,11 +30,11 @@ def run(request: Request, settings: Settings) -> Release:
     """Train the generator under the budget and pack what is drawn from."""
     from pgbb.methods.pgbb import training  # JAX is needed from here on
 
-    problem = prepared(request.model, request.schema)
+    problem, settings = problem_of(request, settings)
     opened = open_for(request, settings, problem)
     trained = training.train(
         opened.session,
-        _learning(settings),
+        _learning(settings, opened),
         problem=problem,
         second=opened.second,
         joint=opened.joint,
@@ -55,7 +55,7 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
 
     if settings.keep_transcript:
         raise InvalidValue("keep_transcript = True is not allowed for fits side by side: fit one data set at a time.")
-    problem = prepared(requests[0].model, requests[0].schema)
+    problem, settings = problem_of(requests[0], settings)
     opened = [open_for(requests[0], settings, problem)]  # which finds the noise scale for all
     opened += mapped(lambda request: open_for(request, settings, problem), requests[1:])
     for request, one in zip(requests, opened, strict=True):
@@ -63,7 +63,7 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
     seconds = [one.second for one in opened if one.second is not None]
     trained = training.train_many(
         [one.session for one in opened],
-        _learning(settings),
+        _learning(settings, opened[0]),
         problem=problem,
         seconds=seconds or None,
         joint=opened[0].joint,
@@ -72,14 +72,18 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
     return [_packed(r, settings, problem, o, t) for r, o, t in zip(requests, opened, trained, strict=True)]
 
 
-def _learning(settings: Settings) -> Any:
+def _learning(settings: Settings, opened: Opened) -> Any:
+    """With noise-aware intervals the generator comes to rest half-way: points that follow the noise cost precision."""
     from pgbb.methods.pgbb import training
 
     return training.Learning(
-        learning_rate=settings.learning_rate,
+        decay=1.0 if opened.second is None else 0.5,
+        learning_rate=settings.rate,
         slope=settings.slope,
         average_from=settings.average_from,
         operator_norm=settings.operator_norm,
+        dither=settings.dither,
+        printed=settings.network == "printed",
     )
 
 
@@ -93,7 +97,10 @@ def _packed(request: Request, settings: Settings, problem: Problem, opened: Open
         kept_settings, tensors = posterior.to_tensors()
         payload = Payload(kind="local", settings=kept_settings, tensors=tensors)
     if settings.reshuffle:
-        notes.append("The partition was reshuffled for every answer; γ* is not calibrated for this variant.")
+        notes.append(
+            "The partition was reshuffled for every answer: γ* is not calibrated for this variant, and what the draws "
+            "of a generator vary with its weights is noise alone."
+        )
     return Release(
         model=summary_of(problem),
         schema=request.schema.to_dict(),
@@ -125,7 +132,8 @@ def _generator(settings: Settings, session: Any, trained: Any) -> Payload:
             "concentration": None if mechanism.blocks == 1 else mechanism.concentration,
             "alpha": mechanism.alpha,
             "index": problem.index is not None,
-            "default_iterate": settings.iterate,
+            "default_iterate": settings.iterate or "average",
+            **({"clipped": True} if settings.network == "printed" else {}),
         },
         tensors=tensors,
     )

@@ -27,7 +27,9 @@ Floats = NDArray[np.float64]
 _SPREADS = np.concatenate([[0.0], np.geomspace(0.01, 3.0, 40)])  # of relative deviations of H from its target
 CLEAR = 3.0  # standard deviations of its noise that a curvature must exceed
 FAR, LOST = 2.0, 4.0  # how far beyond the query points an estimate may lie, in their spreads: widened, not identified
-BENT, CERTAIN = 0.45, 2.5  # relative change of H over the query points, and how sure of it, that is not local any more
+BENT, ASKED = 0.45, 0.65  # relative change of H over the query points that is not local any more; where H was asked for
+CERTAIN = 2.5  # standard deviations that it must exceed
+BELIEF = 0.3  # relative change of H over the query points, before it is looked at
 MISFIT = 1.5  # residual variance over what the noise explains, above which nothing is trusted
 
 
@@ -43,7 +45,7 @@ class Found:
       curvature_sd: noise of its packed coordinates.
       spread: standard deviations of the query points, whitened.
       residual: variance of what is left of the answers, whitened, (d,).
-      bend: how much the curvature changes over the query points, relative, and the standard deviation of that.
+      bend: how much the curvature changes over the query points, and the standard deviation of that.
       answers: how many were used.
     """
 
@@ -95,13 +97,15 @@ def analyse(
     start = y[late].mean(axis=0) if late.any() else y.mean(axis=0)
     y = y - start
     x = np.concatenate([u, y, np.sum(y**2, axis=1)[:, None]], axis=1)
-    z = np.concatenate([u, dither, np.sum(dither**2, axis=1)[:, None]], axis=1)
+    z = np.concatenate([u, dither, x[:, -1:]], axis=1)  # noise moves points either way, and not ‖y‖²
     unit = np.maximum(np.sqrt(np.mean(z**2, axis=0)), 1e-300)
     x, z = x / unit, z / unit
-    through = np.linalg.pinv(z.T @ x, rcond=1e-12)
     b = where.slopes(answers)
+    far = float(np.sqrt(np.mean(np.sum(y**2, axis=1))))
+    before = _believed(x, z, b, unit, blocks, max(far, 1e-150))
+    through = np.linalg.pinv(z.T @ x + before, rcond=1e-12)
     coefficients = through @ (z.T @ b)
-    spread = through @ (z.T @ z) @ through.T  # covariance of the coefficients, for noise of variance 1
+    spread = through @ (z.T @ z + before) @ through.T  # covariance of the coefficients, for noise of variance 1
     seen = np.sum((b - x @ coefficients) ** 2, axis=0) / max(count - x.shape[1], 1)
     level = np.zeros(x.shape[1])
     level[:blocks] = 1 / (blocks * unit[:blocks])
@@ -112,8 +116,8 @@ def analyse(
     own = np.maximum(seen, (noise / where.root) ** 2)  # with the noise of batches
     raw, precision = coefficients[slopes].T / unit[slopes], np.diag(spread)[slopes] / unit[slopes] ** 2
     curvature, sd = _symmetric(raw, np.outer(own, precision))
-    far = float(np.sqrt(np.mean(np.sum(y**2, axis=1)))) / unit[-1] / max(float(np.mean(np.diag(curvature))), 1e-300)
-    bend = 2 * far * np.abs(coefficients[-1])
+    far = 2 * far / unit[-1]
+    bend = far * np.abs(coefficients[-1])
     most = int(np.argmax(bend))
     return Found(
         reference=where.internal(start + move),
@@ -123,9 +127,24 @@ def analyse(
         curvature_sd=sd,
         spread=y.std(axis=0),
         residual=seen,
-        bend=(float(bend[most]), float(2 * far) * float(np.sqrt(own[most] * spread[-1, -1]))),
+        bend=(float(bend[most]), far * float(np.sqrt(own[most] * spread[-1, -1]))),
         answers=count,
     )
+
+
+def _believed(x: Floats, z: Floats, b: Floats, unit: Floats, blocks: int, far: float) -> Floats:
+    """The precision, in units of the noise, with which k is taken to be zero before it is looked at.
+
+    The curvature is taken to change by about `BELIEF` of itself over the query points, which lie `far` apart. Where
+    points follow the noise far beyond the dither, k would be left open otherwise, and the gradient with it.
+    """
+    slopes = slice(blocks, len(unit) - 1)
+    first = np.linalg.pinv(z[:, :-1].T @ x[:, :-1], rcond=1e-12) @ (z[:, :-1].T @ b)
+    noise = float(np.mean((b - x[:, :-1] @ first) ** 2))
+    bends = float(np.mean(np.abs(np.diagonal(first[slopes].T / unit[slopes]))))
+    precision = np.zeros((len(unit), len(unit)))
+    precision[-1, -1] = noise / max(BELIEF * bends * unit[-1] / (2 * far), 1e-150) ** 2
+    return precision
 
 
 def _symmetric(raw: Floats, variance: Floats) -> tuple[Floats, Floats]:
@@ -180,6 +199,7 @@ def posterior_of(
     sampling: tuple[Floats, Floats],
     box: tuple[Floats, Floats],
     levels: tuple[float, ...] | None,
+    most: float = BENT,
 ) -> tuple[LocalGaussian, list[float], list[str]]:
     """The local posterior of all levels, their residual variances over that of the noise, and why some are marked.
 
@@ -192,6 +212,7 @@ def posterior_of(
         noise of its packed coordinates.
       box: of the parameters.
       levels: of the index.
+      most: relative change of the curvature over the query points that is local.
     """
     q, n = mechanism.sampling_rate, mechanism.n
     (low, high), root = box, where.root
@@ -212,7 +233,7 @@ def posterior_of(
         reason = None
         if misfits[at] > MISFIT:
             reason = "the answers are not those of a loss that is locally quadratic"
-        elif part.bend[0] > max(BENT, CERTAIN * part.bend[1]):
+        elif part.bend[0] > max(most * float(np.mean(np.diag(value))), CERTAIN * part.bend[1]):
             reason = "the loss is not quadratic over the distances that this budget can tell apart"
         elif distance > LOST:
             reason = "the training has not come near the estimate"

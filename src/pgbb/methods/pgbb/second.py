@@ -1,5 +1,6 @@
 """Second moments around a training, and the posterior that they and its transcript add up to."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from pgbb.methods.pgbb import moments
 from pgbb.methods.pgbb.coordinates import Coordinates
 from pgbb.methods.pgbb.dither import BURN_IN, EARLY
 from pgbb.methods.pgbb.joint import Joint
-from pgbb.methods.pgbb.noise_aware import Found, analyse, curvature_of, posterior_of, shrunk
+from pgbb.methods.pgbb.noise_aware import ASKED, BENT, Found, analyse, curvature_of, posterior_of, shrunk
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import FLOOR, LocalGaussian
 
@@ -22,6 +23,9 @@ __all__ = ["SecondMoments"]
 
 Floats = NDArray[np.float64]
 
+ROOM = 1.5  # how far beyond the likely norm of the curvature that of one record may reach
+CONTRADICTS = 3.0  # standard deviations between two curvatures
+
 
 class SecondMoments:
     """Asks for second moments before and after a training (`training.Second`), and makes a posterior of all answers."""
@@ -29,7 +33,8 @@ class SecondMoments:
     def __init__(self, sums: "Sums", problem: Problem, joint: Joint, mechanism: Mechanism, sigma: float) -> None:
         self._sums, self._problem, self._joint = sums, problem, joint
         self._mechanism, self._sigma = mechanism, sigma
-        self._first_sd, self._last_sd = moments.noises(problem, sums.noise(moments.STAGE))
+        self._noise = sums.noise(moments.STAGE)
+        self._first_sd, self._last_sd = moments.noises(problem, self._noise)
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -42,17 +47,18 @@ class SecondMoments:
         return answer, self._coordinates(answer).step
 
     def after(self, found: Any, transcript: dict[str, np.ndarray]) -> Floats:
-        """Second moments of the score at the estimate, packed."""
+        """Second moments of the score at the estimate, packed, and where it is asked for the curvature there."""
         where = self._coordinates(found)
-        parts = self._parts(where, transcript)
+        part = self._parts(where, transcript)[0]
         problem = self._problem
-        theta = problem.center
-        if parts:
-            value, _, _ = curvature_of(parts[0], where)
-            step: Floats = np.linalg.solve(value, parts[0].gradient).astype(np.float64)
-            theta = parts[0].reference - where.internal(step)
+        value, _, _ = curvature_of(part, where)
+        step: Floats = np.linalg.solve(value, part.gradient).astype(np.float64)
+        theta = part.reference - where.internal(step)
         theta = np.clip(theta, problem.center - problem.radius, problem.center + problem.radius)
-        return moments.after(self._sums, problem, theta)[0]
+        i, j, _ = triangle(len(theta))
+        likely = np.abs(pack(part.curvature)) + 2 * part.curvature_sd
+        bound = ROOM * float(np.linalg.norm(likely * where.root[i] * where.root[j]))
+        return moments.after(self._sums, problem, theta, max(bound, 1e-30))
 
     def posterior(
         self, answers: tuple[Any, Any], transcript: dict[str, np.ndarray]
@@ -61,7 +67,7 @@ class SecondMoments:
         problem, joint = self._problem, self._joint
         where = self._coordinates(answers[0])
         box = problem.center - problem.radius, problem.center + problem.radius
-        parts = self._parts(where, transcript)
+        parts = [self._bent(part, where, answers[1]) for part in self._parts(where, transcript)]
         found, misfits, reasons = posterior_of(
             parts,
             where,
@@ -71,13 +77,14 @@ class SecondMoments:
             self._sampling(where, answers[1]),
             box,
             joint.levels,
+            ASKED if moments.asks_bend(problem) else BENT,
         )
         record = {
             "method": "pgbb",
             "intervals": "noise-aware",
             "answers": [part.answers for part in parts],
             "misfit": misfits,
-            "bend": [list(part.bend) for part in parts],
+            "bend": [[b / float(np.mean(np.diag(part.curvature))) for b in part.bend] for part in parts],
         }
         return found, record, reasons
 
@@ -110,13 +117,28 @@ class SecondMoments:
             for at in range(joint.count)
         ]
 
+    def _bent(self, part: Found, where: Coordinates, answer: Any) -> Found:
+        """With the curvature that was asked for, where there is one and the dither does not contradict it."""
+        if not moments.asks_bend(self._problem):
+            return part
+        i, j, _ = triangle(len(where.root))
+        unit = where.root[i] * where.root[j]
+        *values, bound = np.asarray(answer, np.float64)[len(unit) :]
+        value, sd = np.array(values) / unit, self._noise * bound / unit
+        own, own_sd = pack(part.curvature), part.curvature_sd
+        if np.any(np.abs(value - own) > CONTRADICTS * np.hypot(sd, own_sd)):
+            return part
+        first, second = 1 / sd**2, 1 / own_sd**2
+        both = unpack((first * value + second * own) / (first + second), len(where.root))
+        return replace(part, curvature=both, curvature_sd=1 / np.sqrt(first + second))
+
     def _sampling(self, where: Coordinates, answer: Any) -> tuple[Floats, Floats]:
         """Covariance of the score of one record in the frame, and the noise of its packed coordinates."""
         d = len(where.root)
         i, j, _ = triangle(d)
         if self._problem.kind == "quantile":
             return np.diag(where.root**2), np.full(len(i), self._first_sd)
-        raw = where.frame.T @ unpack(np.asarray(answer, np.float64), d) @ where.frame
+        raw = where.frame.T @ unpack(np.asarray(answer, np.float64)[: len(i)], d) @ where.frame
         raw, unit = raw / np.outer(where.root, where.root), where.root[i] * where.root[j]
         sd = self._last_sd / unit
         target = where.target(raw)

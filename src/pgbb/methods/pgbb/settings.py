@@ -1,6 +1,7 @@
 """Constants of Algorithms 1 and 2, what is asked of the records with them, and at which noise."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pgbb import _validate
@@ -9,10 +10,22 @@ from pgbb.errors import InvalidValue
 from pgbb.methods.calibrated.method import levels_of
 from pgbb.methods.pgbb.joint import Joint, joint_of
 from pgbb.methods.pgbb.moments import with_moments
-from pgbb.methods.request import Planned, Request, prepared
+from pgbb.methods.request import Planned, Request, clipped, prepared
 from pgbb.model.models import Problem
 
-__all__ = ["Settings", "asked_of", "plan"]
+__all__ = ["PRINTED", "Settings", "asked_of", "plan", "problem_of"]
+
+_FAMILIES = {"blocks": 20, "gamma": 1.0, "steps": 2_000, "draws_per_step": 1, "sampling_rate": 0.2}
+PRINTED: dict[str, dict[str, Any]] = {
+    "huber": {"blocks": 20, "steps": 10_000, "draws_per_step": 1, "sampling_rate": 0.1, "learning_rate": 5e-4},
+    "mean": {**_FAMILIES, "learning_rate": 5e-4},
+    "custom": {**_FAMILIES, "learning_rate": 5e-4},
+    "quantile": {"blocks": 5, "steps": 5_000, "draws_per_step": 5, "sampling_rate": 0.01, "learning_rate": 1e-3},
+}
+"""Constants of the paper's experiments (section S3) by kind of model: regression, families, applications."""
+
+_VARIED = ("blocks", "gamma", "steps", "draws_per_step")  # by the paper itself, so that its preset leaves them open
+_FIXED = ("sampling_rate", "learning_rate", "slope", "iterate", "clip", "network", "pseudo")
 
 
 @dataclass(frozen=True)
@@ -20,15 +33,22 @@ class Settings:
     """Constants of Algorithms 1 and 2. None means a rule on public quantities.
 
     Args:
+      settings: "printed" takes what the paper's experiments have: S, T, K, q, learning rate and γ of the one with this
+        kind of model, its gradient bound, its network, printed intervals of the last iterate. S, T, K and γ may be
+        given beside it, as the paper varies them; nothing else that it fixes may. It needs accountant="paper".
+      clip: C, to which each record's gradient is clipped; default the largest norm that it can have.
       blocks: S; default 5 (constant weights below 100 records). More blocks follow the bootstrap law more
         closely where there is little noise, and learn it worse where there is much.
-      steps, draws_per_step: T and K. The noise grows with √(T·K): more is not better.
+      steps, draws_per_step: T and K, 5,000 and 4. The noise grows with √(T·K): more is not better.
       sampling_rate: q; default the rate that gives batches of about 1,000 records, at least .01.
       gamma: Dirichlet concentration; default γ*(n, S).
-      learning_rate: of Adam, decaying by a cosine.
+      learning_rate: of Adam, decaying by a cosine; default .001.
       slope: how far θ moves with the output of the network at the centre of the box: 1 for the paper's linear output;
         by default 1/20 of the distance from the centre of the box to its side, which suits any units.
-      iterate: which generator `sample` uses: the "average" of the later iterates, or the "last". Both are stored.
+      network: "smooth", from He's weights with an output that nears the sides of the box smoothly; or "printed", from
+        Xavier's Gaussian weights with a linear output clipped to the box.
+      iterate: which generator `sample` uses: the "average" of the later iterates, which is the default, or the "last".
+        Both are stored.
       average_from: the share of steps after which iterates are averaged: about 500 of them at equal distances, for
         neighbours are alike.
       operator_norm: bound on the operator norm of the generator's kernels, or None.
@@ -39,17 +59,22 @@ class Settings:
         the generator of the paper, whose draws carry only part of that noise. By default noise-aware where that is
         served: not for a custom loss with an index, pseudo-samples, a kept transcript, a run without noise, or an
         accountant of the paper, which does not cover answers over all records.
+      dither: size of the public noise on query points, as a multiple of what the rule takes; not zero, or the answers
+        would not tell the curvature of the loss.
       knots: levels asked for when the model has an interval of τ, with noise-aware intervals.
     """
 
+    settings: Literal["printed"] | None = None
+    clip: float | None = None
     blocks: int | None = None
-    steps: int = 5_000
-    draws_per_step: int = 4
+    steps: int | None = None
+    draws_per_step: int | None = None
     sampling_rate: float | None = None
     gamma: float | None = None
-    learning_rate: float = 1e-3
+    learning_rate: float | None = None
     slope: float | None = None
-    iterate: Literal["average", "last"] = "average"
+    network: Literal["smooth", "printed"] | None = None
+    iterate: Literal["average", "last"] | None = None
     average_from: float = 0.5
     operator_norm: float | None = None
     pseudo: Any = None
@@ -58,19 +83,28 @@ class Settings:
     reshuffle: bool = False
     keep_transcript: bool = False
     intervals: Literal["noise-aware", "printed"] | None = None
+    dither: float = 1.0
     knots: int = 9
 
     def __post_init__(self) -> None:
         if self.intervals is not None:
             _validate.one_of("intervals", self.intervals, ("noise-aware", "printed"))
         _validate.integer("knots", self.knots, low=3, high=33)
-        _validate.one_of("iterate", self.iterate, ("average", "last"))
+        _validate.number("dither", self.dither, above=0, high=10, remedy="Without it no curvature is seen.")
+        if self.iterate is not None:
+            _validate.one_of("iterate", self.iterate, ("average", "last"))
+        if self.network is not None:
+            _validate.one_of("network", self.network, ("smooth", "printed"))
+        for name in ("clip", "learning_rate"):
+            if getattr(self, name) is not None:
+                _validate.number(name, getattr(self, name), above=0)
+        if self.settings is not None:
+            self._check_preset()
         if self.blocks == 2 and self.gamma is None:
             raise InvalidValue(
                 "blocks = 2 with gamma = None is not allowed: γ*(n, S) needs blocks ≥ 3. Take more blocks, blocks = 1 "
                 "for constant weights, or pass gamma > 0 yourself."
             )
-        _validate.number("learning_rate", self.learning_rate, above=0)
         _validate.number("average_from", self.average_from, low=0, below=1)
         _validate.number("alpha", self.alpha, low=0)
         if self.slope is not None:
@@ -83,6 +117,37 @@ class Settings:
                 "pseudo-samples and their Dirichlet mass alpha > 0 go together."
             )
 
+    def _check_preset(self) -> None:
+        _validate.one_of("settings", self.settings, ("printed",))
+        given = [name for name in _FIXED if getattr(self, name) is not None]
+        if self.intervals == "noise-aware":
+            given.append("intervals")
+        if given:
+            raise InvalidValue(
+                f"settings = 'printed' with {given[0]} = {getattr(self, given[0])!r} is not allowed: the preset fixes "
+                f"it. Leave it out, or the preset; beside that may stand {', '.join(_VARIED)}."
+            )
+
+    def under(self, problem: Problem) -> "Settings":
+        """The preset written out for a problem; the settings themselves without one."""
+        if self.settings is None:
+            return self
+        if problem.kind not in PRINTED:
+            raise InvalidValue(
+                f"settings = 'printed' does not serve {problem.kind} models: the paper has experiments with "
+                f"{', '.join(PRINTED)} models. Leave out the preset."
+            )
+        given = {name: value for name in _VARIED if (value := getattr(self, name)) is not None}
+        return replace(
+            self, settings=None, network="printed", slope=1.0, iterate="last", intervals="printed",
+            clip=_printed_clip(problem), **PRINTED[problem.kind] | given,
+        )  # fmt: skip
+
+    @property
+    def rate(self) -> float:
+        """The learning rate at the start."""
+        return 1e-3 if self.learning_rate is None else self.learning_rate
+
     def describe(self, n: int, clip: float) -> Mechanism:
         """The mechanism on n records whose statistics are bounded by `clip`."""
         return Mechanism(
@@ -91,8 +156,8 @@ class Settings:
             gamma=self.gamma,
             alpha=self.alpha,
             sampling_rate=min(1.0, max(0.01, 1000 / n)) if self.sampling_rate is None else self.sampling_rate,
-            steps=self.steps,
-            draws_per_step=self.draws_per_step,
+            steps=5_000 if self.steps is None else self.steps,
+            draws_per_step=4 if self.draws_per_step is None else self.draws_per_step,
             clip=clip,
         )
 
@@ -120,6 +185,34 @@ class Settings:
         return not met and self.intervals != "printed"
 
 
+def _printed_clip(problem: Problem) -> float | None:
+    """C_H of the paper, which bounds the two parts of a Huber gradient apart; None where its bound is the model's.
+
+    >>> import pgbb
+    >>> schema = pgbb.Schema(x1=pgbb.Range(-1, 1), x2=pgbb.Range(-1, 1), x3=pgbb.Range(-1, 1), y=pgbb.Range(-20, 20))
+    >>> model = pgbb.HuberRegression("y ~ x1 + x2 + x3 - 1")
+    >>> round(_printed_clip(model.prepare(schema)), 3)
+    2.648
+    """
+    if problem.kind != "huber":
+        return None
+    assert problem.design is not None
+    c, kappa = problem.settings["c"], problem.settings["kappa"]
+    return math.hypot(c * problem.design.norm_bound, (c**2 + kappa) / 2)
+
+
+def problem_of(request: Request, settings: Settings) -> tuple[Problem, Settings]:
+    """What is estimated, with the bound that the settings give its gradient, and the settings for it."""
+    problem = prepared(request.model, request.schema)
+    if settings.settings == "printed" and request.accountant != "paper" and not request.non_private:
+        raise InvalidValue(
+            f"settings = 'printed' with accountant = {request.accountant!r} is not allowed: the paper's experiments "
+            "are calibrated by its own. Write accountant='paper'."
+        )
+    written = settings.under(problem)
+    return clipped(problem, written.clip), written
+
+
 def asked_of(request: Request, settings: Settings, problem: Problem) -> Joint | None:
     """What the mechanism is asked about with noise-aware intervals; None with printed ones."""
     index = problem.index is not None and problem.kind != "quantile"
@@ -127,12 +220,12 @@ def asked_of(request: Request, settings: Settings, problem: Problem) -> Joint | 
     if not settings.serves(request.accountant, pseudo=pseudo, non_private=request.non_private, index=index):
         return None
     levels = levels_of(problem, settings.knots)
-    return joint_of(problem, None if levels is None else tuple(levels.tolist()))
+    return joint_of(problem, None if levels is None else tuple(levels.tolist()), settings.clip)
 
 
 def plan(request: Request, settings: Settings, n: int) -> Planned:
     """What will be asked of n records, and at which noise."""
-    problem = prepared(request.model, request.schema)
+    problem, settings = problem_of(request, settings)
     joint = asked_of(request, settings, problem)
     clip = problem.clip if joint is None else joint.problem.clip
     target = settings.target(settings.describe(n, clip), aware=joint is not None)

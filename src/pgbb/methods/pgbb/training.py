@@ -38,22 +38,27 @@ class Learning:
     """How the generator learns; nothing here affects privacy.
 
     Args:
-      learning_rate: of Adam, at the start; decays by a cosine to `floor` times that.
+      learning_rate: of Adam, at the start; decays by a cosine to `floor` times that over `decay` of the steps.
       slope: how far θ moves with the network's output; see `generator.reach_of`.
       average_from: the fraction of steps after which iterates are averaged: about 500 of them at equal
         distances, for neighbours are alike.
       operator_norm: bound on each kernel's operator norm, or None.
       unit_weights: scale the block weights to unit length, for a run without noise; see `generator.input_map`.
+      dither: size of the noise on query points as a multiple of the rule's.
+      printed: Xavier's Gaussian weights and a linear output that is clipped to the box, as the paper has it.
     """
 
     learning_rate: float = 1e-3
     floor: float = 0.01
+    decay: float = 1.0
     slope: float | None = None
     average_from: float = 0.5
     width: int = 256
     depth: int = 3
     operator_norm: float | None = None
     unit_weights: bool = False
+    dither: float = 1.0
+    printed: bool = False
 
 
 class Second(Protocol):
@@ -110,7 +115,8 @@ def _make_step(
     shift, scale = generator.input_map(problem, mechanism, pseudo_blocks, unit=settings.unit_weights)
     reach = generator.reach_of(problem.radius, settings.slope)
     box = jnp.asarray(np.stack([problem.center, problem.radius, reach]), jnp.float32)
-    schedule = optax.cosine_decay_schedule(settings.learning_rate, mechanism.steps, settings.floor)
+    decay = max(1, round(settings.decay * mechanism.steps))
+    schedule = optax.cosine_decay_schedule(settings.learning_rate, decay, settings.floor)
     optimiser = optax.adam(schedule)
     first = int(settings.average_from * mechanism.steps)
     every = max(1, (mechanism.steps - first) // _AVERAGED)
@@ -124,13 +130,14 @@ def _make_step(
     wanted = settings.operator_norm is None and (on_gpu if fuse is None else fuse)
     size = len(shift), problem.dim, settings.width, settings.depth
     rows = mechanism.draws_per_step * (1 if joint is None else joint.count)
-    layout = kernels.find_layout(rows, *size, alone=alone) if wanted else None
+    layout = kernels.find_layout(rows, *size, alone=alone, clipped=settings.printed) if wanted else None
     if layout is None:
         forward, backward = _network(settings, optimiser, box, share)
     else:
         forward, backward = kernels.network(layout, schedule, box, share, interpret=not on_gpu)
     if joint is not None:
-        return dither.step(joint, mechanism, forward, backward, box, (shift, scale)), optimiser, layout
+        step = dither.step(joint, mechanism, forward, backward, box, (shift, scale), settings.dither)
+        return step, optimiser, layout
 
     def query(state: Any, draw: dict[str, Any]) -> tuple[Any, Any]:
         values = draw["u"]
@@ -153,7 +160,7 @@ def _network(settings: Learning, optimiser: Any, box: Any, share: Callable[[Any]
     """Both passes in plain array operations; `kernels.network` does the same."""
 
     def forward(state: Any, inputs: Any, t: Any) -> tuple[Any, Any]:
-        return jax.vjp(lambda p: generator.forward(p, inputs, *box), state[0])
+        return jax.vjp(lambda p: generator.forward(p, inputs, *box, clipped=settings.printed), state[0])
 
     def backward(state: Any, pull: Any, answers: Any, t: Any) -> Any:
         params, opt, average = state
@@ -175,7 +182,12 @@ def _network(settings: Learning, optimiser: Any, box: Any, share: Callable[[Any]
 
 def _initial(session: Session, settings: Learning, problem: Problem) -> dict[str, np.ndarray]:
     size = session.mechanism.blocks + session.pseudo_blocks + (problem.index is not None)
-    return generator.initialise(size, problem.dim, settings.width, settings.depth, session.randomness.public)
+    rng = session.randomness.public
+    params = generator.initialise(size, problem.dim, settings.width, settings.depth, rng, xavier=settings.printed)
+    if settings.printed:  # θ is the output itself, and not its distance from the centre
+        reach = generator.reach_of(problem.radius, settings.slope)
+        params[f"bias{settings.depth}"] -= (problem.center / problem.radius).astype(np.float32) * reach
+    return params
 
 
 def _state(params: Any, optimiser: Any) -> Any:
@@ -191,6 +203,13 @@ def _packed(layout: Layout | None, state: Any) -> Any:
 def _plain(layout: Layout | None, state: Any, steps: int) -> Any:
     """The state as `_state` begins it and checkpoints hold it."""
     return state if layout is None else layout.unpack(state, steps)
+
+
+def _within(params: dict[str, Any], settings: Learning) -> dict[str, Any]:
+    """Parameters of a generator whose kernels have the operator norm that the settings allow."""
+    if settings.operator_norm is None:
+        return params
+    return generator.spectral_clip(params, settings.operator_norm, exactly=True)
 
 
 def _unasked(second: Second, session: Session, problem: Problem, levels: int) -> tuple[Any, Any]:
@@ -273,6 +292,7 @@ def train(
         if progress is not None:
             progress(reached, mechanism.steps)
     params, _, average = _plain(layout, state if second is None else state[0], mechanism.steps)
+    params, average = (_within(tree, settings) for tree in (params, average))
     shift, scale = generator.input_map(problem, mechanism, session.pseudo_blocks, unit=settings.unit_weights)
     reach = generator.reach_of(problem.radius, settings.slope)
     both = tuple(np.asarray(moments[name]) for name in ("before", "after") if moments)
@@ -321,7 +341,7 @@ def train_many(
     reach = generator.reach_of(problem.radius, settings.slope)
 
     def pick(tree: Any, i: int) -> dict[str, np.ndarray]:
-        return generator.export({k: v[i] for k, v in tree.items()}, reach)
+        return generator.export(_within({k: v[i] for k, v in tree.items()}, settings), reach)
 
     def trained(i: int) -> Trained:
         transcript, both = None, None
