@@ -51,6 +51,12 @@ def moment_and_cut(x, y, frame, part):
     return np.append(omega * packed(u), part * (omega < 1)) / math.sqrt(1 + part**2)
 
 
+def distances(x, y, frame, edges, a):
+    u, _ = weighted(x, frame)
+    size = math.sqrt(sum(v * v for v in u))
+    return a[:, sum(size > edge for edge in edges[1:-1])]
+
+
 def weighted_response(x, y, theta, reach, frame):
     u, omega = weighted(x, frame)
     return max(-1.0, min(1.0, (y - x @ theta) / reach)) * math.sqrt(omega) * u
@@ -212,7 +218,7 @@ def mean_score(x, y, low, high):
 
 def mean_spread(x, y, low, high, centre):
     reach = max(high - centre, centre - low)
-    inside = 1.0 if low < y < high else -1.0
+    inside = 1.0 if low <= y <= high else -1.0
     return np.array([inside, 2 * ((min(max(y, low), high) - centre) / reach) ** 2 - 1]) / math.sqrt(2)
 
 
@@ -283,6 +289,7 @@ def parameters(rng, scale=1.0, spread=1.0):
     return {
         "moment": (ask_for.moment, moment, (frame,), False),
         "moment_and_cut": (ask_for.moment_and_cut, moment_and_cut, (frame, 1 / 3), False),
+        "distances": (ask_for.distances, distances, (frame, LENGTHS, first), False),
         "weighted_response": (ask_for.weighted_response, weighted_response, (theta, h, frame), False),
         "column_histograms": (ask_for.column_histograms, column_histograms, (pick, columns, first), False),
         "column_means": (ask_for.column_means, column_means, (pick,), False),

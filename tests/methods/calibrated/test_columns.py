@@ -8,9 +8,10 @@ import pgbb
 from pgbb import Flag, Levels, PgbbWarning, QuantileRegression, Range, Schema
 from pgbb.methods.calibrated import frame, statistics
 from pgbb.methods.calibrated.algebra import prefixes
-from pgbb.methods.calibrated.columns import reference_frame
+from pgbb.methods.calibrated.columns import SCORES, _values, reference_design, whitening
 from pgbb.methods.calibrated.own import own_terms
 from pgbb.methods.calibrated.questions import BINS
+from pgbb.methods.calibrated.response import Distribution
 
 SCHEMA = Schema(x=Range(0, 1000), f=Flag(), g=Levels("a", "b", "c"), y=Range(-20, 20))
 MODEL = QuantileRegression("y ~ x + I(x ** 2) + f + g", taus=[0.5])
@@ -38,7 +39,7 @@ def test_a_column_is_read_off_its_curves(term):
     (own,), _ = own_terms(design)
     found = own.shift + own.scale * (design.matrix({"x": x}) @ own.weights)
     np.testing.assert_allclose(np.exp(found) if own.log else found, x, rtol=1e-4)
-    frame = reference_frame(design, {own: (0.0, 0.3)}, {}, 0.0)
+    frame = whitening(reference_design(design, {own: 0.3 * SCORES}, {}, 0.0))
     assert np.isfinite(frame).all(), "logarithms are taken of the column, and not of its logarithm"
 
 
@@ -58,12 +59,25 @@ def test_a_reference_design_whitens_squares_and_lazy_ranges():
     ).astype(float)
     moment = x.T @ x / len(x)
     scale = float(DESIGN.scale[1])
-    own = own_terms(DESIGN)[0][0]
-    found = reference_frame(DESIGN, {own: ((50 - 500) / scale, 6 / scale)}, {3: -0.6, 4: -1 / 3, 5: -1 / 3}, 0.0)
+    own, means = own_terms(DESIGN)[0][0], {3: -0.6, 4: -1 / 3, 5: -1 / 3}
+    found = whitening(reference_design(DESIGN, {own: (50 - 500 + 6 * SCORES) / scale}, means, 0.0))
     assert np.linalg.cond(found.T @ moment @ found) < 10
     assert np.linalg.cond(moment) > 1e6  # in the declared box
-    wrong = reference_frame(DESIGN, {own: (0.0, 0.3)}, {3: -0.6, 4: -1 / 3, 5: -1 / 3}, 0.0)
+    wrong = whitening(reference_design(DESIGN, {own: 0.3 * SCORES}, means, 0.0))
     assert np.linalg.cond(wrong.T @ moment @ wrong) > 1e3
+
+
+@pytest.mark.parametrize("law, far", [("lognormal", 12.0), ("normal", 3.5), ("uniform", 1.8)])
+def test_values_of_a_column_have_the_tails_that_are_seen(law, far):
+    draw = getattr(np.random.default_rng(1), law)
+    known = {"lognormal": (0.0, 0.75), "normal": (0.0, 1.0), "uniform": (-(3**0.5), 3**0.5)}[law]
+    numbers = draw(*known, 200_000)
+    edges = np.linspace(numbers.min(), np.quantile(numbers, 0.99), BINS + 1)
+    share = np.histogram(np.clip(numbers, edges[0], edges[-1]), edges)[0] / len(numbers)
+    middle = float(np.median(numbers))
+    spread = float(np.diff(np.quantile(numbers, [0.1, 0.9]))[0]) / 2.563
+    found = _values(Distribution(edges, share, 0.01), middle, spread)
+    assert found.max() == pytest.approx(far, rel=0.3)  # the quantile of 1 − 1/8,000: 13.7, 3.7 and 1.73
 
 
 def test_statistics_of_columns_have_norm_at_most_one():
@@ -87,5 +101,5 @@ def test_a_square_over_a_lazy_range_is_identified_and_right(monkeypatch):
     found = table().loc[["x", "I(x ** 2)"]]
     assert found["identified"].all()
     assert (np.abs(found["mean"] - [2.2, -0.02]) < 4 * found["sd"]).all() and found["sd"].iloc[1] < 0.002
-    monkeypatch.setattr(frame, "reference_frame", lambda design, *_: np.eye(len(design.terms)))
-    assert not table().loc[["x", "I(x ** 2)"], "identified"].any()
+    monkeypatch.setattr(frame, "whitening", lambda rows: np.eye(rows.shape[1]))
+    assert not table().loc[["x", "I(x ** 2)"], "identified"].all()

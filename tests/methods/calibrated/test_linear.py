@@ -7,7 +7,8 @@ import pytest
 
 import pgbb
 from pgbb.methods.calibrated import statistics
-from pgbb.methods.calibrated.tails import PART, Tail, bound_for
+from pgbb.methods.calibrated.pareto import Tail
+from pgbb.methods.calibrated.tails import PART, bound_for
 
 SCHEMA = pgbb.Schema(x=pgbb.Range(0, 40), g=pgbb.Flag(), y=pgbb.Range(-50, 150))
 MODEL = pgbb.LinearRegression("y ~ x + g")

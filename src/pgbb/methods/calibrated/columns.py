@@ -1,20 +1,23 @@
 """Where the columns of a design lie, and the coordinates that would whiten it were they independent.
 
-Squares, powers and interactions of a column are nearly collinear with it, and a declared range may be far too wide;
-both follow from the median and the spread of each column alone. A reference design with such columns is made up from
-the answers, with a fixed seed, and the formula is evaluated on it: no record is seen. Public arithmetic.
+Squares, powers and interactions of a column are nearly collinear with it, a declared range may be far too wide, and
+a skewed column has records far from all others; all of it follows from the law of each column. A reference design with
+such columns is made up from the answers, with a fixed seed, and the formula is evaluated on it: no record is seen.
+Public arithmetic.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from pgbb.methods.calibrated.algebra import prefixes
 from pgbb.methods.calibrated.own import Own
+from pgbb.methods.calibrated.pareto import heaviest, tail_of
 from pgbb.methods.calibrated.questions import BINS
-from pgbb.methods.calibrated.response import UNSEEN, distribution
+from pgbb.methods.calibrated.response import UNSEEN, Distribution, distribution
 from pgbb.model.formula import Design, Dummy
 
 if TYPE_CHECKING:
@@ -22,18 +25,20 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-__all__ = ["locate_columns", "reference_frame"]
+__all__ = ["locate_columns", "reference_design", "whitening"]
 
 ROWS = 4_000  # of the reference design
+SCORES = ndtri((np.arange(ROWS) + 0.5) / ROWS)
 LEAST_SHARE = 0.01  # of a flag or level in it, or half of the noise of that
+LIGHTEST = -1.0  # shape of the tail of a column: that of a uniform law
 LEAST_CORRELATION = 1e-11  # eigenvalue of its correlations: what single precision leaves
 
 
 def locate_columns(
     asker: "Asker", numeric: tuple[Own, ...], shares: tuple[int, ...], terms: int
-) -> tuple[dict[Own, tuple[float, float]], dict[int, float], float]:
-    """Median and spread of each numeric column, mean of each 0/1 term (all mapped), and the noise of the means."""
-    found: dict[Own, tuple[float, float]] = {}
+) -> tuple[dict[Own, Floats], dict[int, float], float]:
+    """Values of each numeric column, mean of each 0/1 term (all mapped), and the noise of the means."""
+    found: dict[Own, Floats] = {}
     a, b = prefixes(BINS)
     if numeric:
         pick = np.column_stack([own.weights for own in numeric])
@@ -47,10 +52,10 @@ def locate_columns(
                 tail, width = float(np.clip(2 * law.sd, 0.1, 0.3)), edges[k, 1] - edges[k, 0]
                 left, middle, right = law.quantile(np.array([tail, 0.5, 1 - tail]))
                 if law.sd > UNSEEN:
-                    found[numeric[k]] = float(np.mean(edges[k])), (edges[k, -1] - edges[k, 0]) / 4
+                    found[numeric[k]] = np.mean(edges[k]) + (edges[k, -1] - edges[k, 0]) / 4 * SCORES
                     continue
                 spread = max((right - left) / (-2 * float(ndtri(tail))), width / 2)
-                found[numeric[k]] = float(middle), spread
+                found[numeric[k]] = _values(law, float(middle), float(spread))
                 low[k], high[k] = max(-1.0, middle - 4 * spread - width), min(1.0, middle + 4 * spread + width)
     means, noise = {}, 0.0
     if shares:
@@ -60,17 +65,24 @@ def locate_columns(
     return found, means, noise
 
 
-def reference_frame(
-    design: Design, numeric: dict[Own, tuple[float, float]], means: dict[int, float], noise: float
-) -> Floats:
-    """F with E uuᵀ = I for u = xF, were the columns independent: normal, or 0/1, with these medians and means."""
+def _values(law: Distribution, middle: float, spread: float) -> Floats:
+    """Quantiles of a column: normal within what noise hides, with the tails that are seen."""
+    shares, around = ndtr(SCORES), replace(law, edges=law.edges - middle)
+    below, above = (tail_of(around, heaviest(law), LIGHTEST, side) for side in (-1, 1))
+    ends = np.where(shares < 0.5, -below.lengths(shares), above.lengths(1 - shares))
+    seen = np.where(shares < 0.5, shares > below.share, 1 - shares > above.share)
+    return middle + np.where(seen, spread * SCORES, ends)
+
+
+def reference_design(design: Design, numeric: dict[Own, Floats], means: dict[int, float], noise: float) -> Floats:
+    """Rows of a design whose columns are independent and lie where these do."""
     rng = np.random.default_rng(0)
     columns: dict[str, Floats] = {}
     levels: dict[str, dict[int, float]] = {}
     least = min(max(LEAST_SHARE, noise / 2), 0.5)
-    for own, (middle, spread) in numeric.items():
-        values = own.shift + own.scale * np.clip(middle + spread * rng.standard_normal(ROWS), -1, 1)
-        columns[own.column] = np.exp(values) if own.log else values
+    for own, values in numeric.items():
+        read = own.shift + own.scale * np.clip(rng.permutation(values), -1, 1)
+        columns[own.column] = np.exp(read) if own.log else read
     for j, mean in means.items():
         factor = design.terms[j].factors[0]
         share = float(np.clip(design.shift[j] + design.scale[j] * mean, least, 1 - least))
@@ -82,10 +94,12 @@ def reference_frame(
         codes = np.array([-1, *found])  # the level that has no term of its own
         chances = np.array([max(1 - sum(found.values()), 0.02), *found.values()])
         columns[name] = rng.choice(codes, ROWS, p=chances / chances.sum()).astype(np.float64)
-    if not columns:
-        return np.eye(len(design.terms))
-    rows = design.matrix(columns).astype(np.float64)
-    moment = rows.T @ rows / ROWS
+    return design.matrix(columns).astype(np.float64)
+
+
+def whitening(rows: Floats) -> Floats:
+    """F with E uuᵀ = I for u = xF over these rows."""
+    moment = rows.T @ rows / len(rows)
     scale = np.sqrt(np.maximum(np.diag(moment), 1e-12))
     values, vectors = np.linalg.eigh(moment / np.outer(scale, scale))
     return (vectors / np.sqrt(np.maximum(values, LEAST_CORRELATION))) @ vectors.T / scale[:, None]

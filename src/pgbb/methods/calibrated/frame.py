@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb._numerics.symmetric import pack, triangle, unpack
-from pgbb.methods.calibrated.algebra import Shrink, clear_of, strategy
+from pgbb.methods.calibrated.algebra import Shrink, clear_of, prefixes, strategy
 from pgbb.methods.calibrated.asking import Asker
-from pgbb.methods.calibrated.columns import locate_columns, reference_frame
+from pgbb.methods.calibrated.columns import locate_columns, reference_design, whitening
 from pgbb.methods.calibrated.curvature import raised
 from pgbb.methods.calibrated.own import own_terms
-from pgbb.methods.calibrated.questions import LEAST_REACH
+from pgbb.methods.calibrated.pareto import Lengths
+from pgbb.methods.calibrated.questions import BINS, LEAST_REACH
+from pgbb.methods.calibrated.response import distribution
 from pgbb.model.formula import Design
 
 Floats = NDArray[np.float64]
@@ -28,9 +30,11 @@ SCORE = 0.45  # standard deviation of a score beside its bound, as is usual
 CLEAREST = 0.7  # the same at most, where the reach is chosen by it
 LOUD = 1.0  # noise of the last gradient beside its sampling error, where the reach is chosen by it
 SEEN = 3.0  # standard deviations of noise above which the second moment of an axis counts as seen
-WEIGHTED = 0.5  # records that may be weighted down, over √n, where noise is small: they move a wrong line by little
-MOST_LONGER = 2.0  # R² grows by no more for them
+WRONG = 1.2  # mean of scores far out, over their standard deviation, where a model is wrong there
+SMALL = 0.1  # of the sampling error: what may be left out
+FARTHEST = 8.0  # times as far, squared, reaches a frame of a skewed design
 CUT = 1 / 3  # part of the last answer on moments that asks how many records ω weights down; its noise grows by 5 %
+NEAREST = 0.1  # end of the first bin of distances, in reaches
 
 
 def squared_reach(n: int, p: int, noise: float, score: float = SCORE) -> float:
@@ -71,36 +75,29 @@ class Cut:
 
 @dataclass(frozen=True)
 class Frame:
-    """F, with u = xF; E ωuuᵀ and the noise of its packed coordinates; how many records ω weights down; and R."""
+    """F, with u = xF; E ωuuᵀ and the noise of its packed coordinates; how many records ω weights down; R; and
+    E(1 − √ω)|u| on each axis: by how much records are too far out."""
 
     matrix: Floats
     moment: Floats
     moment_sd: Floats
     cut: Cut
     reach: float
+    excess: Floats
+
+    @property
+    def left_out(self) -> Floats:
+        """Covariance of what weights √ω may move a gradient by, over the variance of a score.
+
+        Where the model is right it is nothing. Where it is wrong far out, scores there have a mean, of about the size
+        of their standard deviation.
+        """
+        return np.diag((WRONG * self.excess) ** 2)
 
     @property
     def solid(self) -> Floats:
         """The moment with eigenvalues raised to where they stand clear of its noise: for steps, not for intervals."""
         return raised(self.moment, self.moment_sd)
-
-    def farther(self, most: float) -> "Frame":
-        """The frame whose reach leaves out at most this share of the records, where more are clearly left out.
-
-        The share falls about exponentially with R²: the logarithm of what is seen says how far to go.
-        """
-        seen = min(self.cut.share - 2 * self.cut.sd, 0.5)
-        if seen <= most:
-            return self
-        longer = min(math.log(most) / math.log(seen), MOST_LONGER)
-        cut = replace(self.cut, share=self.cut.share**longer)
-        return Frame(
-            self.matrix / math.sqrt(longer),
-            self.moment / longer,
-            self.moment_sd / longer,
-            cut,
-            self.reach * math.sqrt(longer),
-        )
 
     def turned(self, axes: Floats) -> "Frame":
         """The same with other orthogonal axes."""
@@ -110,11 +107,12 @@ class Frame:
             matrix=self.matrix @ axes,
             moment=axes.T @ self.moment @ axes,
             moment_sd=pack(np.sqrt(noise)),
+            excess=np.sqrt((axes**2).T @ self.excess**2),
         )
 
 
 def design_frame(asker: Asker, design: Design, score: float = SCORE) -> Frame:
-    """Coordinates u = xF in which E xxᵀ is about I/R² and most ‖u‖ ≤ 1: the stages "columns", "frame" and "moments".
+    """Coordinates u = xF in which E xxᵀ is about I/R² and most ‖u‖ ≤ 1: the stages "columns" to "moments".
 
     The first frame is that of a design of independent columns, each where it lies and as wide as it is. Then
     whitening by rounds, as in CoinPress (Biswas, Dong, Kamath, Ullman 2020): an eigenvalue below its noise is raised
@@ -122,26 +120,82 @@ def design_frame(asker: Asker, design: Design, score: float = SCORE) -> Frame:
     other: a level that never occurs must not cost what it has nothing to do with.
     """
     p = len(design.names)
-    frame, own = np.eye(p), own_terms(design)
-    if asker.whitens and own is not None and any(own):
-        frame = reference_frame(design, *locate_columns(asker, *own, p))
+    if not asker.whitens:
+        frame, reach = _scaled(np.eye(p), design, design.norm_bound**2)
+        return Frame(frame, *_second_moments(asker, frame, reach), reach, np.zeros(p))
+    frame, own, rows = np.eye(p), own_terms(design), None
+    if own is not None and any(own):
+        rows = reference_design(design, *locate_columns(asker, *own, p))
+        frame = whitening(rows)
     least = squared_reach(asker.n, p, math.inf)
-    for _ in range(asker.question("frame", "moment").times if asker.whitens else 0):
+    for _ in range(asker.question("frame", "moment").times):
         frame, reach = _scaled(frame, design, least)
         answer, sd = asker.ask("frame", "moment", frame)
         found, left = _moment(unpack(answer, p), sd, reach, asker.shrink)
         values, axes = np.linalg.eigh(found)
         floor = np.clip(clear_of(axes, left) / 2, 1e-12, 1 / reach**2)  # what noise hides may be there, and stays
         frame = frame @ (axes / np.sqrt(np.maximum(values, floor))) @ axes.T  # axes stay near the terms
-    most = squared_reach(asker.n, p, asker.noise("final"), score)
-    frame, reach = _scaled(frame, design, most if asker.whitens else design.norm_bound**2)
+    most, noise = squared_reach(asker.n, p, asker.noise("final"), score), asker.noise("final") / score
+    near, reach = _scaled(frame, design, least)
+    lengths = _distances(asker, near) if asker.asks("distances") else None
+    far = _Far(lengths, None if rows is None else rows @ near)
+    farther = far.balanced(math.sqrt(most) / reach, noise, SMALL / math.sqrt(asker.n) / reach)
+    frame, reach = _scaled(frame, design, (reach * farther) ** 2)
+    return Frame(frame, *_second_moments(asker, frame, reach), reach, far.left_out(farther, p))
+
+
+def _second_moments(asker: Asker, frame: Floats, reach: float) -> tuple[Floats, Floats, Cut]:
+    """E ωuuᵀ, the noise left in it, and how many records ω weights down: the stage "moments"."""
     answer, sd = asker.ask("moments", "moment_and_cut", frame, CUT)
     unit = np.sqrt(1 + CUT**2)
-    found, left = _moment(unpack(answer[:-1] * unit, p), sd * unit, reach, asker.shrink)
-    cut = Cut(float(answer[-1]) * unit / CUT, sd * unit / CUT)
-    near = Frame(frame, found, left, cut, reach)
-    noise = reach * asker.noise("final") * math.sqrt(asker.n) / score
-    return near.farther(WEIGHTED * math.hypot(1, noise) / math.sqrt(asker.n)) if asker.whitens else near
+    found, left = _moment(unpack(answer[:-1] * unit, len(frame)), sd * unit, reach, asker.shrink)
+    return found, left, Cut(float(answer[-1]) * unit / CUT, sd * unit / CUT)
+
+
+def _distances(asker: Asker, frame: Floats) -> Lengths:
+    """The law of ‖u‖: the stage "distances"."""
+    longest = math.sqrt(float(np.sum(np.abs(frame @ frame.T))))  # entries of x lie in [−1, 1]
+    edges = np.concatenate([[0.0], np.geomspace(NEAREST, max(longest, 2 * NEAREST), BINS)])
+    a, factors = prefixes(BINS)
+    answer, sd = asker.ask("distances", "distances", frame, edges, a)
+    law, _, _ = distribution(edges, factors @ answer, sd * np.sqrt(np.sum(factors**2, axis=1)))
+    return Lengths(law, longest)
+
+
+@dataclass(frozen=True)
+class _Far:
+    """How far out records lie: lengths of u, and u of a reference design; one of them may be missing."""
+
+    lengths: Lengths | None
+    reference: Floats | None
+
+    def left_out(self, reach: float, terms: int) -> Floats:
+        """E(1 − √ω)|u| on each axis of u over the reach.
+
+        The reference design says along which axes, and how much where noise hides it: between what both say.
+        """
+        total = self.lengths.excess(reach)[0] if self.lengths else 0.0
+        if self.reference is None:
+            return np.full(terms, total / reach / math.sqrt(terms))
+        size = np.linalg.norm(self.reference, axis=1)
+        lost = np.maximum(1 - reach / size, 0.0)
+        axes, seen = lost @ np.abs(self.reference) / len(size), float(np.mean(lost * size))
+        if self.lengths and seen > 0:
+            clear = float(self.lengths.beyond(np.array(reach))) > SEEN * self.lengths.law.sd
+            axes *= total / seen if clear else math.sqrt(total / seen)
+        return np.asarray(axes / reach)
+
+    def balanced(self, least: float, noise: float, small: float = 0.0) -> float:
+        """The reach, at least the `least`, with the smallest sum of squares of its noise and of what it leaves out.
+
+        What is left out need not be less than `small`.
+        """
+        terms = 1 if self.reference is None else self.reference.shape[1]
+
+        def cost(reach: float) -> float:
+            return math.hypot(reach * noise, max(WRONG * reach * float(np.max(self.left_out(reach, terms))), small))
+
+        return float(min(least * np.sqrt(np.geomspace(1, FARTHEST, 25)), key=cost))
 
 
 def _scaled(frame: Floats, design: Design, most: float) -> tuple[Floats, float]:

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from pgbb.methods.calibrated.algebra import prefixes
 from pgbb.methods.calibrated.asking import Asker
+from pgbb.methods.calibrated.pareto import Tail, tail_of
 from pgbb.methods.calibrated.prior import SPREADS
 from pgbb.methods.calibrated.questions import BINS
 from pgbb.methods.calibrated.response import Distribution, distribution, locate
-from pgbb.methods.calibrated.tails import Tail, tail_of
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian

@@ -109,7 +109,10 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
     )
     doubt = np.zeros((p + 1, p + 1))
     doubt[:p, :p], doubt[p, p] = error, (0.3 * theta[-1] / SCALE_WEIGHT) ** 2
-    return refine(box, asker.n, theta, doubt, frame, curvature, gradient, spread, settle, prior, top), near.cut
+    common = np.zeros((p + 1, p + 1))
+    common[:p, :p] = kappa * near.left_out
+    asked = curvature, gradient, spread
+    return refine(box, asker.n, theta, doubt, frame, *asked, settle, prior, top, common=common), near.cut
 
 
 def _scale(residuals: Distribution, c: float, kappa: float) -> float:

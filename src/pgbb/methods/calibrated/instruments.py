@@ -16,10 +16,11 @@ from pgbb.methods.calibrated.box import EFFECT, Box
 from pgbb.methods.calibrated.curvature import Curvature, filtered, raised
 from pgbb.methods.calibrated.frame import Frame, design_frame
 from pgbb.methods.calibrated.linear import score_spread, wide_curvature
+from pgbb.methods.calibrated.pareto import tail_of
 from pgbb.methods.calibrated.prior import SPREADS, Prior
 from pgbb.methods.calibrated.refine import refine
 from pgbb.methods.calibrated.start import locate_response
-from pgbb.methods.calibrated.tails import bound_for, excess, lengths, tail_of
+from pgbb.methods.calibrated.tails import bound_for, excess, lengths
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
@@ -101,7 +102,8 @@ def fit_instruments(asker: Asker, problem: Problem, design: Design) -> tuple[Loc
 
     prior = Prior(start, SPREADS * at.spread / moved, problem.transform)
     asked = (lambda *_: found.curvature), gradient, spread  # the curvature is the same everywhere
+    common = cut.sd**2 * np.eye(len(beta))
     posterior = refine(
-        box, n, beta, error, found.frame, *asked, box.clip, prior, b, common=cut.sd, quadratic=True
+        box, n, beta, error, found.frame, *asked, box.clip, prior, b, common=common, quadratic=True
     )  # fmt: skip
     return posterior, [cut.note]

@@ -14,10 +14,11 @@ from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import box_for
 from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of
 from pgbb.methods.calibrated.frame import Frame, design_frame
+from pgbb.methods.calibrated.pareto import tail_of
 from pgbb.methods.calibrated.prior import SPREADS, Prior
 from pgbb.methods.calibrated.refine import refine
 from pgbb.methods.calibrated.start import first_fit, locate_response
-from pgbb.methods.calibrated.tails import bound_for, excess, lengths, tail_of
+from pgbb.methods.calibrated.tails import bound_for, excess, lengths
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
@@ -52,7 +53,8 @@ def fit_linear(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGau
 
     prior = Prior(at.start(p, constant), np.full(p, SPREADS * at.spread * near.reach), problem.transform)
     asked = (lambda *_: bend), gradient, spread  # the curvature is the same everywhere
-    posterior = refine(box, n, theta, error, near.matrix, *asked, box.clip, prior, b, common=cut.sd, quadratic=True)
+    common = cut.sd**2 * np.eye(p)
+    posterior = refine(box, n, theta, error, near.matrix, *asked, box.clip, prior, b, common=common, quadratic=True)
     return posterior, [cut.note]
 
 

@@ -26,7 +26,7 @@ from pgbb.methods.calibrated.curvature import (
     noise_of_multiple,
     raised,
 )
-from pgbb.methods.calibrated.frame import Cut, design_frame
+from pgbb.methods.calibrated.frame import SCORE, Cut, design_frame
 from pgbb.methods.calibrated.prior import LOGITS, Prior
 from pgbb.methods.calibrated.refine import refine
 from pgbb.model.formula import Design
@@ -156,4 +156,5 @@ def fit_logistic(asker: Asker, problem: Problem, design: Design) -> tuple[LocalG
 
     prior = Prior(np.zeros(p), np.full(p, LOGITS * near.reach), problem.transform)
     asked = curvature, gradient, spread
-    return refine(box, asker.n, theta, error, frame, *asked, box.clip, prior, model=model), near.cut
+    common = SCORE**2 * near.left_out
+    return refine(box, asker.n, theta, error, frame, *asked, box.clip, prior, model=model, common=common), near.cut

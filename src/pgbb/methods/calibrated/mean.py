@@ -3,10 +3,11 @@
 import math
 
 import numpy as np
-from scipy.special import ndtr
 
 from pgbb.methods.calibrated.asking import Asker
-from pgbb.methods.calibrated.response import locate
+from pgbb.methods.calibrated.pareto import Lengths
+from pgbb.methods.calibrated.questions import BINS
+from pgbb.methods.calibrated.response import Distribution, Located, histogram, locate
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
 
@@ -16,11 +17,9 @@ PRIOR = 0.5  # how far the variance may be from the square of the spread that wa
 HINT = 0.5  # how far, in logarithms, the spread may be from the scale that the model was given
 CLOSEST, FARTHEST = 3.0, 30.0  # half the window, in spreads
 LOUD = 0.4  # noise of the last answer beside the sampling error, where the window is chosen by it
-LONGER = 1.2  # a scale so many times the spread is not that of a normal law
-HEAVY = 0.15  # of the records lie beyond one spread, and fewer by the square of the distance, where tails are long
-EXCESS = 2.5  # records beyond the window lie farther by half of it over this, on average
-DOUBT = 0.7  # of that, relative
+FINEST = 0.1  # narrowest bins of the law of the column, in spreads
 CUT = 0.02  # a share of records beyond the window that is too large to be left out
+DOUBT = 0.7  # of what lies beyond the window, relative
 
 
 def half_window(spread: float, n: int, noise: float) -> float:
@@ -33,52 +32,71 @@ def half_window(spread: float, n: int, noise: float) -> float:
     return min(max(wanted, CLOSEST * spread), FARTHEST * spread)
 
 
+def distances(asker: Asker, at: Located, bottom: float, top: float) -> tuple[Lengths, float]:
+    """The law of |y − median| over all of the range, and of the farthest the share above less that below ("tails")."""
+    unit, far = max(FINEST * at.spread, 1e-9 * (top - bottom)), max(top - at.median, at.median - bottom)
+    left, right = np.arcsinh((bottom - at.median) / unit), np.arcsinh((top - at.median) / unit)
+    places = at.median + np.sinh(np.linspace(left, right, BINS + 1)) * unit
+    law, _, _ = histogram(asker, "tails", np.zeros(1), places)
+    edges = np.sinh(np.linspace(0, np.arcsinh(far / unit), BINS + 1)) * unit
+    low, high = (np.interp(at.median + side * edges, law.edges, law.below) for side in (-1, 1))
+    found = Lengths(Distribution(edges, np.diff(high - low), law.sd), far)
+    above, below = (float(np.interp(found.tail.start, edges, side)) for side in (1 - high, low))
+    return found, (above - below) / max(above + below, found.tail.share)
+
+
 def fit_mean(asker: Asker, problem: Problem) -> LocalGaussian:
     """Ask all stages of a mean.
 
-    The window lies around the located median, and all of it is in units of the located spread. The scale of a Gaussian
-    mean is a hint, for budgets that see little of the spread. Records beyond the window count at its end: how
-    many there are is asked, what they move is added where they lie beyond one end alone, and what they may move is
-    added to the interval. Where they are too many, or nothing is hidden by noise, the window is the whole range.
+    The window lies around the located median. It is as wide as the noise of the last answer and what lies beyond are
+    small together; the scale of a Gaussian mean is a hint, for budgets that see little of the spread. Records beyond
+    the window count at its end: how many there are is asked, what they move is added where they lie beyond
+    one end alone, and what they may move is added to the interval. Where they are too many the window is the range.
     """
     bottom, top = float(problem.settings["low"]), float(problem.settings["high"])
     low, high = problem.center[0] - problem.radius[0], problem.center[0] + problem.radius[0]
     at = locate(asker, bottom, top, 1)
     spread, present, middle = at.spread, at.present, at.median
-    long = 1.0  # spreads in which a tail falls by a factor of e, unless more of it is seen; 0 for a normal one
     if problem.settings["family"] == "gaussian" and problem.settings["scale"] is not None:
         trust = HINT**2 / (HINT**2 + (4 * at.sd) ** 2)
-        known = float(problem.settings["scale"])
-        spread = spread**trust * known ** (1 - trust)
-        wide = min(max(known, spread), 3 * spread)
-        long = (
-            2.0 if known > LONGER * (1 + 4 * at.sd) * spread else 0.0
-        )  # a standard deviation above the spread means a long tail
-    else:
-        wide = spread
+        spread = spread**trust * float(problem.settings["scale"]) ** (1 - trust)
+    lengths, side = distances(asker, at, bottom, top)
     final = asker.noise("final")
-    ends = (bottom, top)
-    if final > 0:
-        half = half_window(wide, asker.n, final) + 4 * at.sd * spread
+
+    def window(half: float) -> tuple[float, float]:
         reach = max(half, 2 * half - min(top - middle, middle - bottom))  # one-sided where the range ends
-        ends = max(bottom, middle - reach), min(top, middle + reach)
+        return max(bottom, middle - reach), min(top, middle + reach)
+
+    def farthest(ends: tuple[float, float]) -> float:
+        return max(ends[1] - middle, middle - ends[0])
+
+    def cost(half: float) -> float:
+        ends = window(half)
+        far = farthest(ends)
+        return float(np.hypot(final * (ends[1] - ends[0]) / 2, DOUBT * lengths.excess(far)[0]))
+
+    halves = np.geomspace(CLOSEST * spread, max(top - bottom, 2 * CLOSEST * spread), 80)
+    best = float(halves[np.argmin([cost(half) for half in halves])]) if final > 0 else top - bottom
+    typical = math.sqrt(lengths.law.mean(np.minimum(lengths.law.middles, best) ** 2))
+    spread = max(spread, typical)
+    ends = window(max(best, half_window(spread, asker.n, final)))
     answer, sd = asker.ask("spread", "mean_spread", *ends, middle)
     beyond, noise = (present - answer[0] * np.sqrt(2)) / 2, sd / np.sqrt(2)
-    far = max(ends[1] - middle, middle - ends[0])
+    far = farthest(ends)
     square, square_sd = far**2 * (present + answer[1] * np.sqrt(2)) / 2, far**2 * sd / np.sqrt(2)
-    shift, moved = 0.0, 0.0
-    if ends != (bottom, top) and beyond > 3 * noise + CUT:
+    shift, moved, wider = 0.0, 0.0, 0.0
+    if ends != (bottom, top) and beyond > 3 * noise + CUT:  # the tail that was seen is not the one that there is
         ends = bottom, top
         square += beyond * (max(top - middle, middle - bottom) ** 2 - far**2)  # at most
     elif ends != (bottom, top):
-        steps = far / spread
-        tail = max(0.5 * float(np.exp(-steps / long)), HEAVY / steps**2) if long else 2 * float(ndtr(-steps))
-        prior = max(tail**2, beyond**2 - noise**2)
+        expected = float(lengths.beyond(np.array(far)))
+        prior = max(expected**2, beyond**2 - noise**2)
         keep = prior / (prior + noise**2)
-        side = int(ends[0] == bottom) - int(ends[1] == top)  # beyond one end alone, or both
-        left_out, excess = max(tail + keep * (beyond - tail), 0.0), far / EXCESS
-        moved = side * left_out * excess
-        shift = float(np.hypot(left_out * (DOUBT if side else 1.0), np.sqrt(keep) * noise)) * excess
+        left_out = max(expected + keep * (beyond - expected), 0.0)
+        mean, mean_square = (v / max(expected, 1e-300) for v in lengths.excess(far))
+        moved = side * left_out * mean
+        shift = float(np.hypot(left_out * (1 - (1 - DOUBT) * abs(side)), np.sqrt(keep) * noise)) * mean
+        wider = left_out * (2 * far * mean + mean_square)
     answer, sd = asker.ask("final", "mean_score", *ends)
     half = (ends[1] - ends[0]) / 2
     gradient = present * (middle - (ends[0] + ends[1]) / 2) - half * answer - moved
@@ -86,7 +104,7 @@ def fit_mean(asker: Asker, problem: Problem) -> LocalGaussian:
     square = square - float(gradient[0]) ** 2 / present
     doubt = max((PRIOR * expected) ** 2, (square - expected) ** 2 - square_sd**2)
     trust = doubt / (doubt + square_sd**2)
-    variance = max(trust * square + (1 - trust) * expected, 0.05 * expected)
+    variance = max(trust * square + (1 - trust) * expected, 0.05 * expected) + wider
     noise_sd = float(np.hypot(sd * half, shift))
     return LocalGaussian(
         center=np.array([[middle]]),

@@ -155,7 +155,8 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
             widening_for_contradiction(g[j] - before[j], walked[j], late[j], given[j], own, *noises),
         )
         step, unseen = kalman(c.solid, g[j], noises[1], errors[j])
-        wide, total = felt(float(noise * loud), c.blur(unseen, (1 - weight) * walked[j] - step), own, factor)
+        blur = c.blur(unseen, (1 - weight) * walked[j] - step) + levels[j] * (1 - levels[j]) * near.left_out
+        wide, total = felt(float(noise * loud), blur, own, factor)
         known = smooth_enough and factor < np.inf and not box.touched(best[j], frame, c, total)
         drawn = own + wide**2 * np.eye(p)
         settled.append(prior.settle(c, drawn, total, frame, point[j], best[j], known=known))

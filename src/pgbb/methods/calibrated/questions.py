@@ -34,7 +34,7 @@ JITTERS = 8  # places around a response with a step
 CURVATURE = 0.09  # share of a curvature matrix at each level
 WORTH = 0.021  # noise of entries, beside those of E uuᵀ, above which such matrices are not asked
 CHEAPER = 0.03  # the same for one matrix instead of one a level
-COLUMNS, FRAME = 0.05, 0.07  # shares of what every design asks
+COLUMNS, FRAME, DISTANCES = 0.05, 0.07, 0.02  # shares of what every design asks; the last where noise is small
 MOMENTS = 0.08, 0.14  # share of second moments of a design: the second where other matrices follow from them
 Shape = tuple[int, ...]
 
@@ -150,9 +150,12 @@ def _design(design: Design, noise: float, lean: bool = False) -> tuple[Stage, ..
         stages.append(Stage("columns", COLUMNS, "where the columns lie", tuple(asked)))
     times = (4 if dear < 0.03 else 3 if dear < 0.06 else 2) if located else 5
     rounds = Question("moment", ((p, p),), times=times, power=0)
-    whitened = Stage("frame", FRAME if located else COLUMNS + FRAME, "a design made white by rounds", (rounds,))
-    moments = Stage("moments", MOMENTS[lean], "its second moments", (Question("moment_and_cut", ((p, p), ())),))
-    return (*stages, whitened, moments)
+    stages.append(Stage("frame", FRAME if located else COLUMNS + FRAME, "a design made white by rounds", (rounds,)))
+    if times > 3:
+        lengths = Question("distances", ((p, p), (BINS + 1,), (BINS, BINS)))
+        stages.append(Stage("distances", DISTANCES, "how far out its records lie", (lengths,)))
+    moments = Question("moment_and_cut", ((p, p), ()))
+    return (*stages, Stage("moments", MOMENTS[lean], "its second moments", (moments,)))
 
 
 def _start(p: int) -> tuple[Stage, ...]:
@@ -301,10 +304,13 @@ def _mean() -> tuple[Stage, ...]:
         Stage("response", 0.06, "where the column lies", (
             Question("histogram", ((1,), (BINS + 1,), (BINS, BINS)), times=3),
         )),
-        Stage("spread", 0.13, "its variance, and how much lies beyond the window", (
+        Stage("tails", 0.05, "how far its values reach", (
+            Question("histogram", ((1,), (BINS + 1,), (BINS, BINS))),
+        )),
+        Stage("spread", 0.12, "its variance, and how much lies beyond the window", (
             Question("mean_spread", ((), (), ())),
         )),
-        Stage("final", 0.81, "mean in the window", (Question("mean_score", ((), ())),)),
+        Stage("final", 0.77, "mean in the window", (Question("mean_score", ((), ())),)),
     )  # fmt: skip
 
 

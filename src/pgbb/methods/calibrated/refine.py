@@ -43,7 +43,7 @@ def refine(
     prior: Prior,
     bound: float = 1.0,
     model: "LogisticCurvature | None" = None,
-    common: float = 0.0,
+    common: Floats | float = 0.0,
     quadratic: bool = False,
 ) -> LocalGaussian:
     """Two rounds of curvature and gradient, and the second moments of the score between them.
@@ -63,7 +63,7 @@ def refine(
       model: how curvature changes with θ, where that is known: steps then follow it, and the curvature at their end
         is what is released.
       quadratic: whether the loss is: then no step follows the last, however long it was.
-      common: standard deviation of an error that both gradients have, on each coordinate.
+      common: covariance of an error that both gradients have.
     """
 
     def newton(bend: Curvature, at: Floats, g: Floats) -> Floats:
@@ -104,7 +104,7 @@ def refine(
             factor = np.inf
     step, unseen = kalman(bend.solid, g, sd_second, error)
     blur = bend.blur(unseen, (1 - weight) * walked - step)  # both estimates have a way to go
-    privacy, noise = felt(float(np.hypot(sd, common)), blur, sampling / n, factor)
+    privacy, noise = felt(sd, blur + common, sampling / n, factor)
     if box.touched(best, frame, bend, noise):
         factor = np.inf
     drawn = sampling / n + privacy**2 * np.eye(len(theta))

@@ -38,9 +38,14 @@ class Distribution:
     def _cdf(self) -> Floats:
         return np.concatenate([[0.0], np.cumsum(self.share)]) + 1e-9 * np.arange(len(self.edges))
 
+    @property
+    def below(self) -> Floats:
+        """Share below each edge."""
+        return self._cdf / self._cdf[-1]
+
     def quantile(self, tau: Floats) -> Floats:
         """Quantiles, linear within bins."""
-        return np.interp(tau, self._cdf / self._cdf[-1], self.edges)
+        return np.interp(tau, self.below, self.edges)
 
     def density(self, tau: Floats, reach: Floats) -> Floats:
         """What lies between the quantiles τ ± reach over their distance; never beyond what noise lets be seen."""

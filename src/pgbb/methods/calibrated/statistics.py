@@ -26,6 +26,7 @@ __all__ = [
     "column_means",
     "densities",
     "differences",
+    "distances",
     "expectile_curvature",
     "expectile_excess",
     "expectile_lengths",
@@ -114,6 +115,12 @@ def moment_and_cut(x: Any, y: Any, frame: Any, part: Any) -> Any:
     """(ωuuᵀ, k·1{ω < 1})/√(1 + k²): second moments, and whether the record is weighted down."""
     bounded, root = _bounded(x, frame)
     return jnp.append(_packed(bounded), part * (root < 1)) / jnp.sqrt(1 + part**2)
+
+
+def distances(x: Any, y: Any, frame: Any, edges: Any, a: Any) -> Any:
+    """The column of A, of norm at most 1, of the bin of ‖u‖; the last bin is open."""
+    u = times(x, frame)
+    return a.T[jnp.searchsorted(edges[1:-1], jnp.sqrt(dots(u, u)))]
 
 
 def weighted_response(x: Any, y: Any, theta: Any, reach: Any, frame: Any) -> Any:
@@ -329,9 +336,9 @@ def mean_score(x: Any, y: Any, low: Any, high: Any) -> Any:
 
 
 def mean_spread(x: Any, y: Any, low: Any, high: Any, centre: Any) -> Any:
-    """(2·1{low < y < high} − 1, 2(y clipped − centre)²/reach² − 1)/√2, reach the larger distance to an end."""
+    """(2·1{low ≤ y ≤ high} − 1, 2(y clipped − centre)²/reach² − 1)/√2, reach the larger distance to an end."""
     reach = jnp.maximum(high - centre, centre - low)
-    inside = 2.0 * ((y > low) & (y < high)) - 1
+    inside = 2.0 * ((y >= low) & (y <= high)) - 1
     square = 2 * ((jnp.clip(y, low, high) - centre) / reach) ** 2 - 1
     return jnp.stack([inside, square]) / jnp.sqrt(2.0)
 

@@ -11,55 +11,20 @@ from numpy.typing import NDArray
 from pgbb.methods.calibrated.algebra import prefixes
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.frame import Frame
+from pgbb.methods.calibrated.pareto import Tail
 from pgbb.methods.calibrated.questions import BINS
 from pgbb.methods.calibrated.response import Distribution, distribution
 
 Floats = NDArray[np.float64]
 
-__all__ = ["PART", "Cut", "Tail", "bound_for", "excess", "lengths", "tail_of"]
+__all__ = ["PART", "Cut", "bound_for", "excess", "lengths"]
 
-LEAST_TAIL, MOST_TAIL = 0.01, 0.2  # share of the longest scores from which their tail is read, or what noise shows
 ONE_SIDED = 0.5  # of the mean length that is cut off: what it may move one coordinate
 NEAREST, FARTHEST = 1.5, 30.0  # excess is asked up to so many bounds
-HEAVIEST = 0.6  # shape of the tail of lengths, at most
 LOUD = 0.6  # noise of the last gradient beside the sampling error, where the bound is chosen by it
 QUIET = 0.35  # the same of the excess
 FINEST = 0.03  # narrowest bins of lengths, in typical ones
 PART = 0.5  # of the answer on the excess that asks how many scores are cut, and for their squares
-
-
-@dataclass(frozen=True)
-class Tail:
-    """The tail of lengths as a generalised Pareto law: beyond `start` lies the share `share`.
-
-    `slope` is its scale, how fast it falls there, and `weight` its shape: 0 if exponential, more if it is heavier.
-    """
-
-    start: float
-    share: float
-    slope: float
-    weight: float = 0.0
-
-    def lengths(self, shares: Floats) -> Floats:
-        """The lengths beyond which these shares lie."""
-        far = np.log(self.share / shares)
-        steps = np.expm1(self.weight * far) / self.weight if self.weight else far
-        return self.start + self.slope * steps
-
-    def excess(self, shares: Floats) -> Floats:
-        """E(length − bound)₊ for the bounds beyond which these shares lie."""
-        return shares * (self.slope + self.weight * (self.lengths(shares) - self.start)) / (1 - self.weight)
-
-
-def tail_of(law: Distribution) -> Tail:
-    """The tail that the longest scores show above noise, as far as they show it."""
-    share = float(np.clip(4 * law.sd, LEAST_TAIL, MOST_TAIL))
-    outer, inner = min(4 * share, 0.5), min(16 * share, 0.9)
-    most, wide, start = law.quantile(1 - np.array([inner, outer, share]))
-    slope = max(float(start - wide) / np.log(outer / share), 0.05 * float(start), 1e-12)
-    before = max(float(wide - most) / np.log(inner / outer), 1e-12)
-    weight = np.log(slope / before) / np.log(np.sqrt(inner / share))
-    return Tail(float(start), share, slope, float(np.clip(weight, 0.0, HEAVIEST)))
 
 
 def bound_for(tail: Tail, noise: float, sampling: float) -> tuple[float, float]:

@@ -1,0 +1,76 @@
+"""Records far from all others: a mean with a long tail, and a wrong line in a skewed covariate."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pgbb
+from pgbb.methods.calibrated import frame, mean
+from pgbb.methods.calibrated.pareto import Lengths
+from pgbb.methods.calibrated.response import Distribution
+
+
+def spending(n, seed):
+    """Nothing for 70 in 100, a lognormal amount for the others; its mean."""
+    rng = np.random.default_rng(seed)
+    amounts = np.minimum(np.exp(6 + 1.2 * rng.standard_normal(n)), 1e5)
+    return pd.DataFrame({"y": np.where(rng.random(n) < 0.7, 0.0, amounts)}), 0.3 * np.exp(6 + 0.72)
+
+
+def summary(release, **given):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pgbb.PgbbWarning)
+        return release.summary(seed=0, **given)
+
+
+def test_a_mean_with_many_zeros_and_a_long_tail_is_found(monkeypatch):
+    def z(seed):
+        data, truth = spending(10_000, seed)
+        model, schema = pgbb.Mean("y"), pgbb.Schema(y=pgbb.Range(0, 1e5))
+        row = summary(pgbb.fit(model, data, schema=schema, epsilon=1.0, delta=1e-6, insecure_seed=seed)).iloc[0]
+        return (row["mean"] - truth) / row["sd"], row["sd"] / (data["y"].std() / 100)
+
+    found = np.array([z(seed) for seed in range(12)])
+    assert np.abs(found[:, 0]).max() < 3.5
+    assert np.median(found[:, 1]) < 2.5  # of the standard error without privacy
+    monkeypatch.setattr(mean, "half_window", lambda spread, *_: 3 * spread)
+    monkeypatch.setattr(mean, "CUT", 1.0)
+    monkeypatch.setattr(Lengths, "excess", lambda *_: (0.0, 0.0))
+    assert np.median([z(seed)[0] for seed in range(4)]) < -3.5  # a window that knows no tail
+
+
+def skewed(n, seed):
+    """A line of y in x, whose law is lognormal, while y is a line in log x; and the coefficients of the median."""
+    rng = np.random.default_rng(seed)
+    x = np.minimum(np.exp(0.8 * rng.standard_normal(n)), 30)
+    return pd.DataFrame({"x": x, "y": np.log(x) + 0.5 * rng.standard_normal(n)})
+
+
+def test_a_wrong_line_in_a_skewed_covariate_is_the_line_of_all_records(monkeypatch):
+    schema = pgbb.Schema(x=pgbb.Range(0, 30), y=pgbb.Range(-10, 10))
+    model = pgbb.HuberRegression("y ~ x")
+    truth = 0.5965  # of 1,000,000 records
+
+    def z(seed):
+        release = pgbb.fit(model, skewed(20_000, seed), schema=schema, epsilon=2.0, delta=1e-6, insecure_seed=seed)
+        row = summary(release).loc["x"]
+        return (row["mean"] - truth) / row["sd"]
+
+    assert np.abs(np.mean([z(seed) for seed in range(8)])) < 1.3
+    monkeypatch.setattr(frame, "WRONG", 0.0)
+    assert np.mean([z(seed) for seed in range(8)]) > 2
+
+
+def test_what_a_reach_leaves_out_is_the_mean_of_what_lies_beyond():
+    rng = np.random.default_rng(0)
+    u = rng.exponential(0.5, (4_000, 2))
+    size = np.linalg.norm(u, axis=1)
+    beyond = np.mean(np.maximum(1 - 1.5 / size, 0)[:, None] * u, axis=0) / 1.5
+    assert frame._Far(None, u).left_out(1.5, 2) == pytest.approx(beyond)
+    share = np.histogram(size, np.linspace(0, 8, 65))[0] / len(size)
+    lengths = Lengths(Distribution(np.linspace(0, 8, 65), share, 1e-4), 8.0)
+    assert lengths.excess(1.5)[0] == pytest.approx(np.mean(np.maximum(size - 1.5, 0)), rel=0.05)
+    assert lengths.beyond(np.array([1.0, 9.0])) == pytest.approx([np.mean(size > 1), 0], rel=0.02)
+    assert frame._Far(lengths, u).balanced(1.0, 1e-3) > frame._Far(lengths, u).balanced(1.0, 1e-1) >= 1
