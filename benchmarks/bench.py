@@ -437,12 +437,6 @@ def panels(m: Row) -> list[tuple[str, str, str, list[Row], list[tuple[str, list[
         ("design matrix", [r["n"] * 14 * 4 / 2**20 for r in rows]),
     ]
     found.append(("default method from Parquet: peak memory against n, p = 14", "n", "MiB", rows, limits))
-    hosts = OUT / "hosts.json"
-    if hosts.exists():
-        h = json.loads(hosts.read_text())
-        rows = [{"hosts": a, "seconds": b} for a, b in zip(h["hosts"], h["seconds"], strict=True)]
-        ideal = [rows[0]["seconds"] * rows[0]["hosts"] / r["hosts"] for r in rows]
-        found.append(("default method: a fit against hosts", "hosts", "seconds", rows, [("ideal", ideal)]))
     return found  # fmt: skip
 
 

@@ -13,11 +13,18 @@ from pgbb.errors import InvalidValue, NotCertifiable, PgbbError, PgbbWarning
 if TYPE_CHECKING:
     from pgbb.custody.ledger import Ledger
     from pgbb.custody.run import fit
-    from pgbb.model.custom import Custom
-    from pgbb.model.models import HuberRegression, LinearRegression, LogisticRegression, Mean, QuantileRegression
+    from pgbb.engine.dask import Cluster
+    from pgbb.model.models import (
+        Custom,
+        HuberRegression,
+        LinearRegression,
+        LogisticRegression,
+        Mean,
+        QuantileRegression,
+        Simulated,
+    )
     from pgbb.model.schema import Date, Flag, Levels, Range, Schema
-    from pgbb.model.simulated import Simulated
-    from pgbb.private.door import File, Hosts
+    from pgbb.private.door import File
     from pgbb.reference.comparison import compare
     from pgbb.reference.example import example
     from pgbb.release.file import Release, combine, load
@@ -26,11 +33,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "Cluster": "engine.dask",
     "Custom": "model.custom",
     "File": "private.files",
     "Date": "model.schema",
     "Flag": "model.schema",
-    "Hosts": "private.door",
     "HuberRegression": "model.models",
     "Ledger": "custody.ledger",
     "Levels": "model.schema",
@@ -51,11 +58,11 @@ _HOME = {
 }
 
 __all__ = [
+    "Cluster",
     "Custom",
     "Date",
     "File",
     "Flag",
-    "Hosts",
     "HuberRegression",
     "InvalidValue",
     "Ledger",

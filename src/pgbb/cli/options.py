@@ -20,12 +20,8 @@ __all__ = ["build_model", "check_seed", "data_file", "method_bars", "method_name
 
 _FAMILIES = ("quantile", "linear", "huber", "logistic", "mean")
 
-DataFile = Annotated[
-    Path,
-    typer.Argument(
-        help="Confidential records: .csv, .tsv, .parquet, .xlsx, .dta, .sav, .sas7bdat, .duckdb; or a folder."
-    ),
-]
+DATA = "Confidential records: .csv, .tsv, .parquet, .xlsx, .dta, .sav, .sas7bdat, .duckdb; or a folder."
+DataFile = Annotated[Path, typer.Argument(help=DATA)]
 Separator = Annotated[
     str | None, typer.Option(help="Between cells of a text file: a character, or tab, semicolon.", show_default=False)
 ]

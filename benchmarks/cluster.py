@@ -1,0 +1,185 @@
+"""Fits on Dask workers: killed ones, sizes and seconds, and an object store.
+
+    python benchmarks/cluster.py kills [FITS]         workers are killed while they read and while they answer
+    python benchmarks/cluster.py seconds [RECORDS] [WORKERS]   against one process: seconds, answers, memory of workers
+    python benchmarks/cluster.py store                from the command line, from a store that speaks S3 (needs moto)
+
+Seconds need cores that are free; `kills` and `store` do not.
+"""
+
+import contextlib
+import hashlib
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import pgbb
+
+COLUMNS = 6
+FILES = 8
+LEVELS = (0.1, 0.5, 0.9)
+SCHEMA = pgbb.Schema(y=pgbb.Range(-8, 8), **{f"x{j}": pgbb.Range(-1, 1) for j in range(COLUMNS)})
+
+
+def write(folder: Path, n: int) -> None:
+    """`FILES` files of row groups of 2¹⁸ records."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    ends = np.linspace(0, n, FILES + 1).astype(int)
+    for i in range(FILES):
+        rng, count = np.random.default_rng(i), int(ends[i + 1] - ends[i])
+        x = rng.uniform(-1, 1, (count, COLUMNS)).astype(np.float32)
+        y = (x @ np.linspace(1, -1, COLUMNS) + 0.5 * rng.standard_normal(count)).astype(np.float32)
+        table = pa.table({**{f"x{j}": x[:, j] for j in range(COLUMNS)}, "y": y})
+        pq.write_table(table, folder / f"part-{i}.parquet", row_group_size=2**18)
+
+
+def fitted(model: Any, data: Any, **more: Any) -> tuple[str, float]:
+    """The digest of a seeded release, and how long it took."""
+    begin = time.perf_counter()
+    release = pgbb.fit(model, data, schema=SCHEMA, epsilon=1.0, delta=1e-9, insecure_seed=1, **more)
+    spent = time.perf_counter() - begin
+    tensors = sorted(release.payload.tensors.items())
+    found = hashlib.sha256(b"".join(name.encode() + np.ascontiguousarray(t).tobytes() for name, t in tensors))
+    return found.hexdigest(), spent
+
+
+@contextlib.contextmanager
+def workers(count: int) -> Iterator[Any]:
+    """A client of so many processes here, which Dask's nannies start again when they are killed."""
+    from pgbb.engine import dask
+
+    with contextlib.ExitStack() as stack:
+        yield dask._client(dask.Cluster(f"local:{count}"), stack)
+
+
+@contextlib.contextmanager
+def killing(client: Any, choice: random.Random) -> Iterator[list[int]]:
+    """Kill one or two workers inside the block; how many it were."""
+    done, killed = threading.Event(), [0]
+
+    def kill() -> None:
+        for _ in range(choice.choice([1, 2])):
+            if done.wait(choice.uniform(0, 4.0)):
+                return
+            with contextlib.suppress(Exception):  # a worker that is just starting
+                os.kill(choice.choice(list(client.run(os.getpid).values())), signal.SIGKILL)
+                killed[0] += 1
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        yield killed
+    finally:
+        done.set()
+        killer.join()
+
+
+def kills(fits: int = 20, n: int = 400_000) -> None:
+    """One or two of three workers are killed at random moments of each fit: a seeded one, and one with a ledger."""
+    model = pgbb.QuantileRegression("y ~ x0", taus=[0.5])
+    with tempfile.TemporaryDirectory() as name, workers(3) as client:
+        folder = Path(name)
+        write(folder, n)
+        expected, _ = fitted(model, name)
+        same = charged = killed = 0
+        for i in range(fits):
+            ledger = pgbb.Ledger(folder / f"{i}.db")
+            ledger.set("records", n=n, epsilon=10.0, delta=1e-6)
+            with killing(client, random.Random(i)) as first:
+                found, spent = fitted(model, name, cluster=client)
+            with killing(client, random.Random(fits + i)) as second:
+                pgbb.fit(
+                    model, name, schema=SCHEMA, epsilon=1.0, delta=1e-9, cluster=client, ledger=ledger,
+                    dataset="records",
+                )  # fmt: skip
+            states = [str(entry.state) for entry in ledger.dataset("records").entries]
+            same, charged, killed = (
+                same + (found == expected),
+                charged + (len(states) == 1),
+                killed + first[0] + second[0],
+            )
+            print(f"{i}: {spent:.1f} s, killed {first[0]} + {second[0]}, {found == expected}, {states}", flush=True)
+        print(
+            f"{killed} workers killed in twice {fits} fits: same bits {same} of {fits}, one charge {charged} of {fits}"
+        )
+
+
+def seconds(n: int = 10_000_000, count: int = 2) -> None:
+    """One process against workers; the second fit of each, as the first compiles."""
+    model = pgbb.QuantileRegression(f"y ~ {' + '.join(f'x{j}' for j in range(COLUMNS))}", taus=list(LEVELS))
+    with tempfile.TemporaryDirectory() as name:
+        write(Path(name), n)
+        moments: list[float] = []
+
+        def progress(done: int, total: int) -> None:
+            moments.append(time.perf_counter())
+
+        one = [fitted(model, name) for _ in range(2)]
+        with workers(count) as client:
+            several = []
+            for _ in range(2):
+                moments.clear()
+                several.append(fitted(model, name, cluster=client, progress=progress))
+            peak = max(client.run(lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss).values()) / 2**20
+        held = n / count * (COLUMNS + 3) * 4 / 2**30
+        each = 1e3 * (moments[-1] - moments[0]) / (len(moments) - 1)
+        print(
+            f"n = {n:,}, {COLUMNS + 1} terms: one process {one[1][1]:.2f} s, {count} workers {several[1][1]:.2f} s, of "
+            f"which {len(moments)} answers {each:.0f} ms each; peak of a "
+            f"worker {peak:.2f} GiB, which holds {held:.2f} GiB; "
+            f"{'same bits' if len({d for d, _ in one + several}) == 1 else 'OTHER BITS'}"
+        )
+
+
+def store(n: int = 20_000) -> None:
+    """`pgbb fit s3://…` with two workers, against the same records from a folder."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "records").mkdir()
+        write(folder / "records", n)
+        server = subprocess.Popen([sys.executable, "-m", "moto.server", "-p", "5055"], stderr=subprocess.DEVNULL)
+        try:
+            address = "http://127.0.0.1:5055"
+            access = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1"}
+            os.environ.update(access, AWS_ENDPOINT_URL=address, FSSPEC_S3_ENDPOINT_URL=address)
+            import s3fs
+
+            files = s3fs.S3FileSystem(endpoint_url=address)
+            for _ in range(100):
+                with contextlib.suppress(Exception):
+                    files.mkdir("bucket")
+                    break
+                time.sleep(0.2)
+            files.put(f"{name}/records/", "bucket/census/", recursive=True)
+            lines = "".join(f"{column} = {{ range = [{d.low}, {d.high}] }}\n" for column, d in SCHEMA.items())
+            (folder / "s.toml").write_text(f"[columns]\n{lines}")
+            options = ["--schema", "s.toml", "-f", "y ~ x0", "--taus", ".5", "-e", "1", "-d", "1e-9", "--quiet"]
+            options += ["--insecure-seed", "1", "--i-know-this-is-not-private", "--cluster", "local:2", "-o"]
+            command = [sys.executable, "-m", "pgbb", "fit"]
+            subprocess.run([*command, "s3://bucket/census/*.parquet", *options, "s3.pgbb"], cwd=name, check=True)
+            subprocess.run([*command, "records", *options, "folder.pgbb"], cwd=name, check=True)
+            found = [pgbb.load(folder / f"{which}.pgbb").payload.tensors for which in ("s3", "folder")]
+            equal = all(np.array_equal(found[0][key], found[1][key]) for key in found[1])
+            print(f"s3://bucket/census/*.parquet, {n:,} records: {'same bits' if equal else 'OTHER BITS'} as a folder")
+        finally:
+            server.terminate()
+            server.wait()
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore", pgbb.PgbbWarning)
+    {"kills": kills, "seconds": seconds, "store": store}[sys.argv[1]](*map(int, sys.argv[2:]))
