@@ -20,6 +20,7 @@ from distributed.security import Security
 
 import pgbb
 from pgbb.engine import dask as module
+from pgbb.engine import guard
 from pgbb.engine.protocol import Asked, Question, Receipt, settled
 from pgbb.methods.calibrated import statistics
 from pgbb.private.door import open_dataset
@@ -123,8 +124,8 @@ def test_what_is_refused_names_the_cause_before_anything_is_spent(three, monkeyp
     refused("a pgbb.Cluster; or a distributed.Client", cluster=3)
     with dask.config.set({"distributed.comm.timeouts.connect": "1s"}):
         refused(r"the scheduler tcp://127.0.0.1:1 cannot be reached", cluster="tcp://127.0.0.1:1")
-    monkeypatch.setattr(module, "_versions", iter([("jax 1",), ("jax 2",)] * 99).__next__)
-    refused("has jax 2 and not jax 1|has jax 1 and not jax 2")
+    monkeypatch.setattr(module, "versions", lambda: ("pgbb 0", *guard.versions()[1:]))
+    refused(r"worker inproc\S+ has pgbb \S+ and not pgbb 0\. Install")
 
 
 def _damaged(folder):
@@ -151,7 +152,7 @@ def test_a_worker_that_would_spill_has_no_records():
 
 
 def test_what_a_worker_says_of_a_failure_quotes_no_cell(three, caplog):
-    result = three.submit(module._task, _raises, module._versions(), "4711", pure=False).result()
+    result = three.submit(module._task, _raises, guard.versions(), "4711", pure=False).result()
     assert "ValueError; its message is withheld" in result[1].text and "4711" not in str(result) + caplog.text
 
 

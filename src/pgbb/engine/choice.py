@@ -2,7 +2,7 @@
 
 from contextlib import AbstractContextManager, nullcontext
 
-from pgbb.engine import dask
+from pgbb.engine import dask, spark
 from pgbb.engine.protocol import Workers
 from pgbb.errors import InvalidValue
 
@@ -15,6 +15,10 @@ def cluster_for(given: object, source: object) -> AbstractContextManager[Workers
         raise InvalidValue(
             f"data {source!r} is a URL, which workers of a cluster read: give cluster='local:2' (--cluster local:2)."
         )
+    if spark.is_frame(source):
+        if given is not None:
+            raise InvalidValue("data is a Spark DataFrame, whose own session is asked: leave cluster out.")
+        return spark.connected(source)
     if given is None and not dask.is_frame(source):
         return nullcontext()
     return dask.connected(given)

@@ -7,22 +7,21 @@ which are records, into the worker's log. Connections are encrypted, or do not l
 import ctypes
 import ipaddress
 import logging
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import version
 from typing import Any
 
 from pgbb import _validate
+from pgbb.engine.guard import guarded, versions
 from pgbb.engine.protocol import EngineLost, Failed, Ints, Question, Receipt, Work, settled
 from pgbb.errors import InvalidValue, PgbbError
 
 __all__ = ["Cluster", "Dask", "connected", "is_frame"]
 
 _ATTEMPTS = 5  # times that tasks are sent out, each of which Dask repeats on three other workers
-_PACKAGES = ("pgbb", "jax", "jaxlib", "numpy")
 _LOCAL = {  # for a cluster of this process: nothing on disk, no copies of partitions, no dashboard
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
@@ -133,7 +132,8 @@ def _client(given: Cluster, stack: ExitStack) -> Any:
     kind, _, rest = given.address.partition(":")
     if kind == "local":
         with dask.config.set(_LOCAL):
-            quiet = {"dashboard_address": None, "silence_logs": logging.CRITICAL}
+            quiet: dict[str, Any] = {"dashboard_address": None, "silence_logs": logging.CRITICAL}
+            quiet["config"] = deepcopy(dask.config.config)  # for workers that are started again, too
             there = LocalCluster(n_workers=int(rest), threads_per_worker=1, host="127.0.0.1", security=True, **quiet)
             stack.enter_context(there)
             return stack.enter_context(Client(there, set_as_default=False))
@@ -183,7 +183,7 @@ class DaskEngine:
 
     def __init__(self, cluster: Dask, source: Any, work: Work) -> None:
         self._cluster, self._client, self._work = cluster, cluster.client, work
-        self._versions = _versions()
+        self._versions = versions()
         self._groups: dict[str, list[int]] = {}
         self._preparing: list[Any] = []
         self._parts = self._lazy(source) if is_frame(source) else list(source)
@@ -292,36 +292,18 @@ class DaskEngine:
 # On a worker ---------------------------------------------------------------------------------------------------------
 
 
-@cache
-def _versions() -> tuple[str, ...]:
-    return tuple(f"{name} {version(name)}" for name in _PACKAGES)
-
-
-def _task(function: Callable[..., Any], versions: tuple[str, ...], *args: Any) -> Any:
-    """What a worker does, with its address; a partition it keeps comes alone."""
+def _task(function: Callable[..., Any], expected: tuple[str, ...], *args: Any) -> Any:
+    """What a worker does, with its address; a partition that it keeps comes alone."""
     from distributed import get_worker
 
     worker = get_worker()
-    failed = _unfit(worker, versions)
-    if failed is None:
-        _keep_memory()
-        try:
-            with warnings.catch_warnings(record=True):  # they might quote records
-                result = function(*args)
-        except PgbbError as error:
-            failed = Failed(f"worker {worker.address}: {error}")
-        except Exception as error:
-            failed = Failed(
-                f"worker {worker.address}: {type(error).__name__}; its message is withheld, as it may quote records."
-            )
-    return (failed or result) if function.__name__ == "encode" else (worker.address, failed or result)
+    _keep_memory()
+    result = _unfit(worker) or guarded(f"worker {worker.address}", expected, function, *args)
+    return result if function.__name__ == "encode" else (worker.address, result)
 
 
-def _unfit(worker: Any, versions: tuple[str, ...]) -> Failed | None:
+def _unfit(worker: Any) -> Failed | None:
     """Why this worker may not have records."""
-    odd = [f"{here} and not {there}" for here, there in zip(_versions(), versions, strict=True) if here != there]
-    if odd:
-        return Failed(f"worker {worker.address} has {', '.join(odd)}. Install the same versions everywhere.")
     try:
         _encrypted(worker.address, "a worker")
     except InvalidValue as error:

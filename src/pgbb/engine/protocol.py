@@ -134,7 +134,9 @@ class Work(NamedTuple):
       encode: (told, partition) → what is kept of it on the worker.
       receipt: (kept) → its `Receipt`, or why there is none.
       answer: (told, question, kept partitions) → a partial sum and its receipt.
-      prepare: (told, questions) → nothing; begins to compile them.
+      prepare: (told, questions, kept) → nothing; begins to compile them.
+      pack: (kept) → bytes, number of records and digest, for an engine that keeps bytes.
+      unpack: (bytes, number of records, digest) → kept.
     """
 
     told: bytes
@@ -143,6 +145,8 @@ class Work(NamedTuple):
     receipt: Callable[..., "Receipt | Failed"]
     answer: Callable[..., "tuple[Ints, Receipt] | Failed"]
     prepare: Callable[..., None]
+    pack: Callable[..., tuple[bytes, int, bytes]]
+    unpack: Callable[..., Any]
 
 
 class Workers(Protocol):

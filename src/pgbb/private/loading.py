@@ -64,7 +64,7 @@ def engine_for(source: Source, problem: Problem, schema: Schema, weights: str | 
     columns += [] if weights is None else [weights]
     work = Work(
         worker.told(asked.model, schema, weights), tuple(dict.fromkeys(columns)),
-        worker.encode, worker.receipt, worker.answer, worker.prepare,
+        worker.encode, worker.receipt, worker.answer, worker.prepare, worker.pack, worker.unpack,
     )  # fmt: skip
     given = source.where if isinstance(source, File) else source
     parts = given if asked.cluster.holds(given) else survey(given, asked.cluster.workers)

@@ -27,7 +27,7 @@ from pgbb.private.records import NoRecords
 from pgbb.private.rows import empty_rows
 from pgbb.private.sums import asked, compile_ahead, slabs_of
 
-__all__ = ["Kept", "answer", "encode", "prepare", "receipt", "told"]
+__all__ = ["Kept", "answer", "encode", "pack", "prepare", "receipt", "told", "unpack"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,6 +79,16 @@ def encode(told: bytes, partition: Any) -> Kept:
 def receipt(kept: Kept | Failed) -> Receipt | Failed:
     """What the partition is, by numbers: compared with whatever is counted later."""
     return kept if isinstance(kept, Failed) else Receipt(1, len(kept.rows), kept.digest)
+
+
+def pack(kept: Kept) -> tuple[bytes, int, bytes]:
+    """A partition as bytes, for an engine that keeps nothing else."""
+    return kept.rows.tobytes(), len(kept.rows), kept.digest.to_bytes(8)
+
+
+def unpack(rows: bytes, records: int, digest: bytes) -> Kept:
+    """The partition from its bytes."""
+    return Kept(np.frombuffer(rows, np.float32).reshape(records, -1), int.from_bytes(digest))
 
 
 def _function(question: Question, problem: Problem) -> Question:
