@@ -1,7 +1,8 @@
 """Fits on Dask workers: killed ones, sizes and seconds, and an object store.
 
     python benchmarks/cluster.py kills [FITS]         workers are killed while they read and while they answer
-    python benchmarks/cluster.py seconds [RECORDS] [WORKERS]   against one process: seconds, answers, memory of workers
+    python benchmarks/cluster.py hang                 a worker is stopped
+    python benchmarks/cluster.py seconds [N] [WORKERS] against one process: seconds, answers, memory of workers
     python benchmarks/cluster.py store                from the command line, from a store that speaks S3 (needs moto)
 
 Seconds need cores that are free; `kills` and `store` do not.
@@ -120,6 +121,41 @@ def kills(fits: int = 20, n: int = 400_000) -> None:
         print(f"{killed} workers killed in {fits} fits: same bits {same} of {fits}, one charge {charged} of {fits}")
 
 
+def hang(n: int = 100_000) -> None:
+    """A worker is stopped while it reads, or after the first answer: the fit ends with a message."""
+    from dask import config as settings
+    from distributed import LocalCluster
+
+    from pgbb.engine import dask
+
+    model = pgbb.Mean("y")
+    with tempfile.TemporaryDirectory() as name:
+        write(Path(name), n)
+        for after in (1, 0):
+            ledger = pgbb.Ledger(Path(name) / f"{after}.db")
+            ledger.set("records", n=n, epsilon=10.0, delta=1e-6)
+            with settings.set(dask._LOCAL), LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1") as there:
+                patient = pgbb.Cluster(there.scheduler_address)
+                fitted(model, name, cluster=patient, insecure_seed=1)
+                pid = next(iter(there.workers.values())).pid
+
+                def stop(answers: int, _: int, after: int = after, pid: int = pid) -> None:
+                    if answers == after:
+                        os.kill(pid, signal.SIGSTOP)
+
+                begin = time.perf_counter()
+                stop(0, 0)
+                try:
+                    hasty = pgbb.Cluster(there.scheduler_address, patience=15.0)
+                    fitted(model, name, cluster=hasty, ledger=ledger, dataset="records", progress=stop)
+                    print(f"a worker stopped after {after} answers: NOT NOTICED")
+                except pgbb.PgbbError as error:
+                    states = [str(entry.state) for entry in ledger.dataset("records").entries]
+                    spent = time.perf_counter() - begin
+                    print(f"stopped after {after} answers: {spent:.0f} s, {type(error).__name__}: {error} {states}")
+                os.kill(pid, signal.SIGCONT)
+
+
 def seconds(n: int = 10_000_000, count: int = 2) -> None:
     """One process against workers; the second fit of each, as the first compiles."""
     model = pgbb.QuantileRegression(f"y ~ {' + '.join(f'x{j}' for j in range(COLUMNS))}", taus=list(LEVELS))
@@ -184,4 +220,4 @@ def store(n: int = 20_000) -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore", pgbb.PgbbWarning)
-    {"kills": kills, "seconds": seconds, "store": store}[sys.argv[1]](*map(int, sys.argv[2:]))
+    {"hang": hang, "kills": kills, "seconds": seconds, "store": store}[sys.argv[1]](*map(int, sys.argv[2:]))

@@ -1,6 +1,7 @@
 """`pgbb.fit`: from a data frame to a release, in one call, by the method of your choice."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
@@ -95,12 +96,13 @@ def fit(
     problem = prepared(model, schema)
     chosen.check(model, problem)
     chosen.say_ignored(model, problem.kind)
-    with cluster_for(cluster, data) as workers:
-        if workers is not None and not chosen.cluster:
-            those = [repr(name) for name, m in METHODS.items() if m.cluster]
-            raise InvalidValue(
-                f"method = {method!r} needs all records in one process: on a cluster take {' or '.join(those)}."
-            )
+    elsewhere = cluster_for(cluster, data)
+    if not chosen.cluster and not isinstance(elsewhere, nullcontext):
+        those = [repr(name) for name, m in METHODS.items() if m.cluster]
+        raise InvalidValue(
+            f"method = {method!r} needs all records in one process: on a cluster take {' or '.join(those)}."
+        )
+    with elsewhere as workers:
         request = replace(request, cluster=workers)
         return _release(
             request, chosen, constants, ledger=ledger, dataset=dataset, checkpoint=checkpoint, out=out, key=key

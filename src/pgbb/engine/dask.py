@@ -22,11 +22,13 @@ from pgbb.errors import InvalidValue, PgbbError
 __all__ = ["Cluster", "Dask", "connected", "is_frame"]
 
 _ATTEMPTS = 5  # times that tasks are sent out, each of which Dask repeats on three other workers
-_LOCAL = {  # for a cluster of this process: nothing on disk, no copies of partitions, no dashboard
+_LOCAL = {  # for a cluster of this process: nothing on disk, no copies of partitions, no pages
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
     "distributed.scheduler.work-stealing": False,
     "distributed.nanny.pre-spawn-environ": {},
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
 }
 _FORM = "local:WORKERS such as local:4, or the scheduler of a Dask cluster such as tls://10.0.0.1:8786"
 
@@ -132,7 +134,7 @@ def _client(given: Cluster, stack: ExitStack) -> Any:
     kind, _, rest = given.address.partition(":")
     if kind == "local":
         with dask.config.set(_LOCAL):
-            quiet: dict[str, Any] = {"dashboard_address": None, "silence_logs": logging.CRITICAL}
+            quiet: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "silence_logs": logging.CRITICAL}
             quiet["config"] = deepcopy(dask.config.config)  # for workers that are started again, too
             there = LocalCluster(n_workers=int(rest), threads_per_worker=1, host="127.0.0.1", security=True, **quiet)
             stack.enter_context(there)
@@ -253,8 +255,8 @@ class DaskEngine:
         from distributed.scheduler import KilledWorker
 
         for _ in range(_ATTEMPTS):
-            sent = tasks()
             try:
+                sent = tasks()
                 with self._client.as_current():
                     wait(sent, timeout=self._cluster.patience)
                 found = self._client.gather(sent)
@@ -271,7 +273,8 @@ class DaskEngine:
             except Exception as error:  # such as a worker without pgbb; its message might quote records
                 raise PgbbError(
                     f"a worker cannot do its part ({type(error).__name__}, see its log). Install the same versions of "
-                    "pgbb and its packages everywhere; what a Dask DataFrame computes must work by itself."
+                    "pgbb and its packages everywhere. What a Dask DataFrame computes must work by itself, and each of "
+                    "its partitions must have the columns that it says."
                 ) from None
             if any(where not in self._groups for where, _ in found):  # somebody else has stepped in
                 self._groups = {}
