@@ -184,10 +184,13 @@ class DaskEngine:
     """Partitions on the workers of a Dask cluster. A task for each worker answers about the partitions that it has."""
 
     def __init__(self, cluster: Dask, source: Any, work: Work) -> None:
+        from distributed import futures_of
+
         self._cluster, self._client, self._work = cluster, cluster.client, work
         self._versions = versions()
         self._groups: dict[str, list[int]] = {}
         self._preparing: list[Any] = []
+        self._there = is_frame(source) and bool(futures_of(source))
         self._parts = self._lazy(source) if is_frame(source) else list(source)
         self._kept = [self._encoded(i) for i in range(len(self._parts))]
         found = self._gathered(lambda: [self._submit(work.receipt, kept) for kept in self._kept])
@@ -228,12 +231,13 @@ class DaskEngine:
         from dask.delayed import delayed
 
         part, told, addresses = self._parts[i], self._work.told, self._cluster.addresses()
+        near = [addresses[i * len(addresses) // len(self._parts)]]
         if not hasattr(part, "dask"):
-            return self._submit(
-                self._work.encode, told, part, workers=[addresses[i * len(addresses) // len(self._parts)]]
-            )
+            return self._submit(self._work.encode, told, part, workers=near)
         task = delayed(_task, pure=False)(self._work.encode, self._versions, told, part)
-        return self._client.compute(task)
+        if self._there:  # the frame is in memory already: stay where it is
+            return self._client.compute(task)
+        return self._client.compute(task, workers=near, allow_other_workers=True)
 
     def _submit(self, function: Callable[..., Any], *args: Any, workers: list[str] | None = None) -> Any:
         """A task, on this worker if it can be; `_task` runs it."""
