@@ -219,7 +219,8 @@ def _room(n: int, width: int) -> tuple[Singles, Bools]:
         have = "" if there is None else f", and {there / 2**30:,.1f} GiB are available"
         raise PgbbError(
             f"{n:,} records of {width} terms need {needed / 2**30:,.1f} GiB of memory{have}. Take a machine with "
-            "more memory, a formula with fewer terms, or a cluster (--cluster) with more workers. Nothing was spent."
+            "more memory, a formula with fewer terms, or a cluster (--cluster) with more workers. Nothing was read "
+            "or spent."
         ) from None
 
 
