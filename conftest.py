@@ -11,7 +11,6 @@ import pytest
 from tests.state import EACH_FILE, differences, taken
 
 FIRST = (
-    "test_hosts",
     "test_noise_aware",
     "test_calibrate",
     "test_method",

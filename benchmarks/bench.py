@@ -363,23 +363,6 @@ def predicted(c: Row, r: Row) -> float:
     return costs.seconds("calibrated", _answers(r["kind"], r["p"]), r["n"], r["p"], c)
 
 
-def on_many_hosts(c: Row, n: float = 1e10, hosts: int = 1000, p: int = 14) -> Row:
-    """The default method, extrapolated on paper."""
-    from pgbb.planning import costs
-
-    answers, delay = _answers("quantile", p), 50e-6  # seconds of a message; an answer is a few kilobytes
-    rounds = 2 * math.ceil(math.log2(hosts))
-    own = n / hosts
-    return {
-        "n": n, "hosts": hosts, "p": p, "own": own, "answers": answers, "delay": delay, "rounds": rounds,
-        "read": own * (p + costs.EXTRA) * c["load"],
-        "compute": costs.seconds("calibrated", answers, own, p, c),
-        "network": answers * rounds * delay,
-        "memory": own * ((p + costs.EXTRA) * 4 + 1) + c["fixed_memory"],
-        "paper_step": costs.seconds("pgbb", 5, 0.01 * own, p, c) + rounds * delay,
-    }  # fmt: skip
-
-
 def slope(rows: list[Row], x: str = "n") -> float:
     return float(np.polyfit(np.log([r[x] for r in rows]), np.log([r["seconds"] for r in rows]), 1)[0])
 
@@ -437,12 +420,6 @@ def panels(m: Row) -> list[tuple[str, str, str, list[Row], list[tuple[str, list[
         ("design matrix", [r["n"] * 14 * 4 / 2**20 for r in rows]),
     ]
     found.append(("default method from Parquet: peak memory against n, p = 14", "n", "MiB", rows, limits))
-    hosts = OUT / "hosts.json"
-    if hosts.exists():
-        h = json.loads(hosts.read_text())
-        rows = [{"hosts": a, "seconds": b} for a, b in zip(h["hosts"], h["seconds"], strict=True)]
-        ideal = [rows[0]["seconds"] * rows[0]["hosts"] / r["hosts"] for r in rows]
-        found.append(("default method: a fit against hosts", "hosts", "seconds", rows, [("ideal", ideal)]))
     return found  # fmt: skip
 
 
@@ -476,7 +453,6 @@ def drawing(m: Row) -> str:
 
 def text(m: Row, c: Row) -> str:
     """The page in Markdown, without the drawing; every number comes from what was measured."""
-    far = on_many_hosts(c)
     lines = [
         "# Benchmarks",
         "",
@@ -563,23 +539,6 @@ def text(m: Row, c: Row) -> str:
             f"{predicted(c, r):.4g} s | {predicted(c, r) / r['seconds']:.2f} |"
             for r in m["check"]
         ),
-        "",
-        f"## {far['n']:.0e} records on {far['hosts']:,} hosts, on paper".replace("e+10", " · 10¹⁰").replace("1 · ", ""),
-        "",
-        "Nobody has run this. It is the model above, and these assumptions: every host is this machine, and has "
-        f"{far['own']:,.0f} of the records on a disk of its own; none is slower than the others; whole-number sums are added up over "
-        f"a tree, {far['rounds']} messages an answer up and down, {far['delay'] * 1e6:.0f} µs each; "
-        f"p = {far['p']}, five levels, {far['answers']} answers; no host fails.",
-        "",
-        "| part | seconds |",
-        "|---|---|",
-        f"| reading | {far['read']:.1f} |",
-        f"| sums | {far['compute']:.1f} |",
-        f"| network | {far['network']:.3f} |",
-        f"| together | {far['read'] + far['compute'] + far['network']:.0f} |",
-        "",
-        f'Memory of a host: {far["memory"] / 2**30:.1f} GiB. A step of `method="pgbb"` at q = .01, K = 5 would take '
-        f"{far['paper_step']:.3f} s.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -20,7 +20,6 @@ from pgbb.methods.calibrated.quantile import fit_quantile
 from pgbb.methods.calibrated.questions import composition, questions_for
 from pgbb.model.models import Problem
 from pgbb.private import sums as private_sums
-from pgbb.private.partition import Share
 from pgbb.private.randomness import Randomness
 from pgbb.private.rows import EXTRA
 
@@ -60,12 +59,9 @@ def main(n: int = 1_000_000, p: int = 14) -> None:
     plan = composition(stages, n)
     sigma = noise_scale(plan, 1.0, 1e-9)
     for attempt in ("first", "second"):
-        asked = private_sums.Sums.__new__(private_sums.Sums)
-        asked._left = {s.name: s.asks for s in stages}
-        asked._noise = {s.name: sigma * scale for s, scale in zip(stages, plan.scales, strict=True)}
-        asked._random, asked._rows, asked.asked = Randomness.create(0).noise, private_sums.slabs_of(rows), []
-        asked._progress, asked._answers, asked.n, asked._share = None, 0, n, Share.of(n, None)
-        asked._ahead = {}
+        here = private_sums.Here.__new__(private_sums.Here)
+        here.n, here._rows = n, private_sums.slabs_of(rows)
+        asked = private_sums.Sums(here, plan, [s.name for s in stages], sigma, Randomness.create(0))
         begin = time.perf_counter()
         found, _ = fit_quantile(Asker(asked, problem, stages), problem, cast(Any, design), TAUS)
         spent = time.perf_counter() - begin

@@ -13,6 +13,7 @@ from pgbb.errors import InvalidValue, NotCertifiable, PgbbError, PgbbWarning
 if TYPE_CHECKING:
     from pgbb.custody.ledger import Ledger
     from pgbb.custody.run import fit
+    from pgbb.engine.dask import Cluster
     from pgbb.model.custom import Custom
     from pgbb.model.models import (
         IV,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     )
     from pgbb.model.schema import Date, Flag, Levels, Range, Schema
     from pgbb.model.simulated import Simulated
-    from pgbb.private.door import File, Hosts
+    from pgbb.private.door import File
     from pgbb.reference.comparison import compare
     from pgbb.reference.example import example
     from pgbb.release.file import Release, combine, load
@@ -35,12 +36,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "Cluster": "engine.dask",
     "Custom": "model.custom",
     "Expectile": "model.models",
     "File": "private.files",
     "Date": "model.schema",
     "Flag": "model.schema",
-    "Hosts": "private.door",
     "HuberRegression": "model.models",
     "IV": "model.models",
     "Ledger": "custody.ledger",
@@ -64,12 +65,12 @@ _HOME = {
 
 __all__ = [
     "IV",
+    "Cluster",
     "Custom",
     "Date",
     "Expectile",
     "File",
     "Flag",
-    "Hosts",
     "HuberRegression",
     "InvalidValue",
     "Ledger",

@@ -1,3 +1,4 @@
+import warnings
 from functools import partial
 
 import jax
@@ -10,9 +11,9 @@ import pytest
 import pgbb
 from pgbb._numerics import compiled as _compiled
 from pgbb._numerics.compiled import Compiled, computed_once, dots, times
+from pgbb.engine.protocol import Question
 from pgbb.methods.calibrated.questions import questions_for
 from pgbb.private import gradients, loop, sums
-from tests.private.hosts_process import PGBB, fit
 
 LIBRARIES = ("__ynn", " dot(", "custom-call", "kind=kCustom")
 
@@ -65,7 +66,9 @@ MODELS = {
 
 
 def text_of(program, p):
-    return sums._compile(program, sums.slabs_of(np.zeros((10, p + 2), np.float32))).as_text()
+    statistic, shapes, power = program
+    question = Question(statistic, tuple(np.zeros(shape, np.float32) for shape in shapes), power)
+    return sums._compile(question, sums.slabs_of(np.zeros((10, p + 2), np.float32))).as_text()
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -106,8 +109,11 @@ def test_training_leaves_the_new_library_alone(cpu, monkeypatch):
         return run(*args)
 
     monkeypatch.setattr(loop, "run_one", spy)
-    frame = pd.DataFrame({"y": rng.normal(size=300), "a": rng.uniform(-1, 1, 300), "g": "p"})
-    fit(frame, **{**PGBB, "draws_per_step": 9})
+    frame = pd.DataFrame({"y": rng.normal(size=300), "x0": rng.uniform(-1, 1, 300), "g": "p"})
+    settings = {"method": "pgbb", "steps": 60, "draws_per_step": 9, "sampling_rate": 0.1, "accountant": "paper"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pgbb.PgbbWarning)
+        pgbb.fit(MODELS["quantile"][0], frame, schema=SCHEMA, epsilon=1.0, delta=1e-7, **settings)
     if "__ynn" not in seen[1]:
         pytest.skip("this version of JAX calls no such library")
     assert "__ynn" not in seen[0]

@@ -43,7 +43,7 @@ def batches():
 
 def test_a_data_set_shows_its_size_and_nothing_else():
     data = door.open_dataset(FRAME, PROBLEM, SCHEMA)
-    assert (repr(data), data.n, set(vars(data)) - {"n"}) == (f"Dataset(n={N})", N, {"_records", "_share", "_problem"})
+    assert (repr(data), data.n, set(vars(data)) - {"n"}) == (f"Dataset(n={N})", N, {"_held", "_problem"})
 
 
 def test_records_that_a_handle_has_taken_over_are_not_there_for_another():
@@ -55,7 +55,7 @@ def test_records_that_a_handle_has_taken_over_are_not_there_for_another():
             lambda data=data: data.sums(full_batch(), ["all"], 0.1, random),
             lambda data=data: data.session(batches(), 0.1, random),
         ):
-            with pytest.raises(PgbbError, match="0 records were loaded"):
+            with pytest.raises(PgbbError, match="but 0 were loaded"):
                 second()
 
 

@@ -7,8 +7,8 @@ import pytest
 from pgbb import Custom, Flag, HuberRegression, LogisticRegression, Mean, PgbbError, QuantileRegression, Range, Schema
 from pgbb.accountant import Mechanism
 from pgbb.model.blocks import block_of_position, block_sizes
+from pgbb.private import session
 from pgbb.private.loading import records_for
-from pgbb.private.partition import Share
 from pgbb.private.placement import place
 from pgbb.private.pseudo_samples import answer
 from pgbb.private.randomness import Randomness
@@ -276,12 +276,8 @@ def test_reshuffling_gives_each_answer_its_own_partition():
 def test_more_records_than_positions_have_bits_are_refused(n, refused):
     problem = MODELS["huber"].prepare(SCHEMA)
     mechanism = Mechanism(n=n, blocks=5, sampling_rate=1e-6, steps=1, clip=problem.clip)
-    share = Share(n, 0, N)  # too many to be held here: these stop at the next check, or later
     with pytest.raises(PgbbError, match="positions have 31 bits" if refused else "blocks of pseudo-samples"):
-        Session(
-            records_for(frame(), problem, SCHEMA), problem, mechanism, 0.1, Randomness.create(0), share=share,
-            pseudo_blocks=1,
-        )  # fmt: skip
+        session._check(n, problem, mechanism, pseudo_blocks=1)
 
 
 def test_a_tiny_clip_still_clips_and_a_hopeless_one_is_refused():

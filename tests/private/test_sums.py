@@ -18,7 +18,7 @@ from pgbb.private import sums as module
 from pgbb.private.loading import records_for
 from pgbb.private.randomness import Randomness
 from pgbb.private.records import Records
-from pgbb.private.sums import Sums
+from pgbb.private.sums import Here, Sums
 from tests.helpers import patience
 from tests.methods.calibrated import slow
 
@@ -39,7 +39,7 @@ def plain(n, asks=40):
 
 
 def asker(records, sigma=0.0, asks=40, seed=1):
-    return Sums(records, 0.0, plain(records.n, asks), ["all"], sigma, Randomness.create(seed))
+    return Sums(Here(records, 0.0), plain(records.n, asks), ["all"], sigma, Randomness.create(seed))
 
 
 def clipped(row, weight=1.0):
@@ -194,7 +194,7 @@ def silent(x, y):
 def test_noise_has_the_certified_scale_and_a_wrong_one_is_noticed():
     stages = questions_for(QuantileRegression("y ~ a + b", taus=[0.2, 0.8]).prepare(SCHEMA), 2)
     plan, sigma = composition(stages, N), 0.02
-    sums = Sums(encoded(), 0.0, plan, [s.name for s in stages], sigma, Randomness.create(4))
+    sums = Sums(Here(encoded(), 0.0), plan, [s.name for s in stages], sigma, Randomness.create(4))
     for stage in stages:
         answers, said = zip(*[sums.ask(stage.name, silent) for _ in range(stage.asks)], strict=True)
         scale = sigma * np.sqrt(stage.asks / stage.share)
@@ -211,7 +211,7 @@ def test_noise_has_the_certified_scale_and_a_wrong_one_is_noticed():
 def test_more_answers_than_planned_are_refused_and_a_stage_does_not_borrow():
     records = encoded()
     plan = compose([Mechanism(n=N, blocks=1, sampling_rate=1.0, steps=k, clip=1.0) for k in (2, 1)])
-    sums = Sums(records, 0.0, plan, ["first", "second"], 0.1, Randomness.create(0))
+    sums = Sums(Here(records, 0.0), plan, ["first", "second"], 0.1, Randomness.create(0))
     assert (sums.left("first"), sums.left("second")) == (2, 1)
     sums.ask("first", silent)
     sums.ask("first", silent)
@@ -235,14 +235,14 @@ def test_more_answers_than_planned_are_refused_and_a_stage_does_not_borrow():
 def test_a_plan_that_this_code_does_not_run_is_refused(changes, word):
     description = {"n": N, "blocks": 1, "sampling_rate": 1.0, "steps": 1, "clip": 1.0} | changes
     with pytest.raises(PgbbError, match=word):
-        Sums(encoded(), 0.0, compose([Mechanism(**description)]), ["all"], 0.1, Randomness.create(0))
+        Sums(Here(encoded(), 0.0), compose([Mechanism(**description)]), ["all"], 0.1, Randomness.create(0))
 
 
 @pytest.mark.parametrize("names", [["one"], ["one", "one"], ["one", "two", "three"]])
 def test_every_stage_needs_a_name_of_its_own(names):
     plan = compose([Mechanism(n=N, blocks=1, sampling_rate=1.0, steps=1, clip=1.0)] * 2)
     with pytest.raises(PgbbError, match="name of its own"):
-        Sums(encoded(), 0.0, plan, names, 0.1, Randomness.create(0))
+        Sums(Here(encoded(), 0.0), plan, names, 0.1, Randomness.create(0))
 
 
 def test_the_records_keep_their_order_and_their_values_unless_they_are_handed_over():
@@ -250,7 +250,7 @@ def test_the_records_keep_their_order_and_their_values_unless_they_are_handed_ov
     problem = LogisticRegression("z ~ a + b").prepare(SCHEMA)
     records = records_for(data, problem, SCHEMA)
     before = records.rows.copy()
-    Sums(records, 0.3, plain(2), ["all"], 0.0, Randomness.create(0)).ask(
+    Sums(Here(records, 0.3), plain(2), ["all"], 0.0, Randomness.create(0)).ask(
         "all", ask_for.logistic_score, np.zeros(3), np.eye(3)
     )
     assert np.array_equal(records.rows, before)
@@ -262,21 +262,26 @@ def test_what_was_compiled_is_not_compiled_ahead_again():
 
     first, second, third = asker(encoded()), asker(encoded(500)), asker(encoded())
     first.prepare([(own, ((1,),), 1)])
-    assert list(first._ahead) == [(own, 1)]
+    ((kind, ahead),) = module._AHEAD[own].items()
     first.ask("all", own, np.ones(1))
+    assert ahead.done() and kind[:2] == (((1,),), 1)
     second.prepare([(own, ((1,),), 1)])
-    assert not second._ahead
-    for program in ((own, ((2,),), 1), (own, ((1,),), 2)):
+    assert list(module._AHEAD[own].values()) == [ahead]
+    for i, program in enumerate([(own, ((2,),), 1), (own, ((1,),), 2)]):
         third.prepare([program])
-        assert list(third._ahead) == [(own, program[2])]
+        assert len(module._AHEAD[own]) == i + 2
 
 
 def test_what_nobody_will_ask_for_is_not_compiled(monkeypatch):
     """A fit that ends early, such as one that is refused, leaves at most what is being compiled."""
     go, sums = threading.Event(), asker(encoded())
     monkeypatch.setattr(module, "_compile", lambda *_: go.wait(patience(60)))
-    sums.prepare([(ask_for.logistic_score, (), power) for power in range(9)])
-    ahead = list(sums._ahead.values())
+
+    def own(x, y):
+        return y
+
+    sums.prepare([(own, (), power) for power in range(9)])
+    ahead = list(module._AHEAD[own].values())
     del sums
     gc.collect()
     cancelled = sum(future.cancelled() for future in ahead)

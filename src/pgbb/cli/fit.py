@@ -9,9 +9,10 @@ import typer
 from pgbb import _validate
 from pgbb.cli import options as o
 from pgbb.cli.output import Json
+from pgbb.engine.dask import Cluster
 from pgbb.errors import InvalidValue
 from pgbb.model.schema import Schema
-from pgbb.private.door import File, Hosts
+from pgbb.private.door import File
 from pgbb.release.signing import private_key
 
 
@@ -33,7 +34,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 @o.reads_a_file
 def fit_command(
-    source: File,
+    source: File | str,
     schema: o.SchemaFile,
     epsilon: o.Epsilon,
     delta: o.Delta,
@@ -67,10 +68,13 @@ def fit_command(
     checkpoint: Annotated[
         Path | None, typer.Option(help="File to go on from if the fit is killed; with --ledger.", show_default=False)
     ] = None,
-    hosts: Annotated[
+    cluster: Annotated[
         str | None,
-        typer.Option(help="Fit with other processes: ADDRESS:PORT,PROCESSES,PROCESS, or auto.", show_default=False),
+        typer.Option(help="Workers that read the records: local:4, or tls://ADDRESS:PORT of Dask.", show_default=False),
     ] = None,
+    tls_ca: Annotated[str | None, typer.Option(help="Certificate authority of the cluster (PEM).")] = None,
+    tls_cert: Annotated[str | None, typer.Option(help="Certificate for the cluster (PEM).")] = None,
+    tls_key: Annotated[str | None, typer.Option(help="Its key (PEM).")] = None,
     key: Annotated[Path | None, typer.Option(help="Ed25519 private key (PEM) to sign with.")] = None,
     insecure_seed: o.InsecureSeed = None,
     not_private: Annotated[
@@ -85,27 +89,25 @@ def fit_command(
     Example: pgbb fit census.parquet -s census.toml -f "logwk ~ educ + exper" -e 1 -d 1e-6 -o schooling.pgbb
     """
     o.check_seed(insecure_seed, not_private)
-    joined = None if hosts is None else Hosts.of(hosts)
-    leads = joined is None or joined.process == 0
-    if leads:
-        _check_target(out, force)
+    _check_target(out, force)
+    workers = None if cluster is None else Cluster(cluster, tls_ca, tls_cert, tls_key)
     model = o.build_model(
         family, formula, taus, interval, bandwidth, column, mean_family, scale, clip, by, exposure, expectile
     )
     declared = Schema.from_toml(schema)
-    signing = None if key is None or not leads else private_key(key)
+    signing = None if key is None else private_key(key)
 
     from pgbb.cli.show import show_release
     from pgbb.custody.run import fit
 
     before = _stamp(out)
     try:
-        with o.progress_bar("training", quiet=quiet or as_json or not leads) as progress:
+        with o.progress_bar("training", quiet=quiet or as_json) as progress:
             release = fit(
                 model, source, schema=declared, epsilon=epsilon, delta=delta, method=method, steps=steps,
                 draws_per_step=draws_per_step, learning_rate=learning_rate, accountant=accountant,
                 group_size=group_size, insecure_seed=insecure_seed, progress=progress, ledger=ledger, dataset=dataset,
-                out=out, key=signing, checkpoint=checkpoint, hosts=joined, weights=weights, blocks=blocks,
+                out=out, key=signing, checkpoint=checkpoint, cluster=workers, weights=weights, blocks=blocks,
                 sampling_rate=sampling_rate, gamma=gamma, allow_weak_delta=allow_weak_delta,
                 intervals=cast(Literal["noise-aware", "printed"] | None, intervals),
             )  # fmt: skip
@@ -119,8 +121,6 @@ def fit_command(
             text = f"The same command goes on from {checkpoint}, and nothing more is spent."
         typer.echo(f"stopped. {out if _stamp(out) != before else 'No file'} was written. {text}", err=True)
         sys.exit(130)
-    if not leads:
-        return
     if as_json:
         show_release(release, as_json=True, file=str(out))
     elif not quiet:

@@ -44,12 +44,8 @@ __all__ = [
 
 _FAMILIES = ("quantile", "linear", "expectile", "iv", "huber", "logistic", "poisson", "mean")
 
-DataFile = Annotated[
-    Path,
-    typer.Argument(
-        help="Confidential records: .csv, .tsv, .parquet, .xlsx, .dta, .sav, .sas7bdat, .duckdb; or a folder."
-    ),
-]
+DATA = "Confidential records: .csv, .tsv, .parquet, .xlsx, .dta, .sav, .sas7bdat, .duckdb; or a folder."
+DataFile = Annotated[str, typer.Argument(help=f"{DATA} On a cluster Parquet: a path, URL or pattern.")]
 Separator = Annotated[
     str | None, typer.Option(help="Between cells of a text file: a character, or tab, semicolon.", show_default=False)
 ]
@@ -107,10 +103,12 @@ def numbers(name: str, text: str) -> list[float]:
 def _data_file(
     data: DataFile, separator: Separator = None, decimal: Decimal = ".", thousands: Thousands = None,
     encoding: Encoding = "utf-8", names: Names = None, sheet: Sheet = None, sql: Sql = None, currency: Currency = None,
-) -> File:  # fmt: skip
+) -> File | str:  # fmt: skip
+    if "://" in data:
+        return data
     between = {"tab": "\t", "semicolon": ";", "comma": ","}.get(separator or "", separator)
     columns = None if names is None else [part.strip() for part in names.split(",")]
-    return File(data, between, decimal, thousands, encoding, columns, sheet, sql, currency)
+    return File(Path(data), between, decimal, thousands, encoding, columns, sheet, sql, currency)
 
 
 def reads_a_file(command: Callable[..., None]) -> Callable[..., None]:
@@ -126,7 +124,7 @@ def reads_a_file(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**given: object) -> None:
-        file: Callable[..., File] = _data_file
+        file: Callable[..., File | str] = _data_file
         command(source=file(**{p.name: given.pop(p.name) for p in options}), **given)
 
     parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in shown]

@@ -1,22 +1,20 @@
 """`pgbb.fit`: from a data frame to a release, in one call, by the method of your choice."""
 
-import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from pgbb.accountant.calibrate import Accountant
-from pgbb.custody.identity import agreed
 from pgbb.custody.ledger import Ledger
 from pgbb.custody.spending import spending
-from pgbb.errors import InvalidValue, PgbbError, PgbbWarning
+from pgbb.engine.choice import cluster_for
+from pgbb.errors import InvalidValue
 from pgbb.methods.registry import METHODS, AccountantName, Constants, Method, MethodName, Settings, settings_for
 from pgbb.methods.request import Request, prepared
 from pgbb.model.models import Model
 from pgbb.model.schema import Schema
-from pgbb.private.door import Hosts, connected
 from pgbb.release.file import Release
 from pgbb.release.signing import Key, private_key
 
@@ -46,7 +44,7 @@ def fit(
     out: str | Path | None = None,
     key: Key | None = None,
     checkpoint: str | Path | None = None,
-    hosts: Hosts | str | None = None,
+    cluster: Any = None,
     **settings: Unpack[Settings],
 ) -> Release:
     """Fit a private posterior under (ε, δ).
@@ -54,7 +52,8 @@ def fit(
     Args:
       model: what to estimate, such as `pgbb.QuantileRegression("y ~ x")`.
       data: a pandas or polars frame, an Arrow table or stream, a DuckDB relation, a structured array or a dict of
-        columns; the path of a file or of a folder of .parquet files; or a `pgbb.File`, which says how to read one.
+        columns; the path of a file or of a folder of .parquet files; or a `pgbb.File`, which says how to read one. On a
+        cluster: Parquet by path, URL or pattern, a Dask DataFrame or a Spark DataFrame.
       schema: public knowledge about the columns; bounds come from here, never from the data.
       epsilon, delta: the budget, for replacing one record. Choose δ well below 1/n.
       method: "calibrated", see docs/calibration.md; "pgbb", Algorithms 1 and 2; the other
@@ -74,10 +73,10 @@ def fit(
       checkpoint: a file for what the fit has so far, every half minute; needs a ledger, and method "pgbb" or "sgld".
         The same call again goes on from there if the process was killed or interrupted: nothing more is spent. The
         file goes when the release is settled. See `pgbb.custody.checkpoint`.
-      hosts: processes that share the records, each reading its part of a Parquet file or folder: a `pgbb.Hosts`,
-        "ADDRESS:PORT,PROCESSES,PROCESS", or "auto" under SLURM or Open MPI. All make the same call; ledger,
-        checkpoint and out are those of process 0. The answers are bit for bit those of one process
-        (docs/howto/hosts.md).
+      cluster: workers that read the records, each its partitions, and send sums: "local:4" for so many processes here,
+        a Dask scheduler such as "tls://10.0.0.1:8786", a `pgbb.Cluster` with certificates, or a `distributed.Client`.
+        Noise, ledger and release stay in this process, and the release is bit for bit that of one process
+        (docs/howto/cluster.md).
       settings: constants of the method, such as blocks, steps, draws_per_step, sampling_rate and gamma of "pgbb";
         all are fields of `pgbb.methods.<method>.Settings`, with defaults that are rules on public quantities.
         None means the default.
@@ -94,26 +93,17 @@ def fit(
     problem = prepared(model, schema)
     chosen.check(model, problem)
     chosen.say_ignored(model, problem.kind)
-    lead = partial(_release, ledger=ledger, dataset=dataset, checkpoint=checkpoint, out=out, key=key)
-    if hosts is None:
-        return lead(request, chosen, constants)
-    if not chosen.hosts:
-        those = [repr(name) for name, m in METHODS.items() if m.hosts]
+    elsewhere = cluster_for(cluster, data)
+    if not chosen.cluster and not isinstance(elsewhere, nullcontext):
+        those = [repr(name) for name, m in METHODS.items() if m.cluster]
         raise InvalidValue(
-            f"method = {method!r} needs all records in one process: with hosts take {' or '.join(those)}."
+            f"method = {method!r} needs all records in one process: on a cluster take {' or '.join(those)}."
         )
-    with connected(Hosts.of(hosts)) as together:
-        request = agreed(request, chosen.name, constants, together)
-        if not together.leads:
-            chosen.load().run(replace(request, progress=None), constants)
-            return Release.from_bytes(together.first(b""))
-        release = lead(request, chosen, constants)
-        try:
-            together.first(release.to_bytes())
-        except (PgbbError, OSError) as error:
-            text = f"the release is complete, but not all processes have received it: {error}"
-            warnings.warn(text, PgbbWarning, stacklevel=2)
-        return release
+    with elsewhere as workers:
+        request = replace(request, cluster=workers)
+        return _release(
+            request, chosen, constants, ledger=ledger, dataset=dataset, checkpoint=checkpoint, out=out, key=key
+        )
 
 
 def _release(
@@ -127,7 +117,7 @@ def _release(
     out: str | Path | None,
     key: Key | None,
 ) -> Release:
-    """What the process does that leads, or is alone: run the method, under the ledger if there is one, and save."""
+    """Run the method, under the ledger if there is one, and save."""
     if key is not None and out is None:
         raise InvalidValue("key needs out, the file that it signs: give both, or sign later with Release.save.")
     signer = None if key is None else private_key(key)  # a bad key or path is found out before anything is spent

@@ -23,10 +23,10 @@ from pgbb.custody.checkpoint import Checkpoint, CheckpointError
 from pgbb.custody.entries import STOPPED, BudgetExceeded, Dataset, Entry, LedgerError, rounded_down
 from pgbb.custody.identity import identity
 from pgbb.custody.ledger import Ledger
+from pgbb.engine.protocol import EngineLost
 from pgbb.errors import InvalidValue, NotCertifiable, PgbbError, PgbbNote, PgbbWarning
 from pgbb.methods.registry import METHODS, Constants, Method
 from pgbb.methods.request import Planned, Request
-from pgbb.private.door import HostLost
 from pgbb.release.file import Release
 
 __all__ = ["Spending", "spending"]
@@ -112,7 +112,7 @@ class Spending:
 
     def _close(self, error: BaseException) -> None:
         """End the entry without a release; a fit with a checkpoint can go on if no answer can have ended it."""
-        outside = isinstance(error, KeyboardInterrupt | CheckpointError | LedgerError | HostLost)
+        outside = isinstance(error, KeyboardInterrupt | CheckpointError | LedgerError | EngineLost)
         stopped = self.checkpoint is not None and (outside or (self._resumed is not None and not self._answering))
         try:
             self._ledger.close(self._entry, STOPPED if stopped else f"ended by {type(error).__name__}")

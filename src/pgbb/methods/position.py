@@ -3,7 +3,6 @@
 Which checkpoint may be gone on from, and when one is written, is decided in `pgbb.custody.checkpoint`.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -12,13 +11,13 @@ import numpy as np
 
 from pgbb import _validate
 from pgbb.errors import PgbbError
-from pgbb.private.door import Position, Together
+from pgbb.private.door import Position
 
 if TYPE_CHECKING:
     from jax import Array
 
 __all__ = [
-    "ANEW", "CheckpointError", "Saved", "Tree", "plain", "position_from_dict", "position_of_first", "position_to_dict",
+    "ANEW", "CheckpointError", "Saved", "Tree", "plain", "position_from_dict", "position_to_dict",
 ]  # fmt: skip
 
 ANEW = "To fit anew, at a new cost, name another checkpoint file."
@@ -61,12 +60,6 @@ def position_from_dict(plain: Mapping[str, Any]) -> Position:
         },
         order=_hex(plain["order"], 256),
     )
-
-
-def position_of_first(together: Together, position: Position | None) -> Position | None:
-    """Where process 0 goes on from, in all processes; None for a run from the start."""
-    said = json.loads(together.first(json.dumps(None if position is None else position_to_dict(position)).encode()))
-    return None if said is None else position_from_dict(said)
 
 
 def _hex(text: object, bits: int) -> int:

@@ -73,7 +73,7 @@ class Method:
       more_draws: the setting by which a release holds more draws; None where it gives as many as one likes.
       draws_cost: whether more draws cost more.
       checkpoints: whether a fit that was stopped can go on.
-      hosts: whether several processes can fit together.
+      cluster: whether the records may be on the workers of a cluster.
       needs_scale: whether a Gaussian mean must have a known scale.
       ignores: arguments of a model that make no difference, by kind of model.
     """
@@ -90,7 +90,7 @@ class Method:
     more_draws: str | None = None
     draws_cost: bool = False
     checkpoints: bool = False
-    hosts: bool = False
+    cluster: bool = False
     needs_scale: bool = True
     ignores: Mapping[str, str] = field(default_factory=dict)
 
@@ -159,7 +159,7 @@ METHODS: dict[str, Method] = {
             asks="a few dozen noisy means over all records",
             draws="a local posterior: as many draws as you like",
             assumes="Enough records for the estimate to be roughly normal; what is not identified is marked.",
-            hosts=True,
+            cluster=True,
             needs="loss",
             needs_scale=False,
             ignores={"quantile": "bandwidth", "mean": "clip"},
@@ -174,7 +174,6 @@ METHODS: dict[str, Method] = {
             assumes="A bounded or clipped gradient, and a loss that is roughly quadratic around the estimate; what is "
             "not identified is marked.",
             checkpoints=True,
-            hosts=True,
             needs="loss",
         ),
         Method(

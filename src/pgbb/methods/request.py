@@ -16,15 +16,16 @@ import numpy as np
 from pgbb import _validate
 from pgbb.accountant import ACCOUNTANTS, Target
 from pgbb.accountant.calibrate import Accountant
+from pgbb.engine.protocol import Asked, Workers
 from pgbb.errors import InvalidValue, PgbbWarning
 from pgbb.methods.position import Saved, Tree
 from pgbb.model.models import Custom, Model, Problem, QuantileRegression, Simulated
 from pgbb.model.schema import Schema
-from pgbb.private.door import Position, Together
-from pgbb.release.certificate import Certificate, describe
+from pgbb.private.door import Position
+from pgbb.release.certificate import Certificate
 
 if TYPE_CHECKING:
-    from pgbb.private.door import Listing, Source
+    from pgbb.private.door import Source
 
 __all__ = ["Checkpoint", "Custodian", "Planned", "Request", "by_level", "clipped", "prepared"]
 
@@ -94,11 +95,11 @@ class Custodian(Protocol):
 class Request:
     """The arguments of `pgbb.fit` that mean the same for every method; validated here, once.
 
-    `custodian` answers for the records, where there is a ledger; `together` are the processes that fit with this one.
+    `custodian` answers for the records, where there is a ledger; `cluster` has workers that read them.
     """
 
     model: Model
-    data: "Source | Listing"
+    data: "Source"
     schema: Schema
     epsilon: float
     delta: float
@@ -110,7 +111,7 @@ class Request:
     progress: Callable[[int, int], None] | None = None
     allow_weak_delta: bool = False
     custodian: Custodian | None = None
-    together: Together | None = None
+    cluster: Workers | None = None
 
     def __post_init__(self) -> None:
         def store(name: str, value: object) -> None:
@@ -137,6 +138,11 @@ class Request:
         """Where a long fit puts what it has so far, if anywhere."""
         return None if self.custodian is None else self.custodian.checkpoint
 
+    @property
+    def asked(self) -> Asked | None:
+        """Who is asked for sums: a cluster, or None for this process."""
+        return None if self.cluster is None else Asked(self.cluster, self.model)
+
     def advise(self, n: int) -> None:
         """Refuse a δ that would allow publishing a whole record, and another n than was declared; n is public.
 
@@ -156,12 +162,7 @@ class Request:
             warnings.warn(f"{weak} Choose it smaller.", PgbbWarning, stacklevel=4)
 
     def begin(self, planned: Planned) -> None:
-        """To be called right before the first answer: with a ledger, this puts on disk that answers follow.
-
-        With other processes, not before all have loaded their records and will ask the same.
-        """
-        if self.together is not None:
-            self.together.agree({"what will be asked": describe(planned.mechanism), "the noise": repr(planned.sigma)})
+        """To be called right before the first answer: with a ledger, this puts on disk that answers follow."""
         if self.custodian is not None:
             self.custodian.begin(planned)
 

@@ -18,16 +18,16 @@ answer more. What leaves without noise: n, which is public; `examine`, for the c
 by name. The proof is docs/privacy.md. This module loads neither pandas nor JAX before they are needed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pgbb.accountant import Composition, Mechanism, PosteriorDraws, Resampling
+from pgbb.engine.protocol import Asked, Engine
 from pgbb.model.problem import Problem
 from pgbb.model.schema import Schema
-from pgbb.private.hosts import HostLost, Hosts, Together, connected
 from pgbb.private.moments import Moment, entries, noisy_sums
 from pgbb.private.posterior import BoundedLoss, posterior_draws
 from pgbb.private.randomness import Position, Randomness
@@ -44,10 +44,8 @@ if TYPE_CHECKING:
     from pgbb.private.loading import (
         Examined,
         File,
-        Listing,
         NonPrivateRecords,
         Records,
-        Share,
         Source,
         columns_of,
         examine,
@@ -60,17 +58,17 @@ if TYPE_CHECKING:
     from pgbb.private.sums import Sums
 
 __all__ = [
-    "EXTRA", "Dataset", "Examined", "File", "HostLost", "Hosts", "Listing", "Moment", "NonPrivateRecords", "Position",
-    "Randomness", "Session", "Source", "Step", "Sums", "Together", "agreed_listing", "columns_of", "connected",
-    "entries", "examine", "header", "largest_sensitivity", "mean_sensitivity", "non_private", "open_dataset",
-    "public_samples", "refit_sensitivity", "run_many", "session_without_noise", "single", "table",
+    "EXTRA", "Dataset", "Examined", "File", "Moment", "NonPrivateRecords", "Position", "Randomness", "Session",
+    "Source", "Step", "Sums", "columns_of", "entries", "examine", "header", "largest_sensitivity", "mean_sensitivity",
+    "non_private", "open_dataset", "public_samples", "refit_sensitivity", "run_many", "session_without_noise", "single",
+    "table",
 ]  # fmt: skip
 
 Floats = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
 _LATER = {
-    **dict.fromkeys(("Examined", "File", "Listing", "NonPrivateRecords", "Source"), "loading"),
+    **dict.fromkeys(("Examined", "File", "NonPrivateRecords", "Source"), "loading"),
     **dict.fromkeys(("columns_of", "examine", "header", "public_samples", "single", "table"), "loading"),
     **dict.fromkeys(("Session", "Step", "run_many"), "session"),
     "Sums": "sums",
@@ -93,13 +91,17 @@ class Dataset:
     Every method runs what the accountant certifies, and checks that it is described for these records.
     """
 
-    def __init__(self, records: "Records", share: "Share", problem: Problem) -> None:
-        self._records, self._share, self._problem = records, share, problem
-        self.n = share.n
-        """How many records there are, in all processes; public."""
+    def __init__(self, records: "Records | Engine", problem: Problem) -> None:
+        self._held, self._problem = records, problem
+        self.n = records.n
+        """How many records there are, here or on the workers of a cluster; public."""
 
     def __repr__(self) -> str:
         return f"Dataset(n={self.n})"
+
+    def _records(self) -> "Records":
+        """The records in this process: the registry lets no method ask for them that are elsewhere."""
+        return cast("Records", self._held)
 
     def sums(
         self,
@@ -112,12 +114,12 @@ class Dataset:
         keep: bool = False,
     ) -> "Sums":
         """Noisy means of statistics over all records, asked one after another, by stages with names."""
-        from pgbb.private.sums import Sums
+        from pgbb.private.loading import Records
+        from pgbb.private.sums import Here, Sums
 
-        return Sums(
-            self._records, self._problem.shift, plan, names, sigma, randomness,
-            consume=not keep, progress=progress, share=self._share,
-        )  # fmt: skip
+        held = self._held
+        engine = Here(held, self._problem.shift, consume=not keep) if isinstance(held, Records) else held
+        return Sums(engine, plan, names, sigma, randomness, progress=progress)
 
     def session(
         self,
@@ -139,8 +141,8 @@ class Dataset:
         from pgbb.private.session import Session
 
         return Session(
-            self._records, problem or self._problem, mechanism, sigma, randomness, pseudo_blocks=pseudo_blocks,
-            reshuffle=reshuffle, consume=not keep, resume=resume, share=self._share,
+            self._records(), problem or self._problem, mechanism, sigma, randomness, pseudo_blocks=pseudo_blocks,
+            reshuffle=reshuffle, consume=not keep, resume=resume,
         )  # fmt: skip
 
     def moments(
@@ -153,7 +155,7 @@ class Dataset:
         shift: float = 0.0,
     ) -> list[tuple[Floats, float]]:
         """The noisy sum of each moment over all records, once, with the standard deviation of its noise."""
-        return noisy_sums(self._records, moments, target, sigma, randomness, shift=shift)
+        return noisy_sums(self._records(), moments, target, sigma, randomness, shift=shift)
 
     def refits(
         self,
@@ -166,44 +168,35 @@ class Dataset:
         progress: Progress | None = None,
     ) -> Floats:
         """Ridge-penalised refits on bootstrap resamples, with noise: (problems, refits, d), internal coordinates."""
-        return noisy_refits(self._records, problems, target, sigma, randomness, penalty=penalty, progress=progress)
+        return noisy_refits(self._records(), problems, target, sigma, randomness, penalty=penalty, progress=progress)
 
     def means(self, bounds: tuple[float, float], target: Resampling, sigma: float, randomness: Randomness) -> Floats:
         """Means of the response over bootstrap resamples, with noise: (resamples, 1)."""
-        return noisy_means(self._records, bounds, target, sigma, randomness)
+        return noisy_means(self._records(), bounds, target, sigma, randomness)
 
     def posterior_draws(
         self, losses: Sequence[BoundedLoss], target: PosteriorDraws, sigma: float, randomness: Randomness
     ) -> Floats:
         """Draws of the Gibbs posterior of each loss at temperature σ: (losses, m, d), internal coordinates."""
-        return posterior_draws(self._records, losses, target, sigma, randomness, shift=self._problem.shift)
+        return posterior_draws(self._records(), losses, target, sigma, randomness, shift=self._problem.shift)
 
 
 def open_dataset(
-    source: "Source | Listing",
+    source: "Source",
     problem: Problem,
     schema: Schema,
     weights: str | None = None,
-    together: Together | None = None,
-    *,
-    copies: int = 1,
+    asked: Asked | None = None,
 ) -> Dataset:
-    """Read and encode the records of this process; errors depend on names, types and counts, never on a cell.
+    """Read and encode the records, here or on a cluster; errors depend on names, types and counts, never on a cell.
 
-    The source is a frame, the path of a file or folder; or, with other processes, the listing that all have agreed on.
-    `weights` is a column of survey weights, `copies` how many times the records will be in memory at once: they are
-    refused where they do not fit.
+    The source is a frame, the path of a file or folder; `weights` is a column of survey weights.
     """
-    from pgbb.private.loading import share_for
+    from pgbb.private.loading import engine_for, records_for
 
-    return Dataset(*share_for(source, problem, schema, weights, together, copies=copies), problem)
-
-
-def agreed_listing(source: "Source", together: Together, facts: Mapping[str, object]) -> "Listing":
-    """The files and row groups that all processes have agreed on, as on other public facts; opens no row group."""
-    from pgbb.private.loading import agreed
-
-    return agreed(source, together, facts)
+    if asked is not None:
+        return Dataset(engine_for(source, problem, schema, weights, asked), problem)
+    return Dataset(records_for(source, problem, schema, weights), problem)
 
 
 def non_private(source: "Source", problem: Problem, schema: Schema, weights: str | None = None) -> "NonPrivateRecords":

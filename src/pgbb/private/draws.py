@@ -16,7 +16,7 @@ from pgbb.errors import PgbbError
 from pgbb.model.blocks import block_sizes, draw_weights
 from pgbb.model.problem import Problem
 from pgbb.private.noise import rounded_normals
-from pgbb.private.poisson import inverse, inverse_weights, members_here
+from pgbb.private.poisson import inverse, inverse_weights
 from pgbb.private.randomness import Randomness
 from pgbb.private.wide_integers import LOW, SPLIT
 
@@ -34,9 +34,6 @@ class Draws:
     Attributes:
       problem, mechanism, sigma, randomness, pseudo_blocks, reshuffle: of the session.
       on_device: whether the device draws the batches, under keys from here.
-      leads: whether this process draws the noise: one does, so that it is added once.
-      local: the row of every position, −1 where another process has it; None where this one has all.
-      expected: members of a batch that this process has room for.
     """
 
     problem: Problem
@@ -46,9 +43,6 @@ class Draws:
     pseudo_blocks: int
     reshuffle: bool
     on_device: bool
-    leads: bool
-    local: NDArray[np.int32] | None = None
-    expected: int = 0
 
     def __post_init__(self) -> None:
         self._bits = _bits(self.sigma * self.mechanism.block_size / self.problem.clip)
@@ -65,9 +59,7 @@ class Draws:
         u = draw_weights(m.blocks, m.concentration, self.pseudo_blocks, m.alpha, total, rng.public)
         index = self.problem.index.draw(total, rng.public) if self.problem.index else np.zeros(total)
         whole = np.floor(u[:, : m.blocks] * (m.block_size / block_sizes(m.n, m.blocks) * 2.0**self._bits))
-        noise = np.zeros((total, d), np.int64)
-        if self.leads:
-            noise = rounded_normals(rng.noise, self.sigma, self.grid, (total, d))
+        noise = rounded_normals(rng.noise, self.sigma, self.grid, (total, d))
         drawn = {
             "u": u.astype(np.float32),
             "index": index.astype(np.float32),
@@ -91,10 +83,7 @@ class Draws:
         rows = position
         if self.reshuffle:
             rows = np.stack([rng.secret.permutation(m.n)[p] for p in position]).astype(np.int32)
-        weights = inverse_weights(m, whole, position, size)
-        if self.local is None:
-            return {"rows": rows, "inverse": weights}
-        return members_here(self.local[rows], weights, self.expected)
+        return {"rows": rows, "inverse": inverse_weights(m, whole, position, size)}
 
 
 def _bits(noise: float) -> int:

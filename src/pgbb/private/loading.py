@@ -1,17 +1,16 @@
 """From a frame, arrays or files to the `Records` that a prepared model needs: all that `door` knows of reading."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pgbb.engine.protocol import Asked, Engine, Work
 from pgbb.errors import InvalidValue
 from pgbb.model.problem import Problem
 from pgbb.model.schema import Schema
 from pgbb.private.arrays import columns_of, single, table
 from pgbb.private.files import File
-from pgbb.private.hosts import Together
-from pgbb.private.partition import Listing, Share, records_of, survey
+from pgbb.private.partition import survey
 from pgbb.private.records import Columns, Encoded, Examined, NonPrivateRecords, Records, Source, encoded, examine, load
 from pgbb.private.sources import open_source
 
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
     from pgbb.private.pseudo_samples import PublicSamples
 
 __all__ = [
-    "Examined", "File", "Listing", "NonPrivateRecords", "Records", "Share", "Source", "agreed", "columns_of", "examine",
-    "header", "public_samples", "records_for", "share_for", "single", "table",
+    "Examined", "File", "NonPrivateRecords", "Records", "Source", "columns_of", "engine_for", "examine", "header",
+    "public_samples", "records_for", "single", "table",
 ]  # fmt: skip
 
 
@@ -66,29 +65,19 @@ def public_samples(source: Source, problem: Problem, schema: Schema) -> "PublicS
     return PublicSamples(records_for(source, problem, schema), problem)
 
 
-def share_for(
-    source: Source | Listing,
-    problem: Problem,
-    schema: Schema,
-    weights: str | None = None,
-    together: Together | None = None,
-    *,
-    copies: int = 1,
-) -> tuple[Records, Share]:
-    """The records of this process, encoded, and which they are: all, where there are no others.
+def engine_for(source: Source, problem: Problem, schema: Schema, weights: str | None, asked: Asked) -> Engine:
+    """The workers of a cluster, which have encoded the records, each its partitions, and keep them."""
+    from pgbb.private import worker
 
-    With others, `source` is the listing that all have agreed on. `copies` is how many times they are in memory at once.
-    """
-    if not isinstance(source, Listing):
-        records = records_for(source, problem, schema, weights)
-        return records, Share.of(records.n, None)
-    share = Share.of(source.n, together)
-    return records_of(source, problem, schema, weights, share, copies=copies), share
-
-
-def agreed(source: Source, together: Together, facts: Mapping[str, object]) -> Listing:
-    """The listing of a data set that all processes have agreed on, as on other public facts; too few are refused."""
-    listing = survey(source)
-    together.agree(listing.facts() | dict(facts), copies=dict(listing.digests))
-    Share.of(listing.n, together)
-    return listing
+    if problem.design is not None:
+        columns = [*problem.design.columns, problem.design.response]
+    else:
+        columns = [*(problem.columns or [str(problem.response)])]
+    columns += [] if weights is None else [weights]
+    work = Work(
+        worker.told(asked.model, schema, weights), tuple(dict.fromkeys(columns)),
+        worker.encode, worker.receipt, worker.answer, worker.prepare, worker.pack, worker.unpack,
+    )  # fmt: skip
+    given = source.where if isinstance(source, File) else source
+    parts = given if asked.cluster.holds(given) else survey(given, asked.cluster.workers)
+    return asked.cluster.engine(parts, work)

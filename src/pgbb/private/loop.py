@@ -1,6 +1,6 @@
 """The compiled loop over steps: a step's points go in, K noisy sums over Poisson batches come out.
 
-Noise is added here, to whole numbers and before anything else sees a sum: on a CPU and for several processes in
+Noise is added here, to whole numbers and before anything else sees a sum: on a CPU in
 `answers`, on a GPU in the kernel of `batch_sums`, whose totals begin with the noise.
 """
 
@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.experimental import io_callback
 
 from pgbb._numerics.compiled import Compiled, computed_once
 from pgbb.accountant import Mechanism
@@ -21,7 +20,6 @@ from pgbb.model.problem import Problem
 from pgbb.private import poisson_on_device as batches
 from pgbb.private.batch_sums import add_batch_sums, noise_totals, serves
 from pgbb.private.gradients import weighted_rows
-from pgbb.private.hosts import Together
 from pgbb.private.placement import Data, positions_and_blocks
 from pgbb.private.poisson import MULTIPLE
 from pgbb.private.wide_integers import joined, wide_sum
@@ -86,7 +84,6 @@ def _loop(
     problem: Problem,
     mechanism: Mechanism,
     step: Step,
-    together: Together | None = None,
 ) -> tuple[Tree, Tree]:
     k, n = mechanism.draws_per_step, mechanism.n
     on_device = "key" in inputs["batch"]
@@ -103,8 +100,6 @@ def _loop(
         sums = jax.vmap(masked) if on_device else partial(_gathered, problem, data.rows)
         found = sums(drawn["batch"], points, drawn["index"])
         found += drawn["noise"]  # whole numbers, added before any rounding
-        if together is not None:  # only process 0 has added noise
-            found = io_callback(together.total_of, jax.eval_shape(lambda: found), found, ordered=True)
         return joined(found[:, 0], found[:, 1]) * grid
 
     def asked(state: Tree, drawn: Inputs) -> tuple[Array, dict[str, Array], Tree]:
@@ -112,10 +107,7 @@ def _loop(
         points, memo = step.query(state, draw)
         if points.shape != (k, problem.dim):
             raise PgbbError(f"a query of shape {points.shape} is not allowed: it must be {(k, problem.dim)}.")
-        points = computed_once(points)
-        if together is not None:  # the points of process 0, for all
-            points = io_callback(together.first_of, jax.eval_shape(lambda: points), points, ordered=True)
-        return points, draw, memo
+        return computed_once(points), draw, memo
 
     def one(state: Tree, drawn: Inputs) -> tuple[Tree, Tree]:
         points, draw, memo = asked(state, drawn)
@@ -149,11 +141,11 @@ def _loop(
     return state, jax.tree.map(lambda v: v.reshape(-1, *v.shape[2:]), out)
 
 
-STATIC = ("problem", "mechanism", "step", "together")
+STATIC = ("problem", "mechanism", "step")
 run_one = Compiled(_loop, static_argnames=STATIC, donate_argnums=(0,))
 
 
-@partial(Compiled, static_argnames=STATIC[:3], donate_argnums=(0,))
+@partial(Compiled, static_argnames=STATIC, donate_argnums=(0,))
 def run_many(
     state: Tree, data: Data, grid: Array, inputs: Inputs, problem: Problem, mechanism: Mechanism, step: Step
 ) -> tuple[Tree, Tree]:

@@ -36,7 +36,6 @@ class Opened:
       count: how many records there are; no cell changes it.
       kinds: the stored types of some columns; they do not depend on a cell.
       pieces: reads some columns, one piece after another.
-      copies: how many times a fit holds its records at once.
       typed: whether a column has a stored type; a text file has none.
     """
 
@@ -44,7 +43,6 @@ class Opened:
     count: Callable[[list[str], Schema], int]
     kinds: Callable[[list[str], Schema], dict[str, Kind]]
     pieces: Callable[[list[str], Schema], Iterator[Piece]]
-    copies: int = 1
     typed: bool = True
 
 

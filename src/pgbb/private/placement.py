@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb.model.blocks import block_sizes
-from pgbb.private.partition import Share
 from pgbb.private.rows import EXTRA, empty_rows
 
 if TYPE_CHECKING:
     from pgbb.private.records import Records  # needs pandas, which a machine that only trains may lack
 
-__all__ = ["Data", "place", "place_share", "positions_and_blocks", "shifted"]
+__all__ = ["Data", "place", "positions_and_blocks", "shifted"]
 
 
 @dataclass(frozen=True)
@@ -59,22 +58,6 @@ def place(records: "Records", shift: float, order: np.random.Generator | None, *
     if order is not None:
         order.shuffle(rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1])))[:, 0])
     return Data(rows=jax.device_put(rows, may_alias=True), n=len(rows))
-
-
-def place_share(
-    records: "Records", shift: float, order: np.random.Generator, share: Share
-) -> tuple[Data, NDArray[np.intp]]:
-    """A share of the records in the order that `place` gives to all n, and their positions in it, increasing.
-
-    The same generator swaps numbers here and rows there: position i of all holds record order[i] in both.
-    """
-    number = np.arange(share.n, dtype=np.int64)
-    order.shuffle(number)
-    held = np.flatnonzero((share.first <= number) & (number < share.last))
-    given = shifted(records, shift, consume=True)
-    rows = empty_rows(len(held), given.shape[1] - EXTRA)
-    np.take(given, number[held] - share.first, axis=0, out=rows)
-    return Data(rows=jax.device_put(rows, may_alias=True), n=share.n, position=jnp.asarray(held, jnp.int32)), held
 
 
 def _copy(rows: NDArray[np.float32]) -> NDArray[np.float32]:

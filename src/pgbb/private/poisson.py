@@ -18,7 +18,7 @@ Ints = NDArray[np.int32]
 Singles = NDArray[np.float32]
 Floats = NDArray[np.float64]
 
-__all__ = ["MULTIPLE", "buffer_size", "draw_batches", "inverse", "inverse_weights", "members_here"]
+__all__ = ["MULTIPLE", "buffer_size", "draw_batches", "inverse", "inverse_weights"]
 
 MULTIPLE = 64
 """Batches are padded to a multiple of this: so many whole numbers of at most 24 bits add up in 32."""
@@ -65,22 +65,6 @@ def draw_batches(n: int, rate: float, count: int, stream: Stream) -> tuple[Ints,
                 positions[i, inside:] = n - 1
             wanted = wanted[sizes[wanted] > size]
     return positions, sizes
-
-
-def members_here(rows: Ints, weights: Singles, expected: int) -> dict[str, np.ndarray]:
-    """Of every batch the members that this process holds, and their inverse weights, infinite for padding.
-
-    `rows` is −1 for those of others. The buffer holds `expected` members, or all there may be where a batch has more.
-    """
-    here = (rows >= 0) & np.isfinite(weights)
-    most = int(here.sum(axis=1).max(initial=0))
-    size = -(-expected // MULTIPLE) * MULTIPLE
-    size = size if most <= size else rows.shape[1]
-    found = {"rows": np.zeros((len(rows), size), np.int32), "inverse": np.full((len(rows), size), np.inf, np.float32)}
-    for i, mask in enumerate(here):
-        count = int(mask.sum())
-        found["rows"][i, :count], found["inverse"][i, :count] = rows[i, mask], weights[i, mask]
-    return found
 
 
 def inverse(whole: Floats) -> Singles:

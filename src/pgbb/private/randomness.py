@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb import _validate
-from pgbb.private.hosts import Together
 from pgbb.private.noise import Stream
 from pgbb.private.poisson import draw_batches
 
@@ -43,16 +42,11 @@ class Randomness:
     order: int | None = None
 
     @classmethod
-    def create(
-        cls, insecure_seed: int | None = None, *, order: int | None = None, together: Together | None = None
-    ) -> "Randomness":
+    def create(cls, insecure_seed: int | None = None, *, order: int | None = None) -> "Randomness":
         """From the operating system's entropy, or reproducibly (and therefore not privately) from a seed.
 
         `order` repeats the order of the records of an earlier run; batches and noise have fresh keys always.
-        With other processes, all but the noise is that of process 0; only its noise is ever used.
         """
-        if insecure_seed is None and together is not None:
-            return cls._shared(together, order)
         if insecure_seed is None:  # seeds that have nothing to do with each other: u is published, the order is not
             order = secrets.randbits(256) if order is None else order
             seeds = [np.random.SeedSequence(s) for s in (secrets.randbits(256), order)]
@@ -66,15 +60,6 @@ class Randomness:
     def poisson_batches(self, n: int, rate: float, count: int) -> tuple[Ints, Ints]:
         """`draw_batches` from the stream of batches."""
         return draw_batches(n, rate, count, self.batches)
-
-    @classmethod
-    def _shared(cls, together: Together, order: int | None) -> "Randomness":
-        """Seeds of u and of the order, and the key of the batches, from process 0; the key of the noise is not sent."""
-        chosen = secrets.token_bytes(32) if order is None else order.to_bytes(32)
-        said = together.first(secrets.token_bytes(32) + chosen + secrets.token_bytes(32))
-        seeds = [int.from_bytes(said[:32]), int.from_bytes(said[32:64])]
-        public, secret = (np.random.Generator(np.random.PCG64DXSM(np.random.SeedSequence(s))) for s in seeds)
-        return cls(public, secret, Stream(said[64:]), Stream.create("noise"), "operating system", seeds[1])
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,17 @@ from pgbb.private.opened import Opened, Piece
 from pgbb.private.rows import EXTRA, empty_rows
 from pgbb.private.sources import Source, open_source
 
-__all__ = ["Columns", "Examined", "NonPrivateRecords", "Records", "Source", "examine", "load", "load_columns"]
+__all__ = [
+    "Columns",
+    "Examined",
+    "NoRecords",
+    "NonPrivateRecords",
+    "Records",
+    "Source",
+    "examine",
+    "load",
+    "load_columns",
+]
 
 Bools = NDArray[np.bool_]
 Singles = NDArray[np.float32]
@@ -34,6 +44,10 @@ Encoded: TypeAlias = tuple[Singles, "NDArray[np.float64] | float", "NDArray[np.f
 
 _ANY = Range(-1e30, 1e30)
 _SPARE = 2**28  # bytes for all else: pieces, compiled code, the accountant
+
+
+class NoRecords(InvalidValue):
+    """There is no record; of a whole data set this is refused, of a partition it is not."""
 
 
 class _Arrays:
@@ -181,7 +195,7 @@ def encoded(
     `encode` makes x, y and weight of the clamped columns of a piece. The weight of an invalid record becomes 0.
     """
     opened = _typed(source, schema, names)
-    rows, valid = _room(opened.count(list(names), schema), width, opened.copies)
+    rows, valid = _room(opened.count(list(names), schema), width)
     n = 0
     for data in map(partial(_clamped, schema=schema, names=names), opened.pieces(list(names), schema)):
         part = slice(n, n + data.n)
@@ -191,13 +205,13 @@ def encoded(
         valid[part] = data.valid
         n += data.n
     if n == 0:
-        raise InvalidValue(_NOTHING)
+        raise NoRecords(_NOTHING)
     return Records.from_rows(rows[:n], valid[:n])
 
 
-def _room(n: int, width: int, copies: int) -> tuple[Singles, Bools]:
+def _room(n: int, width: int) -> tuple[Singles, Bools]:
     """Arrays for so many records, or a refusal that says what to change; nothing has been asked or spent by then."""
-    needed, there = n * ((width + EXTRA) * 4 * copies + 1) + _SPARE, free_memory()
+    needed, there = n * ((width + EXTRA) * 4 + 1) + _SPARE, free_memory()
     try:
         if there is not None and needed > there:
             raise MemoryError
@@ -206,8 +220,8 @@ def _room(n: int, width: int, copies: int) -> tuple[Singles, Bools]:
         have = "" if there is None else f", and {there / 2**30:,.1f} GiB are available"
         raise PgbbError(
             f"{n:,} records of {width} terms need {needed / 2**30:,.1f} GiB of memory{have}. Take a machine with "
-            "more memory, a formula with fewer terms, or more hosts, each with its part of the records. Nothing was "
-            "read or spent."
+            "more memory, a formula with fewer terms, or a cluster (--cluster) with more workers. Nothing was read "
+            "or spent."
         ) from None
 
 
@@ -220,7 +234,7 @@ def load_columns(source: Source, schema: Schema, names: Sequence[str]) -> Column
     """
     parts = [_clamped(piece, schema, names) for piece in _typed(source, schema, names).pieces(list(names), schema)]
     if not parts:
-        raise InvalidValue(_NOTHING)
+        raise NoRecords(_NOTHING)
     values = {name: np.concatenate([part.values[name] for part in parts]) for name in names}
     return Columns(values, np.concatenate([part.valid for part in parts]))
 
@@ -344,5 +358,5 @@ def _checked(source: Source, columns: Iterable[str], schema: Schema) -> Opened:
     if twice:
         raise InvalidValue(f"the data has column {twice[0]!r} more than once; names must differ. Rename or remove one.")
     if opened.count(names, schema) == 0:
-        raise InvalidValue(_NOTHING)
+        raise NoRecords(_NOTHING)
     return opened

@@ -22,8 +22,7 @@ from pgbb.model.problem import Problem
 from pgbb.private import loop
 from pgbb.private.draws import Draws
 from pgbb.private.loop import Inputs, Step, Tree
-from pgbb.private.partition import Share
-from pgbb.private.placement import place, place_share
+from pgbb.private.placement import place
 from pgbb.private.poisson import MULTIPLE, buffer_size
 from pgbb.private.randomness import Position, Randomness
 
@@ -48,9 +47,6 @@ class Session:
     `mechanism`, `sigma`, `pseudo_blocks`, `reshuffle` and `randomness.public`.
     With `resume` it gives only the answers that are left after that position,
     with the u of the run that reached it, and batches and noise of its own.
-    With a `share` of the records, every process has a session and draws the same u, order and
-    batches; each sums over the members that it holds, at the points of process 0,
-    sums are added as whole numbers, and process 0 alone adds noise, once.
 
     On a CPU, the members of a batch are drawn on the host and their rows gathered.
     On other devices batches are drawn there (`device_batches`, see `poisson_on_device`): a keystream that is keyed
@@ -70,44 +66,27 @@ class Session:
         consume: bool = False,
         device_batches: bool | None = None,
         resume: Position | None = None,
-        share: Share | None = None,
     ) -> None:
-        here = records.n
-        self._share = share = Share.of(here, None) if share is None else share
-        share.check(here)
-        _check(share.n, problem, mechanism, pseudo_blocks)
+        _check(records.n, problem, mechanism, pseudo_blocks)
         self.problem, self.mechanism, self.sigma = problem, mechanism, sigma
         self.randomness, self.pseudo_blocks, self.reshuffle = randomness, pseudo_blocks, reshuffle
         fits = mechanism.n <= _ROWS and not reshuffle
         on_device = fits and jax.default_backend() != "cpu" if device_batches is None else device_batches
-        if share.together is not None:  # with other processes, as process 0 does: all must draw the same batches
-            on_device = share.together.first(b"%d" % on_device) == b"1"
         rate = 1.0 if on_device else mechanism.sampling_rate
         if (rows := buffer_size(mechanism.n, rate)) > _ROWS:
             raise PgbbError(
                 f"batches of up to {rows:,} records are too large: their exact sum is proved to fit up to {_ROWS:,}. "
                 'Take a smaller sampling rate, or method="calibrated".'
             )
-        self._draws = Draws(problem, mechanism, sigma, randomness, pseudo_blocks, reshuffle, on_device, share.leads)
+        self._draws = Draws(problem, mechanism, sigma, randomness, pseudo_blocks, reshuffle, on_device)
         if resume is not None:
             if resume.steps > mechanism.steps:
                 raise PgbbError(f"a run of {mechanism.steps:,} steps cannot go on after step {resume.steps:,}.")
             randomness.public.bit_generator.state = dict(resume.public)
         self._resume, self._reached = resume, resume
-        if share.together is None:
-            self._data = place(records, problem.shift, randomness.secret, consume=consume)
-        else:
-            self._data, held = place_share(records, problem.shift, randomness.secret, share)
-            local = np.full(mechanism.n, -1, np.int32)
-            local[held] = np.arange(len(held), dtype=np.int32)
-            self._draws.local, self._draws.expected = local, buffer_size(len(held), mechanism.sampling_rate)
-        if on_device and (extra := -here % MULTIPLE):
-            position = self._data.position
-            self._data = replace(
-                self._data,
-                rows=jnp.pad(self._data.rows, ((0, extra), (0, 0))),
-                position=None if position is None else jnp.pad(position, (0, extra), constant_values=mechanism.n),
-            )
+        self._data = place(records, problem.shift, randomness.secret, consume=consume)
+        if on_device and (extra := -mechanism.n % MULTIPLE):
+            self._data = replace(self._data, rows=jnp.pad(self._data.rows, ((0, extra), (0, 0))))
         self._spent = False
 
     @property
@@ -173,12 +152,7 @@ def _drive(sessions: list[Session], state: Tree, step: Step, chunk: int | None, 
         if session._resume is not None and many:
             raise PgbbError("sessions run side by side begin at the first step.")
         session._spent = True
-    together = first._share.together
-    if together is not None and many:
-        raise PgbbError("sessions run side by side have all their records in one process.")
     chunk = chunk or _chunk(sessions)
-    if together is not None:
-        chunk = int(together.first(b"%d" % chunk))
     data = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[s._data for s in sessions]) if many else first._data
     grid = jnp.asarray([s._draws.grid for s in sessions] if many else first._draws.grid, jnp.float32)
     starts = list(range(first._resume.steps if first._resume else 0, m.steps, chunk))
@@ -200,10 +174,8 @@ def _drive(sessions: list[Session], state: Tree, step: Step, chunk: int | None, 
             if many:
                 state, out = loop.run_many(state, data, grid, inputs, problem, m, step)
             else:
-                state, out = loop.run_one(state, data, grid, inputs, problem, m, step, together)
+                state, out = loop.run_one(state, data, grid, inputs, problem, m, step)
             jax.block_until_ready(state)  # type: ignore[no-untyped-call]
-            if together is not None:
-                together.check()  # before anybody sees what a chunk without all processes has made
             for session, position in zip(sessions, positions, strict=True):
                 session._reached = position
             yield min(start + chunk, m.steps), state, out

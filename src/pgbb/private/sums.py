@@ -14,7 +14,7 @@ accountant certifies is the object that this code runs.
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 from weakref import WeakKeyDictionary, finalize
 
 import jax
@@ -26,10 +26,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from pgbb._numerics.compiled import Compiled, computed_once, dots
 from pgbb.accountant import Composition
+from pgbb.engine.protocol import Engine, Question
 from pgbb.errors import PgbbError
 from pgbb.private.clipping import FULL_BATCH, clipped, limit
 from pgbb.private.noise import rounded_normals
-from pgbb.private.partition import UNIT, Share
 from pgbb.private.placement import shifted
 from pgbb.private.randomness import Randomness
 from pgbb.private.rows import EXTRA
@@ -38,14 +38,15 @@ from pgbb.private.wide_integers import block_sums
 if TYPE_CHECKING:
     from pgbb.private.records import Records
 
-__all__ = ["Program", "Statistic", "Sums", "slabs_of", "sum_of"]
+__all__ = ["Here", "Statistic", "Sums", "compile_ahead", "slabs_of", "sum_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Statistic = Callable[..., Array]
 """(x, y, *parameters) → numbers: a pure function of one record, of norm at most 1 or clipped to it."""
-Program = tuple[Statistic, tuple[tuple[int, ...], ...], int]
-"""A statistic, the shapes of its parameters, and the power of the survey weights."""
+
+UNIT = 2**13
+"""Devices share records in units of so many, so that the chunks of a sum are the same however many there are."""
 
 _CELLS = 2**20  # numbers of one chunk of rows; bounds memory, not results
 _THREADS = 2  # that compile
@@ -111,7 +112,7 @@ class Slabs(NamedTuple):
     """Packed rows in slabs of one size, (devices, 2¹⁶, ·) each, and how many rows of each are records.
 
     All programs are compiled for a slab, whatever n is: a record's row is computed
-    by the same code at the same place of a chunk, however many processes and devices share the records.
+    by the same code, however many processes and devices share the records.
     """
 
     parts: list[tuple[Array, NDArray[np.int64]]]
@@ -122,8 +123,8 @@ class Slabs(NamedTuple):
 def slabs_of(rows: NDArray[np.float32], devices: Sequence[jax.Device] | None = None) -> Slabs:
     """Rows shared over devices in units, filled up with rows of weight zero; on a CPU full slabs are not copied."""
     n, width = rows.shape
-    units = -(-n // UNIT)
-    devices = list(jax.local_devices()[:1] if devices is None else devices)[: max(units, 1)]
+    units = max(-(-n // UNIT), 1)
+    devices = list(jax.local_devices()[:1] if devices is None else devices)[:units]
     each = -(-units // len(devices)) * UNIT
     mesh = None if len(devices) == 1 else Mesh(np.array(devices), ("device",))
     parts = []
@@ -182,78 +183,109 @@ def _numbers(statistic: Statistic, width: int, shapes: tuple[tuple[int, ...], ..
     return int(np.prod(jax.eval_shape(statistic, *given).shape))
 
 
-def _compile(program: Program, slabs: Slabs) -> jax.stages.Compiled:
+def _compile(question: Question, slabs: Slabs) -> jax.stages.Compiled:
     """The compiled program that `sum_of` will call; JAX remembers it."""
-    statistic, shapes, power = program
-    given = tuple(np.zeros(shape, np.float32) for shape in shapes)
-    _, size = _layout(statistic, slabs, given)
+    statistic = cast(Statistic, question.statistic)
+    _, size = _layout(statistic, slabs, question.parameters)
     part, counts = slabs.parts[0]
-    lowered = _partial_sums.lower(statistic, power, size, slabs.mesh, counts.astype(np.int32), part, given)
-    compiled = lowered.compile()
-    _COMPILED.setdefault(statistic, set()).add(_kind(program, slabs))
-    return compiled
+    return _partial_sums.lower(
+        statistic, question.power, size, slabs.mesh, counts.astype(np.int32), part, question.parameters
+    ).compile()
 
 
-_COMPILED: WeakKeyDictionary[Statistic, set[Hashable]] = WeakKeyDictionary()
+_AHEAD: WeakKeyDictionary[Statistic, dict[Hashable, Future[None]]] = WeakKeyDictionary()
 
 
-def _kind(program: Program, slabs: Slabs) -> Hashable:
+def _kind(question: Question, slabs: Slabs) -> Hashable:
     """What a program of a statistic is compiled for."""
-    return program[1:], slabs.mesh, *((part.shape, part.sharding) for part, _ in slabs.parts[:1])
+    shapes = tuple(p.shape for p in question.parameters)
+    return shapes, question.power, slabs.mesh, *((part.shape, part.sharding) for part, _ in slabs.parts[:1])
+
+
+def compile_ahead(questions: Sequence[Question], slabs: Slabs, owner: object = None) -> None:
+    """Compile what will be asked, in that order and on threads of their own: the first answer need not wait.
+
+    What this process has compiled before is there. With the owner, what is not compiled yet goes.
+    """
+    kept = [(_AHEAD.setdefault(cast(Statistic, q.statistic), {}), _kind(q, slabs), q) for q in questions]
+    new = [(known, kind, q) for known, kind, q in kept if kind not in known or known[kind].cancelled()]
+    if new:
+        threads = ThreadPoolExecutor(_THREADS)
+        for known, kind, question in new:
+            known[kind] = threads.submit(_compiled, question, slabs)
+        threads.shutdown(wait=False)
+        if owner is not None:
+            finalize(owner, threads.shutdown, wait=False, cancel_futures=True)
+
+
+def _compiled(question: Question, slabs: Slabs) -> None:
+    """`_compile`, whose result would keep its statistic alive."""
+    _compile(question, slabs)
+
+
+class Here:
+    """The engine that is this process with all its devices; it holds the records out of sight.
+
+    With `consume` it takes their memory over.
+    """
+
+    def __init__(self, records: "Records", shift: float, *, consume: bool = False) -> None:
+        self.n = records.n
+        self._rows = slabs_of(shifted(records, shift, consume=consume), jax.local_devices())
+
+    def prepare(self, questions: Sequence[Question]) -> None:
+        """Compile what will be asked."""
+        compile_ahead(questions, self._rows, self)
+
+    def sum(self, question: Question) -> Ints:
+        """`sum_of` all records."""
+        return asked(question, self._rows)
+
+
+def asked(question: Question, slabs: Slabs) -> Ints:
+    """`sum_of` rows, by the program that was compiled ahead if there is one."""
+    statistic = cast(Statistic, question.statistic)
+    ahead = _AHEAD.get(statistic, {}).get(_kind(question, slabs))
+    if ahead is not None and not ahead.cancelled():
+        wait([ahead])  # if it failed, the answer will say why
+    return sum_of(statistic, slabs, question.parameters, question.power)
 
 
 class Sums:
-    """One run of a composition of full-batch mechanisms on one set of records, and no more.
+    """One run of a composition of full-batch mechanisms on the records of one engine, and no more.
 
-    Stage i of `plan` answers `plan.mechanisms[i].steps` times, by name, in any
-    order; `progress` is told (answers given, answers planned). Holds the records out
-    of sight, over all devices of this process; with `consume` it takes their memory over.
-    With a `share` of the records, every process asks the same, about points that process 0
-    gives; sums are added over processes as whole numbers, and process 0 alone adds noise, once.
+    Stage i of `plan` answers `plan.mechanisms[i].steps` times, by name, in any order; `progress` is told (answers
+    given, answers planned). The engine adds up whole numbers, wherever records are; noise is added here, once.
     """
 
     def __init__(
         self,
-        records: "Records",
-        shift: float,
+        engine: Engine,
         plan: Composition,
         names: Sequence[str],
         sigma: float,
         randomness: Randomness,
         *,
-        consume: bool = False,
         progress: Callable[[int, int], None] | None = None,
-        share: Share | None = None,
     ) -> None:
-        self._share = share = Share.of(records.n, None) if share is None else share
-        share.check(records.n)
         for member in plan.mechanisms:
-            if member.n != share.n:
-                raise PgbbError(f"the plan is described for n = {member.n} records, but {share.n} were loaded.")
+            if member.n != engine.n:
+                raise PgbbError(f"the plan is described for n = {member.n} records, but {engine.n} were loaded.")
             if member.blocks != 1 or member.sampling_rate != 1 or member.clip != 1:
                 raise PgbbError("sums over all records need blocks = 1, sampling_rate = 1 and clip = 1 in every stage.")
         if len(names) != len(plan.mechanisms) or len(set(names)) < len(names):
             raise PgbbError("every stage of the plan needs a name of its own.")
         self._left = {name: m.answers for name, m in zip(names, plan.mechanisms, strict=True)}
         self._noise = {name: sigma * scale for name, scale in zip(names, plan.scales, strict=True)}
-        self._random = randomness.noise
-        self._rows = slabs_of(shifted(records, shift, consume=consume), jax.local_devices())
-        self.n = share.n
+        self._random, self._engine, self.n = randomness.noise, engine, engine.n
         self.asked: list[str] = []
         self._progress, self._answers = progress, sum(self._left.values())
-        self._ahead: dict[tuple[Statistic, int], Future[jax.stages.Compiled]] = {}
 
-    def prepare(self, programs: Sequence[Program]) -> None:
-        """Compile what will be asked, in that order and on threads of their own: the first answer need not wait.
-
-        What an earlier fit of this process has compiled is there.
-        """
-        new = [p for p in programs if _kind(p, self._rows) not in _COMPILED.get(p[0], ())]
-        if new:
-            threads = ThreadPoolExecutor(_THREADS)
-            self._ahead = {(p[0], p[2]): threads.submit(_compile, p, self._rows) for p in new}
-            threads.shutdown(wait=False)
-            finalize(self, threads.shutdown, wait=False, cancel_futures=True)  # who leaves early has no more compiled
+    def prepare(self, programs: Sequence[tuple[Statistic, tuple[tuple[int, ...], ...], int]]) -> None:
+        """Have compiled what will be asked: statistics, the shapes of their parameters, and powers of the weights."""
+        self._engine.prepare(
+            [Question(s, tuple(np.zeros(shape, np.float32) for shape in f), p) for s, f, p in programs]
+        )
 
     def left(self, stage: str) -> int:
         """How many answers a stage has left."""
@@ -275,23 +307,15 @@ class Sums:
     def ask_often(
         self, stage: str, times: int, statistic: Statistic, *parameters: ArrayLike, power: int = 1
     ) -> tuple[Floats, float]:
-        """The same question so many times, each with noise of its own: (times, numbers). All of them count.
-
-        Noise is added here, by the process that leads, before a sum goes anywhere.
-        """
+        """The same question so many times, each with noise of its own: (times, numbers). All of them count."""
         if not 1 <= times <= self._left.get(stage, 0):
             raise PgbbError(f"stage {stage!r} has given all its answers; another would not be covered.")
         self._left[stage] -= times
         self.asked += [stage] * times
-        noise, grid, share = self._noise[stage], 2.0**-_BITS / self.n, self._share
+        noise, grid = self._noise[stage], 2.0**-_BITS / self.n
         given = tuple(np.asarray(p, np.float32) for p in parameters)
-        given = share.question(f"{stage} {getattr(statistic, '__name__', '')} {power}", given)
-        if (ahead := self._ahead.pop((statistic, power), None)) is not None:
-            wait([ahead])  # if it failed, the answer will say why
-        whole = np.tile(sum_of(statistic, self._rows, given, power), (times, 1))
-        if share.leads:
-            whole = whole + rounded_normals(self._random, noise, grid, whole.shape)
-        answers = share.total(whole).astype(np.float64) * grid
+        whole = np.tile(self._engine.sum(Question(statistic, given, power)), (times, 1))
+        whole = whole + rounded_normals(self._random, noise, grid, whole.shape)
         if self._progress is not None:
             self._progress(len(self.asked), self._answers)
-        return answers, noise
+        return whole.astype(np.float64) * grid, noise

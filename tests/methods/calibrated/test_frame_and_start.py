@@ -14,7 +14,7 @@ from pgbb.methods.calibrated.response import Distribution
 from pgbb.methods.calibrated.start import least_squares, locate_response
 from pgbb.private.loading import records_for
 from pgbb.private.randomness import Randomness
-from pgbb.private.sums import Sums
+from pgbb.private.sums import Here, Sums
 
 SCHEMA = Schema(a=Range(-1, 1), b=Range(-1, 1), c=Range(-1, 1), y=Range(-10, 10))
 PROBLEM = QuantileRegression("y ~ a + b + c").prepare(SCHEMA)
@@ -36,7 +36,7 @@ def asker(data, epsilon, seed):
     records = records_for(data, PROBLEM, SCHEMA)
     plan = composition(STAGES, records.n)
     sigma = 0.0 if epsilon is None else noise_scale(plan, epsilon, 1e-6)
-    sums = Sums(records, PROBLEM.shift, plan, [s.name for s in STAGES], sigma, Randomness.create(seed))
+    sums = Sums(Here(records, PROBLEM.shift), plan, [s.name for s in STAGES], sigma, Randomness.create(seed))
     return Asker(sums, PROBLEM, STAGES)
 
 

@@ -70,13 +70,13 @@ def run(request: Request, settings: Settings, without: frozenset[Ingredient] = f
     `without` names ingredients that are left out: for a study of what each is worth, and for nothing else.
     """
     problem = prepared(request.model, request.schema)
-    data = open_dataset(request.data, problem, request.schema, request.weights, request.together)
+    data = open_dataset(request.data, problem, request.schema, request.weights, request.asked)
     request.advise(data.n)
     stages = _stages(request, settings, data.n)
     planned = plan(request, settings, data.n)
     target, sigma = planned.mechanism, planned.sigma
     assert isinstance(target, Composition)
-    randomness = Randomness.create(request.insecure_seed, together=request.together)
+    randomness = Randomness.create(request.insecure_seed)
     sums = data.sums(target, [s.name for s in stages], sigma, randomness, progress=request.progress)
     asker = Asker(sums, problem, stages, without)
     asker.compile_ahead()

@@ -8,7 +8,6 @@ rests on that and on the loss alone. Since ω depends on x only, the weighted
 equation has the same root where the model is right.
 """
 
-from functools import lru_cache
 from typing import Any
 
 import jax
@@ -17,6 +16,7 @@ import numpy as np
 from jax.scipy.special import ndtr
 
 from pgbb._numerics.compiled import computed_once, dots, times
+from pgbb.engine.protocol import made_for
 from pgbb.model.models import Problem
 
 __all__ = [
@@ -387,19 +387,19 @@ def _clipped(problem: Problem, x: Any, theta: Any) -> Any:
     return slope / jnp.maximum(jnp.sqrt(dots(slope, slope)), 1.0)
 
 
-@lru_cache(maxsize=32)
+@made_for
 def gradient(problem: Problem) -> Any:
     """∇l/C of a custom loss."""
     return lambda x, y, theta: _clipped(problem, x, theta)
 
 
-@lru_cache(maxsize=32)
+@made_for
 def outer_gradient(problem: Problem) -> Any:
     """∇l∇lᵀ/C² of a custom loss."""
     return lambda x, y, theta: _packed(_clipped(problem, x, theta))
 
 
-@lru_cache(maxsize=32)
+@made_for
 def differences(problem: Problem) -> Any:
     """(∇l(θ + ρ_j e_j) − ∇l(θ − ρ_j e_j))/(2C√d) for every j, side by side: curvature over a public distance ρ."""
 

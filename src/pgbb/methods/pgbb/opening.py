@@ -8,7 +8,6 @@ from pgbb.accountant import Composition, Mechanism
 from pgbb.methods.pgbb.joint import Joint
 from pgbb.methods.pgbb.moments import STAGE
 from pgbb.methods.pgbb.settings import Settings, asked_of, plan
-from pgbb.methods.position import position_of_first
 from pgbb.methods.request import Planned, Request
 from pgbb.model.models import Problem
 from pgbb.model.schema import Schema
@@ -41,9 +40,7 @@ class Opened:
 def open_for(request: Request, settings: Settings, problem: Problem) -> Opened:
     """Load the records and make ready to ask them; nothing is asked yet."""
     joint = asked_of(request, settings, problem)
-    together = request.together
-    copies = 2 if joint is None else 3
-    data = open_dataset(request.data, problem, request.schema, request.weights, together, copies=copies)
+    data = open_dataset(request.data, problem, request.schema, request.weights)
     request.advise(data.n)
     planned = plan(request, settings, data.n)
     asked = problem if joint is None else joint.problem
@@ -53,10 +50,8 @@ def open_for(request: Request, settings: Settings, problem: Problem) -> Opened:
         public_part, extra_blocks = _pseudo_gradient(settings, problem, request.schema, mechanism)
     saved = None if request.checkpoint is None else request.checkpoint.saved
     position = None if saved is None else saved.position
-    if together is not None:
-        position = position_of_first(together, position)
     order = None if position is None or settings.reshuffle else position.order  # else partitions would come again
-    randomness = Randomness.create(request.insecure_seed, order=order, together=together)
+    randomness = Randomness.create(request.insecure_seed, order=order)
     second = None
     if joint is not None:
         from pgbb.methods.pgbb.second import SecondMoments

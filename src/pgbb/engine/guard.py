@@ -1,0 +1,37 @@
+"""Around whatever a worker does: the same versions as the driver, and no error but pgbb's own words.
+
+An engine writes what a task raises, and the task's arguments, into logs: they would quote records.
+"""
+
+import warnings
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+from pgbb.engine.protocol import Failed
+from pgbb.errors import PgbbError
+
+__all__ = ["guarded", "versions"]
+
+_PACKAGES = ("pgbb", "jax", "jaxlib", "numpy")
+
+
+@cache
+def versions() -> tuple[str, ...]:
+    """Of what decides the bits of a sum, here."""
+    return tuple(f"{name} {version(name)}" for name in _PACKAGES)
+
+
+def guarded(who: str, expected: tuple[str, ...], function: Callable[..., Any], *args: Any) -> Any:
+    """What the function returns, or why it has not: then `Failed`."""
+    odd = [f"{here} and not {there}" for here, there in zip(versions(), expected, strict=True) if here != there]
+    if odd:
+        return Failed(f"{who} has {', '.join(odd)}. Install the same versions everywhere.")
+    try:
+        with warnings.catch_warnings(record=True):  # they might quote records
+            return function(*args)
+    except PgbbError as error:
+        return Failed(f"{who}: {error}")
+    except Exception as error:
+        return Failed(f"{who}: {type(error).__name__}; its message is withheld, as it may quote records.")

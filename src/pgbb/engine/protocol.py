@@ -1,0 +1,170 @@
+"""What an engine is asked, what it answers, and how the driver sees that every record was counted once."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, wraps
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb.errors import InvalidValue, PgbbError
+
+__all__ = [
+    "Asked",
+    "Engine",
+    "EngineLost",
+    "Failed",
+    "Question",
+    "Receipt",
+    "Work",
+    "Workers",
+    "made_for",
+    "name_of",
+    "settled",
+]
+
+Ints = NDArray[np.int64]
+Statistic = Callable[..., Any]
+
+
+class EngineLost(PgbbError):
+    """Workers, or the connection to them, are gone: nothing that an answer can have caused."""
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """The sum over all records of a statistic, clipped to norm 1, times the survey weight to a power.
+
+    Attributes:
+      statistic: a pure function of one record. In this process the function; to another one its name travels.
+      parameters: of the statistic, in single precision.
+      power: of the survey weights.
+    """
+
+    statistic: Statistic | str
+    parameters: tuple[NDArray[np.float32], ...]
+    power: int = 1
+
+    def named(self) -> "Question":
+        """The question as it travels: a name, numbers and a power."""
+        given = self.statistic
+        return Question(given if isinstance(given, str) else name_of(given), self.parameters, self.power)
+
+
+def name_of(statistic: Statistic) -> str:
+    """`module:function`, or `module:function()` for a statistic that the function makes for a problem."""
+    made = getattr(statistic, "made_by", None)
+    name = made or f"{statistic.__module__}:{statistic.__qualname__}"
+    if "<" in name or not name.startswith("pgbb."):
+        raise InvalidValue(f"the statistic {name!r} cannot be asked on a cluster: only those of pgbb have names there.")
+    return f"{name}()" if made else name
+
+
+def made_for(make: Callable[[Any], Statistic]) -> Callable[[Any], Statistic]:
+    """Marks a function that makes a statistic for a problem: the same one each time, and it has a name on a cluster."""
+
+    @lru_cache(maxsize=32)
+    @wraps(make)
+    def made(problem: Any) -> Statistic:
+        statistic = make(problem)
+        statistic.made_by = f"{make.__module__}:{make.__qualname__}"  # type: ignore[attr-defined]
+        return statistic
+
+    return made
+
+
+class Receipt(NamedTuple):
+    """What a sum was taken over: partitions, records, and the sum of the partitions' digests modulo 2⁶⁴."""
+
+    partitions: int
+    records: int
+    digest: int
+
+    @classmethod
+    def total(cls, parts: "Iterable[Receipt]") -> "Receipt":
+        """Of several sums together."""
+        partitions, records, digest = (sum(column) for column in zip(*parts, strict=True))
+        return cls(partitions, records, digest % 2**64)
+
+
+class Failed(NamedTuple):
+    """Why a worker has no result, in words that quote no record."""
+
+    text: str
+
+
+def settled(first: Receipt, answers: Sequence[tuple[Ints, Receipt]]) -> Ints:
+    """The sum of partial sums, if together they count what the first reading counted, once; an error otherwise."""
+    found = Receipt.total(receipt for _, receipt in answers)
+    if found != first:
+        kind = (
+            f"{found.partitions:,} partitions with {found.records:,} records were counted"
+            if found[:2] != first[:2]
+            else "a partition is not the one"
+        )
+        raise PgbbError(
+            f"{kind} where the first reading had {first.partitions:,} partitions with {first.records:,} records: the "
+            "data have changed, or the cluster has lost or repeated a part. No noise was added to this sum, and nobody "
+            "saw it. Leave the data alone while a fit runs, and keep what makes them free of chance."
+        )
+    return np.sum([vector for vector, _ in answers], axis=0, dtype=np.int64)
+
+
+class Engine(Protocol):
+    """Answers questions about all records by whole numbers, without noise."""
+
+    @property
+    def n(self) -> int:
+        """How many records there are; public."""
+
+    def prepare(self, questions: Sequence[Question]) -> None:
+        """These questions will come, with parameters of these shapes: compile them meanwhile."""
+
+    def sum(self, question: Question) -> Ints:
+        """The sum in units of 2⁻²⁰, exactly. PRIVATE: noise is added by who asks."""
+
+
+class Work(NamedTuple):
+    """What workers do, engine-free: functions of a module that every worker can import, and what they are told first.
+
+    Attributes:
+      told: model, schema and weights, pickled by names alone.
+      columns: that are read.
+      encode: (told, partition) → what is kept of it on the worker.
+      receipt: (kept) → its `Receipt`, or why there is none.
+      answer: (told, question, kept partitions) → a partial sum and its receipt.
+      prepare: (told, questions, kept) → nothing; begins to compile them.
+      pack: (kept) → bytes, number of records and digest, for an engine that keeps bytes.
+      unpack: (bytes, number of records, digest) → kept.
+    """
+
+    told: bytes
+    columns: tuple[str, ...]
+    encode: Callable[..., Any]
+    receipt: Callable[..., "Receipt | Failed"]
+    answer: Callable[..., "tuple[Ints, Receipt] | Failed"]
+    prepare: Callable[..., None]
+    pack: Callable[..., tuple[bytes, int, bytes]]
+    unpack: Callable[..., Any]
+
+
+class Workers(Protocol):
+    """An open connection to workers."""
+
+    @property
+    def workers(self) -> int:
+        """How many there are at the beginning."""
+
+    def holds(self, source: Any) -> bool:
+        """Whether the source is a frame whose partitions this cluster has already."""
+
+    def engine(self, source: Any, work: Work) -> Engine:
+        """Let the workers encode partitions, a list of them or a distributed frame; raises what a worker refuses."""
+
+
+class Asked(NamedTuple):
+    """The cluster that is asked, and the model, which workers prepare themselves."""
+
+    cluster: Workers
+    model: Any

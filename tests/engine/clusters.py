@@ -1,0 +1,249 @@
+"""Tests on Dask clusters. `test_dask.py` runs them in a process of their own: Dask has threads that stay.
+
+python -m pytest --noconftest tests/engine/clusters.py
+"""
+
+import contextlib
+import itertools
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+
+import dask
+import dask.dataframe as dd
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+from distributed.security import Security
+
+import pgbb
+from pgbb.engine import dask as module
+from pgbb.engine import guard
+from pgbb.engine.protocol import Asked, Question, Receipt, settled
+from pgbb.methods.calibrated import statistics
+from pgbb.private.door import open_dataset
+from tests.engine.models import MODELS, SCHEMA, bits, fit, records
+
+N = 3001
+FRAME = records(N)
+CUTS = (0, 700, 700, 1903, 2000, N)  # odd partitions, one of them empty
+
+
+@contextlib.contextmanager
+def workers(count, config=(), **options):
+    """Workers that are threads of this process: what they run is what other processes run."""
+    kept = {"distributed.worker.memory.target": False, "distributed.worker.memory.spill": False, **dict(config)}
+    given = {"processes": False, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": "4GB", **options}
+    with (
+        dask.config.set(kept),
+        LocalCluster(n_workers=count, **given) as there,
+        Client(there, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def three():
+    with workers(3) as client:
+        client.gather(client.map(abs, range(50)))
+        yield client
+
+
+def partitions(frame=FRAME, cuts=CUTS):
+    parts = [frame.iloc[low:high] for low, high in itertools.pairwise(cuts)]
+    return dd.from_map(lambda i: parts[i], range(len(parts)), meta=frame.iloc[:0])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_workers_with_odd_partitions_give_the_bits_of_one_process(name, three, tmp_path):
+    weights = "w" if name == "huber" else None
+    one = fit(MODELS[name], FRAME, weights=weights)
+    there = partitions()
+    assert bits(fit(MODELS[name], there, cluster=three, weights=weights)) == bits(one)
+    if name == "mean":
+        for size in (999, N):  # row groups for all workers, and one that they must cut
+            FRAME.to_parquet(tmp_path / "b.parquet", row_group_size=size)
+            assert bits(fit(MODELS[name], str(tmp_path / "*.parquet"), cluster=three)) == bits(one)
+        changed = FRAME.copy()
+        changed.loc[1900, "y"] += 0.5
+        assert bits(fit(MODELS[name], partitions(changed), cluster=three)) != bits(one)
+
+
+def engine(client, source, name="mean"):
+    data = open_dataset(
+        source, MODELS[name].prepare(SCHEMA), SCHEMA, None, Asked(module.Dask(client, 60.0), MODELS[name])
+    )
+    return data._held
+
+
+ASKED = Question(statistics.mean_score, (np.float32(-8), np.float32(8)))
+
+
+def test_a_partition_that_changes_is_lost_or_comes_twice_stops_the_fit(three):
+    held = engine(three, partitions())
+    honest = held.sum(ASKED)
+    assert held.n == N and held._first.partitions == 5 and len(held._placed()) == 3
+    assert np.array_equal(held.sum(ASKED), honest)
+    groups = {worker: list(parts) for worker, parts in held._placed().items()}
+    first = next(iter(groups))
+    for parts in ([*groups[first], groups[first][0]], groups[first][1:]):
+        held._groups = {**groups, first: parts}
+        with pytest.raises(
+            pgbb.PgbbError, match=rf"counted where the first reading had 5 partitions with {N:,} records"
+        ):
+            held.sum(ASKED)
+    held._groups, held._parts[0] = {}, FRAME.iloc[:700].assign(y=0.0)
+    held._kept[0] = held._encoded(0)
+    with pytest.raises(pgbb.PgbbError, match="a partition is not the one"):
+        held.sum(ASKED)
+
+
+def test_receipts_are_equal_for_the_same_partitions_only():
+    vector = np.ones(2, np.int64)
+    first = Receipt.total([Receipt(1, 5, 2**64 - 1), Receipt(1, 4, 3)])
+    assert first == (2, 9, 2)
+    assert settled(first, [(vector, Receipt(1, 4, 3)), (vector, Receipt(1, 5, 2**64 - 1))]).tolist() == [2, 2]
+
+
+def test_what_is_refused_names_the_cause_before_anything_is_spent(three, monkeypatch, tmp_path):
+    def refused(text, data=None, cluster=three, model=MODELS["mean"], **more):
+        with pytest.raises(pgbb.PgbbError, match=text):
+            fit(model, partitions() if data is None else data, cluster=cluster, **more)
+
+    refused("needs all records in one process: on a cluster take 'calibrated'", method="dp_bootstrap")
+    refused("the data has no column 'y'", partitions(FRAME[["a", "b"]]))
+    odd = dd.from_map(lambda i: FRAME.rename(columns={"y": "z"} if i else {}), [0, 1], meta=FRAME.iloc[:0])
+    refused("KeyError, see its log.*each of its partitions must have the columns", odd)
+    refused("0 records", partitions(FRAME.iloc[:0], (0, 0, 0)))
+    refused("data is a DataFrame, but the workers of a cluster read", FRAME)
+    refused("is no .parquet file", str(tmp_path))
+    refused("cannot be reached", "nowhere://x/y.parquet")
+    refused("workers import it by its name", model=pgbb.Custom(lambda t, r, _: t[0] * r["y"], 1, 1.0, ["y"], (-1, 1)))
+    refused("cannot be read as parquet.*withheld", _damaged(tmp_path))
+    refused("local:WORKERS such as local:4", cluster="local:0")
+    refused("a pgbb.Cluster; or a distributed.Client", cluster=3)
+    with dask.config.set({"distributed.comm.timeouts.connect": "1s"}):
+        refused(r"the scheduler tcp://127.0.0.1:1 cannot be reached", cluster="tcp://127.0.0.1:1")
+    monkeypatch.setattr(module, "versions", lambda: ("pgbb 0", *guard.versions()[1:]))
+    refused(r"worker inproc\S+ has pgbb \S+ and not pgbb 0\. Install")
+
+
+def _damaged(folder):
+    path = folder / "damaged.parquet"
+    path.write_bytes(b"PAR1" + b"secret" * 9 + b"PAR1")
+    return str(path)
+
+
+@pytest.mark.parametrize("address", ["tcp://10.0.0.1:8786", "tcp://example.org:8786", "ucx://127.0.0.1:8786", 3])
+def test_what_would_travel_in_the_open_is_refused(address):
+    with pytest.raises(pgbb.InvalidValue, match=r"tls://"):
+        pgbb.Cluster(address)
+
+
+def test_a_url_without_a_cluster_says_what_to_do():
+    with pytest.raises(pgbb.InvalidValue, match="give cluster='local:2'"):
+        fit(MODELS["mean"], "s3://bucket/census/*.parquet")
+
+
+def test_a_worker_that_would_spill_has_no_records():
+    said = "would write encoded records to its disk"
+    with workers(1, {"distributed.worker.memory.spill": 0.7}) as client, pytest.raises(pgbb.PgbbError, match=said):
+        fit(MODELS["mean"], partitions(), cluster=client)
+
+
+def test_what_a_worker_says_of_a_failure_quotes_no_cell(three, caplog):
+    result = three.submit(module._task, _raises, guard.versions(), "4711", pure=False).result()
+    assert "ValueError; its message is withheld" in result[1].text and "4711" not in str(result) + caplog.text
+
+
+def _raises(cell):
+    raise ValueError(cell)
+
+
+def test_only_statistics_of_pgbb_have_names_on_a_cluster():
+    with pytest.raises(pgbb.InvalidValue, match="only those of pgbb have names"):
+        Question(lambda x, y: y, ()).named()
+    assert ASKED.named().statistic == "pgbb.methods.calibrated.statistics:mean_score"
+    made = statistics.gradient(MODELS["custom"].prepare(SCHEMA))
+    assert Question(made, ()).named().statistic == "pgbb.methods.calibrated.statistics:gradient()"
+
+
+def test_two_processes_give_the_bits_of_one_from_the_command_line(tmp_path):
+    (tmp_path / "records").mkdir()
+    FRAME.to_parquet(tmp_path / "records" / "a.parquet", row_group_size=999)
+    schema = "[columns]\ny = { range = [-8, 8] }\n"
+    (tmp_path / "s.toml").write_text(schema)
+    command = ["--schema", "s.toml", "--family", "mean", "--column", "y", "-e", "1", "-d", "1e-9", "-o", "r.pgbb"]
+    command += ["--insecure-seed", "3", "--i-know-this-is-not-private", "--quiet", "--cluster", "local:2"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pgbb", "fit", "records", *command], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    assert bits(pgbb.load(tmp_path / "r.pgbb")) == bits(fit(MODELS["mean"], FRAME))
+
+
+CERTIFICATE = (
+    "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 365 -subj /CN=pgbb "
+    "-keyout cluster.key -out cluster.pem"
+)
+"""The one command of docs/howto/cluster.md."""
+
+
+@contextlib.contextmanager
+def overheard(port):
+    """A port that leads to another one, and the bytes that pass."""
+    heard, server = bytearray(), socket.create_server(("127.0.0.1", 0))
+
+    def copy(source, target):
+        with contextlib.suppress(OSError):
+            while data := source.recv(2**16):
+                heard.extend(data)
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+    def serve():
+        with contextlib.suppress(OSError):
+            while True:
+                here, there = server.accept()[0], socket.create_connection(("127.0.0.1", port))
+                for pair in ((here, there), (there, here)):
+                    threading.Thread(target=copy, args=pair, daemon=True).start()
+
+    threading.Thread(target=serve, daemon=True).start()
+    with server:
+        yield server.getsockname()[1], heard
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_with_tls_strangers_are_refused_and_no_sum_is_readable(tmp_path, monkeypatch):
+    files = {}
+    for name in ("ours", "foreign"):
+        (tmp_path / name).mkdir()
+        subprocess.run(CERTIFICATE.split(), cwd=tmp_path / name, check=True, capture_output=True)
+        pem, key = (str(tmp_path / name / f"cluster.{kind}") for kind in ("pem", "key"))
+        files[name] = {"ca": pem, "cert": pem, "key": key}
+    ours = {
+        f"tls_{who}_{what}": files["ours"][what]
+        for who in ("client", "worker", "scheduler")
+        for what in ("cert", "key")
+    }
+    security = Security(tls_ca_file=files["ours"]["ca"], require_encryption=True, **ours)
+    sums, total = [], module.settled
+    monkeypatch.setattr(module, "settled", lambda *given: sums.append(total(*given)) or sums[-1])
+    monkeypatch.setitem(dask.config.config["distributed"]["comm"]["timeouts"], "connect", "2s")
+    seen = {}
+    for kind, given in (("tls", {"security": security}), ("tcp", {})):
+        with (
+            workers(1, protocol=f"{kind}://", host="127.0.0.1", **given) as client,
+            overheard(int(client.scheduler.address.rpartition(":")[2])) as (port, heard),
+        ):
+            address = f"{kind}://127.0.0.1:{port}"
+            trusted = pgbb.Cluster(address, **files["ours"]) if kind == "tls" else address
+            assert fit(MODELS["mean"], partitions(), cluster=trusted)
+            seen[kind] = sum(vector.tobytes() in heard for vector in sums)
+            for stranger in (pgbb.Cluster(address), pgbb.Cluster(address, **files["foreign"])) * (kind == "tls"):
+                with pytest.raises(pgbb.PgbbError, match="cannot be reached"):
+                    fit(MODELS["mean"], partitions(), cluster=stranger)
+        asked, sums[:] = len(sums), []
+    assert seen == {"tls": 0, "tcp": asked} and asked > 3
