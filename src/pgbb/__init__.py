@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pgbb.custody.ledger import Ledger
     from pgbb.custody.run import fit
     from pgbb.engine.dask import Cluster
-    from pgbb.model.custom import Custom
     from pgbb.model.models import (
         IV,
         Expectile,
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
         QuantileRegression,
     )
     from pgbb.model.schema import Date, Flag, Levels, Range, Schema
-    from pgbb.model.simulated import Simulated
+    from pgbb.model.simulated import Custom, Simulated
     from pgbb.private.door import File
     from pgbb.reference.comparison import compare
     from pgbb.reference.example import example

@@ -9,7 +9,19 @@ from typing import Literal, TypeAlias, TypedDict
 __all__ = ["AccountantName", "MethodName", "Settings"]
 
 MethodName: TypeAlias = (
-    Literal["calibrated", "pgbb", "sgld", "noisy_gibbs", "dp_bootstrap", "augmented", "abc", "repro"] | str
+    Literal[
+        "calibrated",
+        "pgbb",
+        "sgld",
+        "noisy_gibbs",
+        "dp_bootstrap",
+        "posterior_sampling",
+        "dp_mcmc",
+        "augmented",
+        "abc",
+        "repro",
+    ]
+    | str
 )
 AccountantName: TypeAlias = Literal["exact", "paper", "worst-case"] | str
 
@@ -19,12 +31,14 @@ class Settings(TypedDict, total=False):
 
     alpha: float | None
     average_from: float | None
+    beta: float | None
     blocks: int | None
     burn_in: float | None
     calibration: Literal["proved", "asymptotic"] | None
     candidates: int | None
     clip: float | None
     coefficient_precision: float | None
+    dither: float | None
     draws: int | None
     draws_per_step: int | None
     gamma: float | None
@@ -35,8 +49,10 @@ class Settings(TypedDict, total=False):
     keep_transcript: bool | None
     knots: int | None
     learning_rate: float | None
+    loss: Literal["gibbs", "beta"] | None
     mean_variance: float | None
-    noise: Literal["analytic", "classical"] | None
+    network: Literal["smooth", "printed"] | None
+    noise: Literal["analytic", "classical"] | float | None
     operator_norm: float | None
     penalty: float | None
     proposals: int | None
@@ -49,11 +65,13 @@ class Settings(TypedDict, total=False):
     response_bound: float | None
     rounds: int | None
     sampling_rate: float | None
+    settings: Literal["printed"] | None
     shares: Sequence[float] | None
     slope: float | None
     step_size: float | None
     steps: int | None
     tempering: float | None
+    test: Literal["penalty", "barker"] | None
     thin: int | None
     variance_error: float | None
     variance_rate: float | None

@@ -9,14 +9,14 @@ from numpy.typing import ArrayLike
 
 from pgbb import _validate
 from pgbb.errors import InvalidValue
-from pgbb.model.custom import parameter_box
+from pgbb.model.custom import Custom, parameter_box
 from pgbb.model.problem import Problem
 from pgbb.model.schema import Schema
 
 if TYPE_CHECKING:
     import jax
 
-__all__ = ["Simulated"]
+__all__ = ["Custom", "Simulated"]
 
 
 @dataclass(frozen=True)

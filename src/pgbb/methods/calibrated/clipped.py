@@ -16,10 +16,9 @@ from pgbb.methods.calibrated.box import Box
 from pgbb.methods.calibrated.curvature import Curvature, covariance_of
 from pgbb.methods.calibrated.frame import Frame
 from pgbb.methods.calibrated.logistic import LogisticCurvature
-from pgbb.methods.calibrated.pareto import Tail, tail_of
 from pgbb.methods.calibrated.prior import Prior
 from pgbb.methods.calibrated.refine import refine
-from pgbb.methods.calibrated.tails import bound_for, excess, lengths
+from pgbb.methods.calibrated.tails import Tail, bound_for, excess, lengths, tail_of
 from pgbb.release.local_gaussian import LocalGaussian
 
 Floats = NDArray[np.float64]

@@ -14,11 +14,10 @@ from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import box_for
 from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of
 from pgbb.methods.calibrated.frame import Frame, design_frame
-from pgbb.methods.calibrated.pareto import tail_of
 from pgbb.methods.calibrated.prior import SPREADS, Prior
 from pgbb.methods.calibrated.refine import refine
 from pgbb.methods.calibrated.start import first_fit, locate_response
-from pgbb.methods.calibrated.tails import bound_for, excess, lengths
+from pgbb.methods.calibrated.tails import bound_for, excess, lengths, tail_of
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from pgbb.methods.calibrated.algebra import prefixes
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.frame import Frame
-from pgbb.methods.calibrated.pareto import Tail
+from pgbb.methods.calibrated.pareto import Tail, tail_of
 from pgbb.methods.calibrated.questions import BINS
 from pgbb.methods.calibrated.response import Distribution, distribution
 
 Floats = NDArray[np.float64]
 
-__all__ = ["PART", "Cut", "bound_for", "excess", "lengths"]
+__all__ = ["PART", "Cut", "Tail", "bound_for", "excess", "lengths", "tail_of"]
 
 ONE_SIDED = 0.5  # of the mean length that is cut off: what it may move one coordinate
 NEAREST, FARTHEST = 1.5, 30.0  # excess is asked up to so many bounds
