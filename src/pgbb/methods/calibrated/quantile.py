@@ -199,7 +199,7 @@ def _sharpness(
     wide, near, finest = found
     weight = 1 / (NEARER**2 - 1)
     sharp = (1 + weight) * near - weight * wide
-    gap = wide + 2 * noise[0] < LEAST_DENSITY * density  # next to nothing lies there
+    gap = wide + noise[0] < LEAST_DENSITY * density  # next to nothing lies there
     trust = (ROUGH * density) ** 2 + np.maximum((wide - density) ** 2 - 9 * noise[0] ** 2, 0.0)
     trust = trust / (trust + noise[0] ** 2)
     wide, noise[0] = trust * wide + (1 - trust) * density, np.sqrt(trust) * noise[0]
