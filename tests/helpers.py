@@ -75,8 +75,6 @@ def forget_programs():
             for value in list(vars(module).values()):
                 if isinstance(value, functools._lru_cache_wrapper):
                     value.cache_clear()
-    if "pgbb.private.sums" in sys.modules:
-        sys.modules["pgbb.private.sums"]._COMPILED.clear()
     jax.clear_caches()
 
 

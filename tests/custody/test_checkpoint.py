@@ -117,7 +117,7 @@ def test_a_killed_fit_goes_on_is_charged_once_and_verifies(ledger, data, tmp_pat
 
 @pytest.mark.parametrize(
     "model, at, asked",
-    [(MODEL, 10, [[], [2]]), (MODEL, 40, [[2], []]), (LEVEL, 10, [[2], []]), (LEVEL, 40, [[2], []])],
+    [(MODEL, 10, [[], [1, 1]]), (MODEL, 40, [[1, 1], []]), (LEVEL, 10, [[2], []]), (LEVEL, 40, [[2], []])],
     ids=["mean", "mean, at the end", "quantile", "quantile, at the end"],
 )
 def test_a_fit_that_goes_on_asks_for_no_second_moment_that_a_checkpoint_holds(

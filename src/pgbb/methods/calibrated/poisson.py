@@ -69,7 +69,7 @@ def fit_poisson(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGa
     model = _model(near, constant, base, float(link[0]))
     wide = Box(np.full(p, -np.inf), np.full(p, np.inf))
     line, _ = first_fit(asker, near, at, wide, constant)
-    theta = _start(line, near, model, LEAST * size, constant)
+    theta = _start(line, model, LEAST * size, constant)
     box = box_for(problem, near, start=theta)
     believed = np.where(np.arange(p) == 0, theta, 0.0) if constant else np.zeros(p)
 
@@ -104,12 +104,9 @@ def _model(near: Frame, constant: bool, base: float, most: float) -> PoissonCurv
     return PoissonCurvature(normal.points, normal.inverse, normal.mass, base, most)
 
 
-def _start(line: Floats, near: Frame, model: PoissonCurvature, least: float, constant: bool) -> Floats:
-    """log μ along a first line: its tangent at the mean; level without an intercept."""
-    if not constant:
-        return np.zeros(len(line))
-    mean = max(float(model.points.mean(axis=0) @ (model.inverse @ line)), least)
-    slopes = near.matrix @ limited(model.inverse @ line / mean, near.solid, FARTHEST)
-    theta: Floats = np.where(np.arange(len(line)) == 0, 0.0, slopes)
-    theta[0] = np.log(mean) - model.base - float(model.points.mean(axis=0) @ (model.inverse @ theta))
+def _start(line: Floats, model: PoissonCurvature, least: float, constant: bool) -> Floats:
+    """The level at which μ is the mean of a first line; zero without an intercept."""
+    theta = np.zeros(len(line))
+    if constant:
+        theta[0] = np.log(max(float(model.points.mean(axis=0) @ (model.inverse @ line)), least)) - model.base
     return theta
