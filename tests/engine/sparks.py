@@ -1,5 +1,7 @@
 """Tests on Spark in local mode. `test_spark.py` runs them in a process of their own, where there is Java."""
 
+import sys
+
 import numpy as np
 import pytest
 from pyspark.sql import SparkSession
@@ -16,7 +18,12 @@ FRAME = records(3001)
 
 @pytest.fixture(scope="module")
 def session():
-    options = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.log.level": "OFF"}
+    options = {
+        "spark.pyspark.python": sys.executable,
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.log.level": "OFF",
+    }
     builder = SparkSession.builder.master("local[2]")
     for name, value in options.items():
         builder = builder.config(name, value)
