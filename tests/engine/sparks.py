@@ -1,5 +1,6 @@
 """Tests on Spark in local mode. `test_spark.py` runs them in a process of their own, where there is Java."""
 
+import os
 import sys
 
 import numpy as np
@@ -18,6 +19,7 @@ FRAME = records(3001)
 
 @pytest.fixture(scope="module")
 def session():
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     options = {
         "spark.pyspark.python": sys.executable,
         "spark.ui.enabled": "false",
