@@ -17,6 +17,7 @@ from pgbb.methods.request import Planned, Request, by_level, prepared
 from pgbb.model.losses import BoundedLoss, bounded_loss, has_likelihood
 from pgbb.model.models import HuberRegression, Problem
 from pgbb.private.door import Randomness, open_dataset
+from pgbb.release.certificate import ASSUMES
 from pgbb.release.file import Release
 from pgbb.release.payloads import Payload, summary_of
 
@@ -26,7 +27,7 @@ EXACT = (
     "Each draw is that of the exponential mechanism on a public grid, with whole-number weights: the sampler is exact."
 )
 ASSUMED = (
-    "The claim assumes an exact sampler: draws come from Markov chains of fixed length, and no bound on their distance "
+    f"{ASSUMES}: draws come from Markov chains of fixed length, and no bound on their distance "
     "to the posterior is proved. A total variation v of the m draws together would add (1 + e^ε)·v to δ."
 )
 

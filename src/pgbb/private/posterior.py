@@ -3,7 +3,7 @@
 Nothing is added to a draw: that it is random is what protects the records. `PosteriorDraws`, which the accountant
 certifies, is the object that this code runs. One parameter: the draw is that of the exponential mechanism on a public
 grid, with whole-number weights and random bits from the secret stream, and a uniform place inside its cell; exact.
-Several parameters: independent Metropolis chains, whose law is the posterior in the limit; the certificate says it.
+Several parameters: Metropolis chains, whose law is the posterior in the limit; the certificate says it.
 """
 
 import math
@@ -33,8 +33,10 @@ CELLS = 2**13
 _BITS = 30  # losses are whole numbers of (high − low)·2⁻³⁰
 _WEIGHT = 256  # bits of a weight on the grid
 _NUMBERS = 2**21  # losses held at once
-_ROUNDS, _PROPOSALS, _STEPS = 10, 400, 40
-_HEAVY = 5.0  # degrees of freedom of the proposals of a chain
+_ROUNDS, _PROPOSALS = 10, 400
+_STEPS, _MORE_STEPS = 60, 40  # of all chains, and more a parameter
+_LEAST_CHAINS = 20  # in a half
+_HEAVY = 5.0  # degrees of freedom of the law that chains start from
 
 
 def posterior_draws(
@@ -58,32 +60,37 @@ def posterior_draws(
         raise PgbbError(f"{target.draws} draws cannot be shared out to {len(losses)} posteriors.")
     x, y = records.x.astype(np.float64), records.y.astype(np.float64) - shift
     usable = records.valid & np.isfinite(x).all(axis=1) & np.isfinite(y)
-    x, y = x[usable], y[usable]  # the others have a loss of zero, whatever θ is
+    x, y = np.where(usable[:, None], x, 0.0), np.where(usable, y, 0.0)  # in place: shapes depend on n alone
     found = []
     for loss in losses:
         temperature = sigma * loss.sensitivity / target.sensitivity
         if loss.sensitivity > target.sensitivity:
             raise PgbbError(f"Δ = {target.sensitivity:g} is certified, but that of a loss is {loss.sensitivity:g}.")
-        density = _log_density(loss, x, y, records.n, temperature)
+        density = _log_density(loss, x, y, usable, temperature)
         single = len(loss.box[0]) == 1 if chains is None else not chains
         found.append((_on_grid if single else _by_chains)(density, loss.box, count, randomness.noise))
     return np.array(found)
 
 
-def _log_density(loss: BoundedLoss, x: Floats, y: Floats, n: int, temperature: float) -> LogDensity:
-    """θ (k, d) → (k,): the sum over records is one of whole numbers: a record moves it by its own part alone."""
+def _log_density(loss: BoundedLoss, x: Floats, y: Floats, usable: NDArray[np.bool_], temperature: float) -> LogDensity:
+    """θ (k, d) → (k,): the sum over records is one of whole numbers: a record moves it by its own part alone.
+
+    A record that is not usable has a loss of zero, whatever θ is. It keeps its place: programs differ in their last
+    bits between numbers of rows, and no cell may decide which one runs.
+    """
     unit = (loss.high - loss.low) * 2.0**-_BITS
+    lowest = math.ceil(loss.low / unit)
 
     def at(theta: Floats) -> Floats:
         total, rows = np.zeros(len(theta), np.int64), max(1, _NUMBERS // len(theta))
         for start in range(0, len(y), rows):
+            chosen = slice(start, start + rows)
             with np.errstate(all="ignore"):
-                part = loss.part(theta, x[start : start + rows], y[start : start + rows])
+                part = loss.part(theta, x[chosen], y[chosen])
             part = np.clip(np.where(np.isfinite(part), part, 0.0), loss.low, loss.high)
-            total += np.floor((part - loss.low) / unit).astype(np.int64).sum(axis=0) + math.ceil(loss.low / unit) * len(
-                part
-            )
-        return np.asarray(-(total * unit + n * loss.rest(theta)) / temperature)
+            whole = np.floor((part - loss.low) / unit).astype(np.int64) + lowest
+            total += np.where(usable[chosen, None], whole, 0).sum(axis=0)
+        return np.asarray(-(total * unit + len(y) * loss.rest(theta)) / temperature)
 
     return at
 
@@ -116,10 +123,11 @@ def _below(total: int, count: int, stream: Stream) -> list[int]:
 
 @np.errstate(all="ignore")
 def _by_chains(density: LogDensity, box: tuple[Floats, Floats], count: int, stream: Stream) -> Floats:
-    """The last states of independent Metropolis chains with heavy-tailed independent proposals.
+    """The last states of Metropolis chains that step along differences of others (ter Braak 2006), in two halves.
 
-    The proposal is fitted to the posterior in rounds of importance sampling, at temperatures that fall to 1. All
-    numbers of iterations are fixed, and nothing but the last states is ever seen.
+    They start from a heavy-tailed law that is fitted to the posterior in rounds of importance sampling, at
+    temperatures that fall to 1. A half moves by differences of the other's states, so that independent draws of
+    the posterior are the law in the limit. All numbers of iterations are fixed, and nothing but last states is seen.
     """
     rng = np.random.Generator(np.random.PCG64DXSM([int(word) for word in stream.words(4)]))
     low, high = box
@@ -147,9 +155,17 @@ def _by_chains(density: LogDensity, box: tuple[Floats, Floats], count: int, stre
         spread = (theta - moved).T @ (weights[:, None] * (theta - moved))
         covariance = 1.3 * spread + covariance * float(np.square(weights).sum()) + np.diag(1e-12 * (high - low) ** 2)
         centre = np.clip(moved, low, high)
-    state, value = np.tile(centre, (count, 1)), np.full(count, -1e300)
-    for _ in range(_STEPS):
-        theta, (log, tail) = propose(count)
-        moves = np.log(rng.random(count)) < log + tail - value
-        state[moves], value[moves] = theta[moves], (log + tail)[moves]
-    return state
+    size = 2 * max(-(-count // 2), 2 * len(low), _LEAST_CHAINS)
+    halves = slice(size // 2), slice(size // 2, None)
+    state = np.clip(propose(size)[0], low, high)
+    value = density(state)
+    for step in range(_STEPS + _MORE_STEPS * len(low)):
+        length = 1.0 if step % 10 == 9 else 2.38 / math.sqrt(2 * len(low))
+        for own, other in (halves, halves[::-1]):
+            first, second = state[other][rng.integers(size // 2, size=(2, size // 2))]
+            theta = state[own] + length * (first - second) + 1e-6 * (high - low) * rng.standard_normal(first.shape)
+            there = np.all((theta >= low) & (theta <= high), axis=1)
+            log = np.where(there, density(np.where(there[:, None], theta, centre)), -np.inf)
+            moves = np.log(rng.random(len(log))) < log - value[own]
+            state[own], value[own] = np.where(moves[:, None], theta, state[own]), np.where(moves, log, value[own])
+    return state[:count]

@@ -29,11 +29,12 @@ from pgbb.accountant import (
 from pgbb.accountant.calibrate import Accountant
 from pgbb.errors import InvalidValue, PgbbError, PgbbWarning
 
-__all__ = ["ADJACENCY", "Certificate", "CertificateCheck", "Randomness", "describe"]
+__all__ = ["ADJACENCY", "ASSUMES", "Certificate", "CertificateCheck", "Randomness", "describe"]
 
 Randomness = Literal["operating system", "insecure seed"]
 SOURCES: tuple[str, ...] = ("operating system", "insecure seed")
 ADJACENCY = "replace one record, n public"
+ASSUMES = "The claim assumes an exact sampler"  # how such a note begins
 SLACK = 1e-9  # relative rounding allowed between the ε claimed and the ε recomputed
 
 
@@ -223,6 +224,11 @@ class Certificate:
     def __repr__(self) -> str:
         return f"<Certificate: {self.headline()}>"
 
+    @property
+    def assumes(self) -> str | None:
+        """The note that says what the claim rests on and nobody has proved, if there is one."""
+        return next((note for note in self.notes if note.startswith(ASSUMES)), None)
+
     def headline(self) -> str:
         """One line: the budget, or why there is none.
 
@@ -234,6 +240,8 @@ class Certificate:
         if self.non_private:
             return f"NOT PRIVATE: run without noise ({n})"
         line = f"ε = {self.epsilon:g}, δ = {self.delta:g} ({self.adjacency}; {n})"
+        if self.assumes:
+            line += ", IF the sampler is exact: that is assumed, not proved"
         return line if self.private else f"NOT PRIVATE: insecure seed. Nominal {line}"
 
     def check(self) -> CertificateCheck:
@@ -254,6 +262,8 @@ class Certificate:
                 "reproducible, therefore not private: the noise came from an insecure seed, and whoever knows or "
                 "guesses it can take the noise away. Fit again without insecure_seed."
             )
+        if self.assumes:
+            remarks.append(self.assumes)
         if not self.non_private:
             if self.delta > 1 / self.n:
                 remarks.append(f"δ = {self.delta:g} > 1/n = {1 / self.n:g} allows publishing whole records.")
