@@ -103,19 +103,24 @@ def test_a_void_record_keeps_its_place_and_moves_no_other():
 
     def steep(theta, record, index):
         total = jnp.sum(jnp.stack([record[name] for name in "abcd"]) @ jnp.asarray(weights))
-        return theta[0] * jnp.tanh(1e9 * (total - 0.25))
+        return theta[0] * jnp.sin(1e8 * total)
 
     model = pgbb.Custom(steep, dim=1, clip=1.0, columns=list("abcd"), box=(-1, 1))
     schema = Schema(**dict.fromkeys("abcd", Range(-1, 1)))
     loss = bounded_loss(model, model.prepare(schema), "gibbs", 0.5)
     theta = np.linspace(-0.9, 0.9, 7)[:, None]
     rng = np.random.default_rng(5)
+    moved = []
     for _ in range(20):
         x, everyone = np.tile(rng.uniform(-1, 1, 4), (512, 1)), np.ones(512, bool)
+        whole = _log_density(loss, x, np.zeros(512), everyone, 1.0)(theta) / 512
         void = everyone.copy()
         void[17] = False
-        all_of_them, others = (_log_density(loss, x, np.zeros(512), who, 1.0)(theta) for who in (everyone, void))
-        assert np.abs(all_of_them / 512 - others / 511).max() < 1e-6
+        assert np.abs(_log_density(loss, x, np.zeros(512), void, 1.0)(theta) / 511 - whole).max() < 1e-6
+        without = _log_density(loss, x[void], np.zeros(511), everyone[void], 1.0)(theta) / 511
+        moved.append(np.abs(without - whole).max() > 1e-6)
+    if not any(moved):  # were its row taken out
+        pytest.skip("on this processor one program serves both numbers of rows")
 
 
 @pytest.mark.parametrize("model, kind", models())
