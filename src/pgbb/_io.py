@@ -9,12 +9,12 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pgbb.errors import PgbbError
+from pgbb.errors import InvalidValue, PgbbError
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
-__all__ = ["parquet_file", "parquet_files", "put_in_place", "write_new", "write_whole"]
+__all__ = ["check_writable", "parquet_file", "parquet_files", "put_in_place", "write_new", "write_whole"]
 
 _BUFFER = 2**16  # bytes of a column that are read ahead
 
@@ -43,6 +43,25 @@ def write_whole(path: str | Path, data: bytes, error: type[PgbbError] = PgbbErro
         with contextlib.suppress(OSError):  # such as a parent that is a file: the error above says so
             temporary.unlink(missing_ok=True)
     return target
+
+
+def check_writable(path: str | Path) -> None:
+    """Find out whether `write_whole` can write the file `out`, before anything is spent: a file beside it is tried."""
+    said = f"out = {str(path)!r} is not allowed:"
+    try:
+        target = Path(path)
+        if not target.parent.is_dir():
+            raise InvalidValue(f"{said} its folder does not exist. Make it first.")
+        if target.is_dir():
+            raise InvalidValue(f"{said} it is a folder. Choose another name.")
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+        write_new(temporary, b"")
+        temporary.unlink()
+    except (OSError, ValueError) as found:  # ValueError: a name with a zero byte
+        if isinstance(found, InvalidValue):
+            raise
+        why = found.strerror if isinstance(found, OSError) else "no file has such a name"
+        raise InvalidValue(f"{said} it cannot be written ({why}). Choose another name or folder.") from None
 
 
 def write_new(path: Path, data: bytes, mode: int = 0o666) -> None:

@@ -15,7 +15,7 @@ from pgbb.methods.registry import METHODS, AccountantName, Constants, Method, Me
 from pgbb.methods.request import Request, prepared
 from pgbb.model.models import Model
 from pgbb.model.schema import Schema
-from pgbb.release.file import Release
+from pgbb.release.file import Release, check_writable
 from pgbb.release.signing import Key, private_key
 
 if TYPE_CHECKING:
@@ -121,8 +121,8 @@ def _release(
     if key is not None and out is None:
         raise InvalidValue("key needs out, the file that it signs: give both, or sign later with Release.save.")
     signer = None if key is None else private_key(key)  # a bad key or path is found out before anything is spent
-    if out is not None and not Path(out).parent.is_dir():
-        raise InvalidValue(f"out = {str(out)!r} is not allowed: its folder does not exist. Make it first.")
+    if out is not None:
+        check_writable(out)
     if ledger is not None or dataset is not None:
         with spending(request, method, settings, ledger=ledger, dataset=dataset, checkpoint=checkpoint) as spent:
             release = method.load().run(spent.request, settings)

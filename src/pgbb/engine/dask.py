@@ -7,6 +7,7 @@ which are records, into the worker's log. Connections are encrypted, or do not l
 import ctypes
 import ipaddress
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
@@ -21,6 +22,7 @@ from pgbb.errors import InvalidValue, PgbbError
 
 __all__ = ["Cluster", "Dask", "connected", "is_frame"]
 
+_LOOK = 5.0  # seconds between looks at which workers there are
 _ATTEMPTS = 5  # times that tasks are sent out, each of which Dask repeats on three other workers
 _LOCAL = {  # for a cluster of this process: nothing on disk, no copies of partitions, no pages
     "distributed.worker.memory.target": False,
@@ -255,14 +257,15 @@ class DaskEngine:
 
     def _gathered(self, tasks: Callable[[], list[Any]]) -> list[Any]:
         """The results of tasks, sent out again where workers are lost; pgbb's own words where one has none."""
-        from distributed import CancelledError, TimeoutError, wait
+        from distributed import CancelledError, TimeoutError
         from distributed.scheduler import KilledWorker
 
         for _ in range(_ATTEMPTS):
             try:
                 sent = tasks()
-                with self._client.as_current():
-                    wait(sent, timeout=self._cluster.patience)
+                if not self._done(sent):
+                    self._kept, self._groups = [self._encoded(i) for i in range(len(self._parts))], {}
+                    continue
                 found = self._client.gather(sent)
             except TimeoutError:
                 raise EngineLost(
@@ -287,6 +290,26 @@ class DaskEngine:
                     raise PgbbError(result.text)
             return [result for _, result in found]
         raise EngineLost(f"workers were lost in each of {_ATTEMPTS} attempts to read or count the records.")
+
+    def _done(self, sent: list[Any]) -> bool:
+        """Wait for tasks. False if all workers of the beginning are gone, and others have come.
+
+        Dask would wait for ever: to the others it sends none of what was meant for the first.
+        """
+        from distributed import TimeoutError, wait
+
+        first, end = {*self._cluster.addresses()}, time.monotonic() + self._cluster.patience
+        while True:
+            try:
+                with self._client.as_current():
+                    wait(sent, timeout=min(_LOOK, self._cluster.patience))
+                return True
+            except TimeoutError:
+                now = {*self._cluster.addresses()}
+                if now and not now & first:
+                    return False
+                if time.monotonic() >= end:
+                    raise
 
     def _mend(self) -> None:
         """Read partitions again that Dask has given up, since their workers were lost too often."""

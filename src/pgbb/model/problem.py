@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb.errors import InvalidValue
+
 if TYPE_CHECKING:
     import jax
 
@@ -103,6 +105,15 @@ class Problem:
     design: "Design | None" = None
     columns: tuple[str, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for names in (self.names, () if self.design is None else self.design.names):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise InvalidValue(
+                    f"two coefficients would be called {twice[0]!r}: rename the column or level that has the name of "
+                    "another term, in the data and in the schema."
+                )
 
     @property
     def dim(self) -> int:

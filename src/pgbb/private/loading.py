@@ -70,7 +70,7 @@ def engine_for(source: Source, problem: Problem, schema: Schema, weights: str | 
     from pgbb.private import worker
 
     if problem.design is not None:
-        columns = [*problem.design.columns, problem.design.response]
+        columns = [*problem.design.rows_need[0], problem.design.response]
     else:
         columns = [*(problem.columns or [str(problem.response)])]
     columns += [] if weights is None else [weights]

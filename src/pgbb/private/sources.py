@@ -138,7 +138,7 @@ def _pandas_cells(array: Any) -> Held:
         return as_cells(array.to_numpy())
     dtype = array.dtype
     if isinstance(dtype, pd.SparseDtype):
-        return as_cells(np.asarray(array))
+        return as_cells(np.asarray(array, dtype=dtype.subtype))  # a gap would widen single precision for all
     if isinstance(dtype, pd.CategoricalDtype):
         table = _pandas_cells(array.categories.array)
         table = table.spread() if isinstance(table, Coded) else table

@@ -72,7 +72,7 @@ def encode(told: bytes, partition: Any) -> Kept:
     try:
         rows = shifted(records_for(source, problem, schema, weights), problem.shift, consume=True)
     except NoRecords:
-        rows = empty_rows(0, len(problem.columns) or (1 if problem.design is None else len(problem.design.names)))
+        rows = empty_rows(0, len(problem.columns) or (1 if problem.design is None else problem.design.rows_need[1]))
     return Kept(rows, int.from_bytes(hashlib.blake2b(rows.data, digest_size=8).digest()))
 
 

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 from pgbb import _validate
-from pgbb._io import write_whole
+from pgbb._io import check_writable, write_whole
 from pgbb.accountant import Mechanism, Own, PosteriorDraws
 from pgbb.errors import InvalidValue, PgbbError, PgbbWarning
 from pgbb.model.schema import Schema
@@ -34,7 +34,7 @@ from pgbb.release.signing import Key, private_key, signature_of, signer_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Release", "ReleaseError", "Verification", "combine", "load"]
+__all__ = ["Release", "ReleaseError", "Verification", "check_writable", "combine", "load"]
 
 DIFFERENT = 0.01  # chance of Cochran's Q below which custodians are said to differ
 ROUNDING = 1e-6  # relative, between processors
