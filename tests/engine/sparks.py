@@ -5,7 +5,6 @@ import sys
 
 import numpy as np
 import pytest
-from pyspark.sql import SparkSession
 
 import pgbb
 from pgbb.engine import spark as module
@@ -26,7 +25,7 @@ def session():
         "spark.sql.shuffle.partitions": "2",
         "spark.log.level": "OFF",
     }
-    builder = SparkSession.builder.master("local[2]")
+    builder = pytest.importorskip("pyspark.sql").SparkSession.builder.master("local[2]")
     for name, value in options.items():
         builder = builder.config(name, value)
     made = builder.getOrCreate()
