@@ -252,9 +252,10 @@ def test_an_error_after_the_first_answer_is_spent(ledger, data, error, monkeypat
 
 
 def test_a_release_that_cannot_be_saved_is_spent(ledger, data, tmp_path):
-    (tmp_path / "r.pgbb").mkdir()
+    """Somebody makes a folder of its name while the fit runs."""
+    target = tmp_path / "r.pgbb"
     with pytest.raises(pgbb.PgbbError, match="cannot be written"):
-        fit(data, ledger, out=tmp_path / "r.pgbb")
+        fit(data, ledger, out=target, progress=lambda *_: target.mkdir(exist_ok=True))
     assert states(ledger) == ["spent"]
 
 
