@@ -20,7 +20,6 @@ FRAME = records(3001)
 def session():
     os.environ["PYSPARK_PYTHON"] = sys.executable
     options = {
-        "spark.pyspark.python": sys.executable,
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.log.level": "OFF",

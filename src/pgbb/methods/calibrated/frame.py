@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb._numerics.symmetric import pack, triangle, unpack
-from pgbb.methods.calibrated.algebra import Shrink, clear_of, prefixes, strategy
+from pgbb.methods.calibrated.algebra import Shrink, clear_of, strategy
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.columns import locate_columns, reference_design, whitening
 from pgbb.methods.calibrated.curvature import raised
 from pgbb.methods.calibrated.own import own_terms
 from pgbb.methods.calibrated.pareto import Lengths
 from pgbb.methods.calibrated.questions import BINS, LEAST_REACH
-from pgbb.methods.calibrated.response import distribution
+from pgbb.methods.calibrated.response import asked_law
 from pgbb.model.formula import Design
 
 Floats = NDArray[np.float64]
@@ -156,10 +156,7 @@ def _distances(asker: Asker, frame: Floats) -> Lengths:
     """The law of ‖u‖: the stage "distances"."""
     longest = math.sqrt(float(np.sum(np.abs(frame @ frame.T))))  # entries of x lie in [−1, 1]
     edges = np.concatenate([[0.0], np.geomspace(NEAREST, max(longest, 2 * NEAREST), BINS)])
-    a, factors = prefixes(BINS)
-    answer, sd = asker.ask("distances", "distances", frame, edges, a)
-    law, _, _ = distribution(edges, factors @ answer, sd * np.sqrt(np.sum(factors**2, axis=1)))
-    return Lengths(law, longest)
+    return Lengths(asked_law(asker, "distances", "distances", edges, frame)[0], longest)
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb.methods.calibrated.algebra import prefixes
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.pareto import Tail, tail_of
 from pgbb.methods.calibrated.prior import SPREADS
 from pgbb.methods.calibrated.questions import BINS
-from pgbb.methods.calibrated.response import Distribution, distribution, locate
+from pgbb.methods.calibrated.response import Distribution, asked_law, locate
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
@@ -132,10 +131,7 @@ class End:
 
     def at(self, bound: Floats) -> Floats:
         """(2, …): E(r − bound)₊ as the tail has it, and how far that may be wrong."""
-        tail = self.tail
-        far = np.maximum(bound - tail.start, 0.0)
-        steps = np.log1p(tail.weight * far / tail.slope) / tail.weight if tail.weight else far / tail.slope
-        mean = tail.share * np.exp(-steps) * (tail.slope + tail.weight * far) / (1 - tail.weight)
+        mean = self.tail.excess(self.tail.beyond(bound))
         left = self.extreme * np.clip(1 - (bound - BEYOND) / self.farthest, 0.0, 1.0)
         return np.stack([mean, np.maximum(DOUBT * mean, left)])
 
@@ -144,9 +140,7 @@ def _ends(asker: Asker, middle: Floats, spread: Floats, length: float) -> tuple[
     """The upper and the lower end of what is left in all groups together: the stage "residuals"."""
     far = length / float(spread.min())
     edges = np.sinh(np.linspace(-1, 1, BINS + 1) * np.arcsinh(far / FINEST)) * FINEST
-    a, factors = prefixes(BINS)
-    answer, sd = asker.ask("residuals", "group_residuals", middle, spread, edges, a)
-    law = distribution(edges, factors @ answer, sd * np.sqrt(np.sum(factors**2, axis=1)))[0]
+    law, _, _ = asked_law(asker, "residuals", "group_residuals", edges, middle, spread)
     most = min(far, WIDEST)
     answer, sd = asker.ask("residuals", "group_excess", middle, spread, BEYOND, most)
     extreme = np.where(answer > SHOWN * sd, answer, 0.0) * most

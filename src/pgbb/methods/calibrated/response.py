@@ -16,7 +16,7 @@ from pgbb.methods.calibrated.questions import BINS
 
 Floats = NDArray[np.float64]
 
-__all__ = ["UNSEEN", "Distribution", "Located", "distribution", "histogram", "locate"]
+__all__ = ["UNSEEN", "Distribution", "Located", "asked_law", "distribution", "histogram", "locate"]
 
 LEAST_TAIL = 0.02  # the next histogram holds all but this share at each end, or what noise lets be seen of it
 SPREADS = 3.0  # that count as the size of the response
@@ -98,8 +98,15 @@ class Located:
 
 def histogram(asker: Asker, stage: str, theta: Floats, edges: Floats) -> tuple[Distribution, float, float]:
     """The distribution of y − xᵀθ over the bins; its total as answered; and the noise of that."""
+    return asked_law(asker, stage, "histogram", edges, theta)
+
+
+def asked_law(
+    asker: Asker, stage: str, statistic: str, edges: Floats, *given: Floats | float
+) -> tuple[Distribution, float, float]:
+    """The same of a statistic that tells the bin of any number of a record; `given` are its parameters before those."""
     a, b = prefixes(BINS)
-    answer, sd = asker.ask(stage, "histogram", theta, edges, a)
+    answer, sd = asker.ask(stage, statistic, *given, edges, a)
     return distribution(edges, b @ answer, sd * np.sqrt(np.sum(b**2, axis=1)))
 
 

@@ -89,6 +89,11 @@ def _weighted(x: Any, frame: Any) -> Any:
     return _bounded(x, frame)[0]
 
 
+def _bin(number: Any, edges: Any, a: Any) -> Any:
+    """The column of A of the bin of a number; the outer bins are open."""
+    return a.T[jnp.searchsorted(edges[1:-1], number)]
+
+
 def column_histograms(x: Any, y: Any, pick: Any, edges: Any, a: Any) -> Any:
     """The columns of A of the bins of K terms, over √K: K vectors of norm at most 1, side by side."""
     places = jax.vmap(jnp.searchsorted)(edges[:, 1:-1], times(x, pick))
@@ -120,7 +125,7 @@ def moment_and_cut(x: Any, y: Any, frame: Any, part: Any) -> Any:
 def distances(x: Any, y: Any, frame: Any, edges: Any, a: Any) -> Any:
     """The column of A, of norm at most 1, of the bin of ‖u‖; the last bin is open."""
     u = times(x, frame)
-    return a.T[jnp.searchsorted(edges[1:-1], jnp.sqrt(dots(u, u)))]
+    return _bin(jnp.sqrt(dots(u, u)), edges, a)
 
 
 def weighted_response(x: Any, y: Any, theta: Any, reach: Any, frame: Any) -> Any:
@@ -130,7 +135,7 @@ def weighted_response(x: Any, y: Any, theta: Any, reach: Any, frame: Any) -> Any
 
 def histogram(x: Any, y: Any, theta: Any, edges: Any, a: Any) -> Any:
     """The column of A, of norm at most 1, of the bin of the residual (of y, at θ = 0); the outer bins are open."""
-    return a.T[jnp.searchsorted(edges[1:-1], y - times(x, theta))]
+    return _bin(y - times(x, theta), edges, a)
 
 
 def cells(x: Any, y: Any, theta: Any, h: Any, a: Any, frame: Any, around: Any) -> Any:
@@ -219,13 +224,12 @@ def _beyond(v: Any, bound: Any, most: Any, part: Any) -> Any:
 
 def linear_lengths(x: Any, y: Any, theta: Any, frame: Any, edges: Any, a: Any) -> Any:
     """The column of A, of norm at most 1, of the bin of ‖v‖; the last bin is open."""
-    return a.T[jnp.searchsorted(edges[1:-1], _score(x, y, theta, frame)[1])]
+    return _bin(_score(x, y, theta, frame)[1], edges, a)
 
 
 def linear_score(x: Any, y: Any, theta: Any, frame: Any, bound: Any) -> Any:
     """v/b, cut to length 1."""
-    v, length = _score(x, y, theta, frame)
-    return v / jnp.maximum(length, bound)
+    return _cut(_score(x, y, theta, frame)[0], bound)
 
 
 def linear_spread(x: Any, y: Any, theta: Any, frame: Any, bound: Any) -> Any:
@@ -258,7 +262,7 @@ def _poisson(x: Any, y: Any, theta: Any, frame: Any, link: Any) -> tuple[Any, An
 def poisson_lengths(x: Any, y: Any, theta: Any, frame: Any, link: Any, edges: Any, a: Any) -> Any:
     """The column of A, of norm at most 1, of the bin of ‖v‖ for v = u(μ − y); the last bin is open."""
     v = _poisson(x, y, theta, frame, link)[0]
-    return a.T[jnp.searchsorted(edges[1:-1], jnp.sqrt(dots(v, v)))]
+    return _bin(jnp.sqrt(dots(v, v)), edges, a)
 
 
 def poisson_score(x: Any, y: Any, theta: Any, frame: Any, link: Any, bound: Any) -> Any:
@@ -291,7 +295,7 @@ def _expectile(x: Any, y: Any, theta: Any, frame: Any, tau: Any) -> tuple[Any, A
 def expectile_lengths(x: Any, y: Any, theta: Any, frame: Any, tau: Any, edges: Any, a: Any) -> Any:
     """The column of A, of norm at most 1, of the bin of ‖v‖ for v = −uwr; the last bin is open."""
     v = _expectile(x, y, theta, frame, tau)[0]
-    return a.T[jnp.searchsorted(edges[1:-1], jnp.sqrt(dots(v, v)))]
+    return _bin(jnp.sqrt(dots(v, v)), edges, a)
 
 
 def expectile_score(x: Any, y: Any, theta: Any, frame: Any, tau: Any, bound: Any) -> Any:
@@ -358,7 +362,7 @@ def group_moments(x: Any, y: Any, middle: Any, half: Any) -> Any:
 
 def group_residuals(x: Any, y: Any, middle: Any, spread: Any, edges: Any, a: Any) -> Any:
     """The column of A, of norm at most 1, of the bin of y less the middle of its group, in spreads of the group."""
-    return a.T[jnp.searchsorted(edges[1:-1], _group(x, y, middle, spread)[1])]
+    return _bin(_group(x, y, middle, spread)[1], edges, a)
 
 
 def group_excess(x: Any, y: Any, middle: Any, spread: Any, bound: Any, most: Any) -> Any:

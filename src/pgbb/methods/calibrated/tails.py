@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb.methods.calibrated.algebra import prefixes
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.frame import Frame
 from pgbb.methods.calibrated.pareto import Tail, tail_of
 from pgbb.methods.calibrated.questions import BINS
-from pgbb.methods.calibrated.response import Distribution, distribution
+from pgbb.methods.calibrated.response import Distribution, asked_law
 
 Floats = NDArray[np.float64]
 
@@ -50,9 +49,7 @@ def lengths(
     """The law of ‖u‖|r| at θ: the stage "residuals". `given` are what the statistics of the family need besides."""
     far, unit = 4 * size * np.sqrt(len(theta)), FINEST * size / near.reach
     edges = np.sinh(np.linspace(0, 1, BINS + 1) * np.arcsinh(far / unit)) * unit
-    a, factors = prefixes(BINS)
-    answer, sd = asker.ask("residuals", f"{family}_lengths", theta, near.matrix, *given, edges, a)
-    return distribution(edges, factors @ answer, sd * np.sqrt(np.sum(factors**2, axis=1)))[0]
+    return asked_law(asker, "residuals", f"{family}_lengths", edges, theta, near.matrix, *given)[0]
 
 
 @dataclass(frozen=True)
