@@ -47,7 +47,8 @@ FAMILIES: tuple[Family, ...] = get_args(Family)
 Z = 1.959963984540054  # half a 95 % interval, in standard deviations
 HALF, HALF_OF_LEVEL = 0.115, 0.05  # noise of second moments, beside them, that hides a coefficient every second time
 RARE = 0.01  # share of the records that have a rare level
-BLURRED = 36.0  # noise of gradients, beside that of second moments, where curvature is seen through noise
+BLURRED = 3.6  # noise of gradients, beside that of second moments, where curvature is seen through noise: a term of
+# quantiles, which are read together with it, and ten times as much otherwise
 
 
 @dataclass(frozen=True)
@@ -299,7 +300,7 @@ def forecast(
 
     >>> f = forecast(10_000, 1.0, 1e-4, Reference("quantile", terms=4, levels=(0.5,)))
     >>> f.passes, round(f.widths[0].sampling, 4), round(f.widths[0].privacy, 4)
-    (19, 0.0131, 0.0064)
+    (19, 0.0131, 0.006)
     """
     _validate.one_of("accountant", accountant, ACCOUNTANTS)
     goal, failure = _validate.epsilon(epsilon), _validate.delta(delta)
@@ -314,6 +315,7 @@ def forecast(
     if reference.family == "mean" and reference.half is None:
         reference = replace(reference, half=half_window(reference.spread, n, sigma * stages[-1].scale))
     if reference.family != "mean":
-        unit *= math.hypot(1, BLURRED * _loudness(noise, reference))
+        blurred = BLURRED * reference.terms if reference.family == "quantile" else 10 * BLURRED
+        unit *= math.hypot(1, blurred * _loudness(noise, reference))
     widths = tuple(Width(tau, sampling / math.sqrt(n), slope * unit) for tau, sampling, slope in reference.errors())
     return Forecast(n, goal, failure, accountant, reference, stages, sigma, widths)

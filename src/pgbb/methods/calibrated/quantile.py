@@ -6,22 +6,22 @@ levels. Sampling covariance needs one matrix: the scores of levels τ, τ' have
 covariance (min(τ, τ') − ττ') E ωuuᵀ.
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from pgbb._numerics.symmetric import unpack
+from pgbb._numerics.symmetric import triangle, unpack
 from pgbb.methods.calibrated.algebra import USUAL, Shrink, floored, limited, strategy
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import box_for
-from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of, filtered, kalman
+from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of
 from pgbb.methods.calibrated.frame import Cut, design_frame, score_of
 from pgbb.methods.calibrated.prior import SPREADS, Prior, tempered
-from pgbb.methods.calibrated.refine import combined, felt, widening_for_contradiction, widening_for_last_step
+from pgbb.methods.calibrated.refine import felt, widening_for_contradiction, widening_for_last_step
 from pgbb.methods.calibrated.start import PEAK, least_squares, locate_response, places_around
+from pgbb.methods.calibrated.transcript import Read, Transcript
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import FLOOR, LocalGaussian
@@ -40,6 +40,8 @@ SMOOTHNESS = 0.1  # how far densities over the two are from each other, relative
 UNLIKE = 0.15  # how far coefficients of a level are from those of the mean, in spreads a standard normal quantile
 ROUGH = 0.35  # how far densities are from that of all residuals, relative
 LEAST_DENSITY = 0.2  # of what the residuals say, at least
+BENDS = 1.0  # of itself, by which a density differs over the farthest that a step goes: that of exponential tails
+WHITE = 0.1  # how far entries of a curvature are from a density times those of E xxᵀ, relative
 BLUR = 2.0  # the last two bandwidths are at most this many standard deviations of what they help to find
 
 
@@ -63,24 +65,27 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
         theta[:, 0] += residuals.quantile(levels)
     farthest = 2 * reach / density  # no step moves fitted values by more
 
-    def gradient(stage: str, at: Floats, width: Floats) -> tuple[Floats, float]:
-        """Gradients in the frame, (m, p); their noise is sd·B ⊗ I."""
-        answer, sd = asker.ask(stage, "cells", at, width, a, frame, around)
-        return b @ answer.reshape(-1, p), sd
-
-    loudness = np.sum(b**2, axis=1)
-
-    def moved(at: Floats, steps: Floats) -> Floats:
-        return box.clip(at - limited(steps, solid, farthest) @ frame.T)
-
+    loudness, inverse = np.sum(b**2, axis=1), np.linalg.inv(frame)
     unlike = (UNLIKE * ndtri(levels) * at.spread * near.reach) ** 2
-    errors = [error + v * np.eye(p) for v in unlike]
+    toward = near.moment @ inverse[:, 0] if constant else np.zeros(p)  # E u
+    uneven = np.outer(toward, toward) + near.moment
+    transcripts = [
+        Transcript.begun(inverse @ t, error + v * np.eye(p), f * solid, (BENDS * f**2 / (4 * r)) ** 2 * uneven, solid)
+        for t, v, f, r in zip(theta, unlike, density, reach, strict=True)
+    ]
 
-    def expected(metrics: Iterable[Floats], g: Floats, sd: float) -> Floats:
-        """Steps in the frame, as far as they stand out of noise; takes note of the errors that they leave."""
-        pairs = [filtered(*given) for given in zip(metrics, g, sd * np.sqrt(loudness), errors, strict=True)]
-        errors[:] = [left for _, left in pairs]
-        return np.stack([step for step, _ in pairs])
+    def gradient(
+        stage: str, at: Floats, width: Floats, bends: list[Curvature]
+    ) -> tuple[Floats, float, Floats, list[Read]]:
+        """Gradients in the frame, (m, p); sd, where their noise is sd·B ⊗ I; and where all answers so far say that the
+        curves are, no step too long from here."""
+        answer, sd = asker.ask(stage, "cells", at, width, a, frame, around)
+        g, here = b @ answer.reshape(-1, p), at @ inverse.T
+        given = zip(transcripts, here, g, (sd * np.sqrt(loudness)).tolist(), width.tolist(), strict=True)
+        transcripts[:] = [t.adding(*one) for t, *one in given]
+        reads = [t.read(c) for t, c in zip(transcripts, bends, strict=True)]
+        steps = limited(np.stack([r.point for r in reads]) - here, solid, farthest)
+        return g, sd, box.clip(at + steps @ frame.T), reads
 
     spread = float(np.trace(np.linalg.inv(solid)))
 
@@ -89,24 +94,11 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
         error = np.sqrt(levels * (1 - levels) / n + loudness * spread / p * asker.noise(stage) ** 2)
         return np.clip(BLUR * error / density, finest, np.maximum(most, finest))
 
-    inverse = np.linalg.inv(frame)
-
-    def curvature(width: Floats, ratio: Floats, f: Floats) -> list[Curvature]:
-        """At each level, over this distance and as many times what is seen there; f is the density."""
-        overlap = _overlap(levels, width * density)
-        answer, sd = asker.ask("curvature", "cell_curvature", theta, width, overlap, frame, around)
-        unit = PEAK / width * overlap * ratio
-        raw = unpack(answer.reshape(m, -1), p) * unit[:, None, None]
-        found = _curvatures(raw, sd * unit, near.moment, near.moment_sd, f, asker.shrink)
-        return [c.sampled(float(SQUARED / w), n) for c, w in zip(found, width, strict=True)]
-
-    metrics, turns = [f * solid for f in density], asker.question("levels", "cells").times
-    for turn in range(turns):
-        if asker.asks("curvature") and asker.question("curvature", "cell_curvature").times > 1 and turn == turns // 2:
-            metrics = [c.solid for c in curvature(h / 2, np.ones(m), density)]
+    plain = np.hypot(near.moment_sd, _unlike(near.moment))
+    rough = [Curvature(f * solid, f * plain, ROUGH) for f in density]
+    for turn in range(asker.question("levels", "cells").times):
         width = np.maximum(h / 2**turn, narrow("levels", h))  # long steps see farther
-        g, sd = gradient("levels", theta, width)
-        theta = moved(theta, expected(metrics, g, sd))
+        _, _, theta, _ = gradient("levels", theta, width, rough)
 
     if asker.asks("curvature"):
         reach = np.clip(
@@ -117,49 +109,37 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     smooth, ratio, ratio_sd = _sharpness(asker, theta, levels, widths, density, around)
     f = smooth * ratio
     if asker.asks("curvature"):
-        found = curvature(h, ratio, f)
+        overlap = _overlap(levels, h * density)
+        answer, sd = asker.ask("curvature", "cell_curvature", theta, h, overlap, frame, around)
+        unit = PEAK / h * overlap * ratio  # as many times what is seen over this distance
+        raw = unpack(answer.reshape(m, -1), p) * unit[:, None, None]
+        found = _curvatures(raw, sd * unit, near.moment, near.moment_sd, f, asker.shrink)
+        found = [c.sampled(float(SQUARED / w), n) for c, w in zip(found, h, strict=True)]
     else:
-        found = [Curvature(f_j * near.moment, f_j * near.moment_sd) for f_j in f.tolist()]
+        found = [Curvature(f_j * near.moment, f_j * plain) for f_j in f.tolist()]
     curvatures = [replace(c, factor_sd=float(s)) for c, s in zip(found, ratio_sd / ratio, strict=True)]
 
-    def newton(g: Floats) -> Floats:
-        return np.stack([c.step(v) for c, v in zip(curvatures, g, strict=True)])
-
-    before, sd_first = gradient("refine", theta, narrow("refine", h / 2))
-    point, first = moved(theta, expected((c.solid for c in curvatures), before, sd_first)), moved(theta, newton(before))
-    g, sd_second = gradient("final", point, narrow("final", h * LAST))
-    walked, given = (point - theta) @ inverse.T, list(curvatures)
-    both = np.sqrt(loudness) * np.hypot(sd_first, sd_second)
-    curvatures = [
-        c.corrected(walk, change, sd, 1.0, n)
-        for c, walk, change, sd in zip(given, walked, g - before, both.tolist(), strict=True)
-    ]
-    second = moved(point, newton(g))
-    quiet = float(np.mean(levels * (1 - levels)) * np.trace(near.moment)) / p / n / float(np.mean(loudness))
-    weight, noise = combined(sd_first, sd_second, quiet)
-    best = weight * second + (1 - weight) * first
+    before, sd_first, point, _ = gradient("refine", theta, narrow("refine", h / 2), curvatures)
+    g, sd_second, best, reads = gradient("final", point, narrow("final", h * LAST), curvatures)
+    walked = (point - theta) @ inverse.T
     sampling, left = floored(near.moment, 1e-9 * float(np.trace(near.moment))), near.moment_sd
     if asker.asks("spread"):
         answer, sd = asker.ask("spread", "moment", frame)
         sampling, left = covariance_of(unpack(answer, p), near.moment, sd, shrink=asker.shrink)
-    early, late = (first - theta) @ inverse.T, (second - point) @ inverse.T
-
     prior = Prior(at.start(p, constant), np.full(p, SPREADS * at.spread * near.reach), problem.transform)
     smooth_enough = bool(design.response_step) or not at.heaped
     privacy, settled = [], []
-    for j, c in enumerate(curvatures):
-        own, loud = levels[j] * (1 - levels[j]) * sampling / n, np.sqrt(loudness[j])
-        noises = sd_first * loud, sd_second * loud
+    for j, (given, read) in enumerate(zip(curvatures, reads, strict=True)):
+        own, loud, bend = levels[j] * (1 - levels[j]) * sampling / n, np.sqrt(loudness[j]), read.bend
+        noises, early, late = (sd_first * loud, sd_second * loud), bend.step(before[j]), bend.step(g[j])
         factor = max(
-            widening_for_last_step(early[j], late[j], c.solid, own, *noises),
-            widening_for_contradiction(g[j] - before[j], walked[j], late[j], given[j], own, *noises),
+            widening_for_last_step(early, late, bend.solid, own, *noises),
+            widening_for_contradiction(g[j] - before[j], walked[j], late, given, own, *noises),
         )
-        step, unseen = kalman(c.solid, g[j], noises[1], errors[j])
-        blur = c.blur(unseen, (1 - weight) * walked[j] - step) + levels[j] * (1 - levels[j]) * near.left_out
-        wide, total = felt(float(noise * loud), blur, own, factor)
-        known = smooth_enough and factor < np.inf and not box.touched(best[j], frame, c, total)
+        wide, total = felt(0.0, read.noise + levels[j] * (1 - levels[j]) * near.left_out, own, factor)
+        known = smooth_enough and factor < np.inf and not box.touched(best[j], frame, bend, total)
         drawn = own + wide**2 * np.eye(p)
-        settled.append(prior.settle(c, drawn, total, frame, point[j], best[j], known=known))
+        settled.append(prior.settle(bend, drawn, total, frame, point[j], best[j], known=known))
         privacy.append(wide / loud * b[j])
     posterior = LocalGaussian(
         center=point,
@@ -214,6 +194,14 @@ def _sharpness(
     miss = np.abs(finest / wide / ratio - 1) - 3 * np.sqrt(variance[2] + variance[1]) / wide / ratio - HEAPED
     heaped = np.maximum(heaped, miss)
     return wide, ratio, np.where((heaped > 0) | gap, np.maximum(doubt, ratio), doubt)
+
+
+def _unlike(moment: Floats) -> Floats:
+    """How far a curvature is from a density times E xxᵀ, over that density, on each packed coordinate."""
+    i, j, length = triangle(len(moment))
+    diagonal = np.maximum(np.diag(moment), 0.0)
+    result: Floats = WHITE * length * np.sqrt(diagonal[i] * diagonal[j])
+    return result
 
 
 def _overlap(levels: Floats, width: Floats) -> float:

@@ -192,7 +192,7 @@ def _quantile(design: Design, levels: int, noise: float, weighted: bool) -> tupl
             Question("cells", cells, times=6 if quiet else 4 if shown else 2),
         )),
         *([Stage("curvature", CURVATURE, "curvature at each level", (
-            Question("cell_curvature", (curves, each, (), frame, around), times=2 if quiet else 1),
+            Question("cell_curvature", (curves, each, (), frame, around)),
         ))] if shown else ()),
         Stage("density", 0.03 if shown else 0.09, "densities over three distances: what smoothing does", (
             Question("densities", (curves, (3, levels), (), around)),
