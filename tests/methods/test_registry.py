@@ -1,11 +1,11 @@
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
 import pgbb
-from pgbb.accountant import Resampling
+from pgbb.accountant import Resampling, noise_scale
 from pgbb.errors import PgbbNote
 from pgbb.methods.registry import METHODS, OLDER_NAMES, method_called, settings_for
 from pgbb.methods.request import Request
@@ -42,7 +42,7 @@ def test_the_docs_name_settings_that_exist_with_their_defaults():
         known = {f.name: f.default for f in fields(METHODS[method].load().Settings)}
         if method == "pgbb":
             rule = METHODS[method].load().Settings()
-            asked = rule.describe(10_000, 1.0)
+            asked = rule.describe(10_000, 1.0, None, 4)
             known |= {"steps": asked.steps, "draws_per_step": asked.draws_per_step, "learning_rate": rule.rate}
         assert set(names) <= set(known), (method, names)
         number = re.fullmatch(r"\.?\d[\d,]*(\.\d+)?", default)
@@ -55,8 +55,21 @@ def test_the_docs_name_settings_that_exist_with_their_defaults():
 def test_the_rules_of_the_printed_method_are_those_of_the_docs():
     rule = METHODS["pgbb"].load().Settings()
     for n, blocks, rate in ((50, 1, 1.0), (500, 5, 1.0), (10_000, 5, 0.1), (10**6, 5, 0.01)):
-        found = rule.describe(n, 1.0)
-        assert (found.blocks, found.sampling_rate) == (blocks, rate)
+        found = rule.describe(n, 1.0, (1.0, 1e-6), 4)
+        assert (found.blocks, found.sampling_rate, found.steps) == (blocks, rate, 5_000)
+    assert rule.describe(10_000, 1.0, (1.0, 1e-6), 200).steps == 10_250  # 200 answers a number: 205 numbers, K = 4
+
+
+def test_the_default_rate_keeps_the_noise_above_twice_what_a_record_can_add():
+    rule = METHODS["pgbb"].load().Settings()
+    found = {e: rule.describe(10**6, 1.0, (e, 1e-6), 4) for e in (1.0, 4.0, 8.0)}
+    assert found[1.0].sampling_rate == 0.01 < found[4.0].sampling_rate < found[8.0].sampling_rate
+    for epsilon in (4.0, 8.0):
+        noise = 1 / found[epsilon].signal(noise_scale(found[epsilon], epsilon, 1e-6))
+        assert noise == pytest.approx(2.0, rel=0.05)
+    few = replace(found[8.0], sampling_rate=0.01)
+    lost = noise_scale(few, 8.0, 1e-6) / 0.01 / (noise_scale(found[8.0], 8.0, 1e-6) / found[8.0].sampling_rate)
+    assert lost > 1.08  # what the smaller rate would cost
 
 
 # The paper's table ---------------------------------------------------------------------------------------------------

@@ -188,6 +188,34 @@ def test_an_unidentified_direction_gives_the_whole_box_and_leaves_the_others_alo
     assert np.quantile(between[0, :, 1], 0.9) == high and np.quantile(between[1, :, 1], 0.9) < 1
 
 
+def test_a_gradient_that_bends_gives_its_root_and_a_likelihood_the_skew_of_its_bootstrap():
+    """The mean of n exponentials in its rate λ = 1: E x − 1/λ, whose bootstrap has the skew 2/√n of the posterior."""
+    n, one = 100, np.ones((1, 1))
+    tensors = {
+        "center": one, "gradient": 0 * one, "frame": one, "curvature": one[None], "curvature_sd": 0 * one,
+        "privacy": 0 * one, "sampling": one / n, "sampling_sd": np.zeros(1), "free": 0 * one[None],
+        "low": np.array([0.01]), "high": np.array([9.0]), "bend": -one[0], "skew": -one[0] * 2 / 3,
+    }  # fmt: skip
+    bent = LocalGaussian.from_tensors({"floor": 0.25}, tensors)
+    draws = bent.draw(400_000, None, 1)[0, :, 0]
+    assert stats.skew(draws) == pytest.approx(2 / np.sqrt(n), abs=0.04)
+    score = replace(bent, skew=0 * one[0])
+    plain = replace(bent, bend=None, skew=None)
+    step = plain.draw(1000, None, 1)[0, :, 0] - 1
+    assert score.draw(1000, None, 1)[0, :, 0] == pytest.approx(1 / (1 - step))  # 1/λ = 1 − step
+    for twin in (score, plain):
+        assert stats.skew(twin.draw(400_000, None, 1)[0, :, 0]) != pytest.approx(2 / np.sqrt(n), abs=0.04)
+
+
+@pytest.mark.parametrize(
+    "index, tensors", [(None, {"bend": [0.1] * 3}), ("levels", {"bend": [0.1] * 3, "skew": [0.0] * 3})]
+)
+def test_half_a_skew_or_one_over_levels_is_refused(index, tensors):
+    with pytest.raises(InvalidValue, match="a local payload has"):
+        payload = local(index, **tensors)
+        LocalGaussian.check_tensors(payload.settings, payload.tensors, D, model(index).index)
+
+
 def test_draws_stay_in_the_box():
     payload = local(None, low=[0.9, -0.2, -5.0], high=[1.05, 0.2, 5.0])
     draws, free = payload.local.draw(3000, None, 1)[0], local(None).local.draw(3000, None, 1)[0]

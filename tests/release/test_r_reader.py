@@ -53,13 +53,14 @@ def of(payload, index):
         (release(payload=local(**NOISY)), [0.9, 0.1]),
         (release("interval", local("interval", curvature_sd=[0.1] * 4, sampling_sd=[0.002])), [0.2, 0.75]),
         (release(None, local(None, curvature_sd=[0.2], sampling_sd=[0.003])), None),
+        (release(None, local(None, bend=[-1.5, 0.0, 2.0], skew=[-1.0, 0.5, 1.0], curvature_sd=[0.1])), None),
         (release(payload=hidden()), [0.1, 0.5]),
         (release(payload=local(sampling=np.diag([0.01, 0.02, 0.0]))), [0.5]),
         (of(generator(), "levels"), [0.1, 0.9]),
         (of(generator(pseudo=2), "interval"), [0.33]),
         (of(stored_draws(m=400), "levels"), [0.1, 0.9]),
     ],
-    ids=["levels", "interval", "no index", "hidden", "singular", "generator", "pseudo", "draws"],
+    ids=["levels", "interval", "no index", "skewed", "hidden", "singular", "generator", "pseudo", "draws"],
 )
 def test_r_draws_have_the_law_of_python(released, levels, tmp_path):
     m = 4000

@@ -44,6 +44,7 @@ CASES = {
     "local over levels": release(local(**NOISY)),
     "local over an interval": release(local("interval", **WIDE), "interval"),
     "local without index": release(local(None, curvature_sd=[0.3], sampling_sd=[0.004]), None),
+    "local, skewed": release(local(None, bend=[-1.5, 0.0, 2.0], skew=[-1.0, 0.5, 1.0], curvature_sd=[0.1]), None),
     "local with a hidden direction": release(hidden(**NOISY)),
     "generator over levels": release(generator()),
     "generator over an interval": release(generator(pseudo=2, widths=(40, 33)), "interval"),
@@ -192,6 +193,7 @@ def python_with_normals(payload, levels, m, monkeypatch):
         ("local over an interval", [0.1, 0.6]),
         ("local over an interval", [0.77, 0.2, 0.3, 0.45]),
         ("local without index", None),
+        ("local, skewed", None),
         ("local with a hidden direction", TAUS),
     ],
 )

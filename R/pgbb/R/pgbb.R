@@ -75,8 +75,12 @@ draw_local <- function(release, m, tau) {
     for (i in seq_along(mix)) {
       total <- function(list) Reduce(`+`, Map(`*`, mix[[i]], list))
       bridge <- if (is.null(tau)) rnorm(d) else motion[match(tau[i], grid), ] - tau[i] * motion[ends, ]
-      moved <- -solve(total(bent), c(root %*% bridge))
-      moved <- moved - c(total(lapply(knots, function(j) at("free", j))) %*% moved) + total(steps)
+      sampled <- -solve(total(bent), c(root %*% bridge))
+      moved <- sampled - c(total(lapply(knots, function(j) at("free", j))) %*% sampled) + total(steps)
+      if (!is.null(x$bend)) {  # the root of a gradient that bends, and a skewed sampling error
+        usual <- solve(at("curvature", 1)); moved <- moved + x$skew * (sampled^2 - diag(usual %*% x$sampling %*% usual))
+        moved <- moved / pmax(1 + x$bend * moved, 0.05)
+      }
       out[[i]][r, ] <- pmin(pmax(c(mix[[i]] %*% x$center) + c(x$frame %*% moved), x$low), x$high)
     }
   }

@@ -57,6 +57,7 @@ def fit_command(
     steps: Annotated[int | None, typer.Option("--steps", "-T", help="T.")] = None,
     draws_per_step: Annotated[int | None, typer.Option("--draws-per-step", "-K", help="K.")] = None,
     intervals: Annotated[str | None, typer.Option(help="Of pgbb: noise-aware (default) or printed.")] = None,
+    settings: Annotated[str | None, typer.Option(help="Of pgbb: printed, the constants of the paper.")] = None,
     sampling_rate: Annotated[float | None, typer.Option("--sampling-rate", "-q", help="q.")] = None,
     gamma: Annotated[float | None, typer.Option(help="Dirichlet concentration; default γ*(n, S).")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Of Adam; default .001.", show_default=False)] = None,
@@ -110,6 +111,7 @@ def fit_command(
                 out=out, key=signing, checkpoint=checkpoint, cluster=workers, weights=weights, blocks=blocks,
                 sampling_rate=sampling_rate, gamma=gamma, allow_weak_delta=allow_weak_delta,
                 intervals=cast(Literal["noise-aware", "printed"] | None, intervals),
+                settings=cast(Literal["printed"] | None, settings),
             )  # fmt: skip
     except KeyboardInterrupt:
         text = (

@@ -26,6 +26,7 @@ Options: TypeAlias = dict[str, Any]  # values by the name of the option
 _SETTINGS = ("blocks", "gamma", "sampling_rate", "steps", "draws_per_step")  # of method pgbb, which has the defaults
 _PGBB: Options = {
     **dict.fromkeys(_SETTINGS), "intervals": None, "alpha": 0.0, "clip": 1.0, "dim": 1, "plot": None,
+    "preset": None,
 }  # fmt: skip
 _CALIBRATED: Options = {
     "family": "quantile", "terms": 4, "levels": LEVELS, "spread": 1.0, "reach": None, "rate": 0.5, "half": None,
@@ -66,6 +67,9 @@ def plan_command(
         int | None, typer.Option("--draws-per-step", "-K", help="pgbb: K, answers in a step; default that of a fit.")
     ] = None,
     intervals: Annotated[str | None, typer.Option(help="pgbb: noise-aware or printed; default that of a fit.")] = None,
+    preset: Annotated[
+        str | None, typer.Option("--settings", help="pgbb: printed, the constants of the paper's study of --family.")
+    ] = None,
     clip: Annotated[
         float | None, typer.Option("--clip", "-C", help="pgbb: largest norm of a record's gradient; default 1.")
     ] = None,
@@ -91,10 +95,10 @@ def plan_command(
     given = locals()
     method = method_called(method, "--method").name
     known = {"calibrated": _CALIBRATED, "pgbb": _PGBB}
-    own = known.get(method, _OTHERS)
+    own = known.get(method, _OTHERS) | ({"family": "quantile"} if method == "pgbb" and preset is not None else {})
     for name in {**_CALIBRATED, **_PGBB, **_OTHERS}:
         if given[name] is not None and name not in own:
-            option = "--set" if name == "settings" else "--" + name.replace("_", "-")
+            option = {"settings": "--set", "preset": "--settings"}.get(name, "--" + name.replace("_", "-"))
             takes = [m for m, options in known.items() if name in options] or ["another one"]
             raise InvalidValue(
                 f"{option} = {given[name]!r} says nothing to --method {method}: leave it out, or pass --method "
@@ -137,8 +141,10 @@ def _calibrated(
 def _pgbb(
     budget: tuple[int, float, float], accountant: Accountant, chosen: Options, console: Console, *, as_json: bool
 ) -> None:
-    _, settings = settings_for("pgbb", {name: chosen[name] for name in (*_SETTINGS, "intervals")})
-    mechanism = replace(settings.describe(budget[0], chosen["clip"]), alpha=chosen["alpha"])
+    given = {name: chosen[name] for name in (*_SETTINGS, "intervals")} | {"settings": chosen["preset"]}
+    settings = settings_for("pgbb", given)[1].under(chosen.get("family", ""), accountant)
+    described = settings.describe(budget[0], chosen["clip"], budget[1:], chosen["dim"])
+    mechanism = replace(described, alpha=chosen["alpha"])
     target = settings.target(mechanism, aware=settings.serves(accountant, pseudo=chosen["alpha"] > 0))
     if chosen["plot"] is not None:
         from pgbb.report.plots import budget_panels, check_target, save

@@ -34,9 +34,11 @@ TENSORS = (
     "low",
     "high",
 )
+BENT = ("bend", "skew")
 CELLS = 2**21  # numbers in the largest array of a chunk of draws; bounds memory, not results
 VAGUE = 3.0  # sd along an unidentified direction, in widths of the box of the coefficient that it moves most
 FLOOR = 0.25  # a curvature is never taken below this share of its smallest eigenvalue
+STEEPEST = 0.05  # least share of its curvature that a loss is taken to have left where its gradient bends
 HIDDEN = 0.4  # a coefficient whose posterior has more than this share of its prior's spread is not identified
 FREE = 0.01  # a coefficient with more than this weight on unidentified directions is not identified
 
@@ -63,6 +65,7 @@ class LocalGaussian:
       knots: levels of the index, (m,); None without an index.
       prior: standard deviations of the prior along the axes of the frame, (d,); None where none was used. The
         posterior already holds it: it says which coefficients are identified.
+      bend, skew: what makes draws skewed, (d,) each, without an index; see `bent`. None where draws are not.
       floor: eigenvalues of a curvature that is drawn are at least this share of the smallest of H.
     """
 
@@ -79,6 +82,8 @@ class LocalGaussian:
     high: Floats
     knots: Floats | None = None
     prior: Floats | None = None
+    bend: Floats | None = None
+    skew: Floats | None = None
     floor: float = FLOOR
 
     @property
@@ -89,7 +94,7 @@ class LocalGaussian:
     def to_tensors(self) -> tuple[dict[str, Any], dict[str, Floats]]:
         """Settings and tensors of a payload of kind "local"."""
         index = self.knots is not None
-        extra = [name for name in ("knots", "prior") if getattr(self, name) is not None]
+        extra = [name for name in ("knots", "prior", *BENT) if getattr(self, name) is not None]
         tensors = {name: getattr(self, name) for name in (*TENSORS, *extra)}
         settings = {"index": index, "bridge": index, "floor": self.floor}
         return settings, {name: np.ascontiguousarray(value, dtype=np.float64) for name, value in tensors.items()}
@@ -116,6 +121,8 @@ class LocalGaussian:
             )
         _validate.number("floor", settings["floor"], above=0, below=1)
         wanted = {*TENSORS, *(("knots",) if index is not None else ())}
+        if index is None and not set(BENT).isdisjoint(tensors):
+            wanted |= set(BENT)
         if set(tensors) - {"prior"} != wanted:
             raise InvalidValue(f"tensors {sorted(tensors)} are not allowed: a local payload has {sorted(wanted)}.")
         for name, tensor in tensors.items():
@@ -137,6 +144,7 @@ class LocalGaussian:
             "low": (dim,),
             "high": (dim,),
             "prior": (dim,),
+            **dict.fromkeys(BENT, (dim,)),
         }
         for name, shape in shapes.items():
             if name not in tensors:
@@ -177,10 +185,25 @@ class LocalGaussian:
                 steps[j] = step + (loose - step) @ self.free[j]
             for i, weights in enumerate(mix):
                 parts = np.flatnonzero(weights).tolist()
-                moved = -_solve(_combined(weights, parts, curvature), error[i])
-                moved += _combined(weights, parts, steps) - moved @ free[i]
+                sampled = -_solve(_combined(weights, parts, curvature), error[i])
+                moved = _combined(weights, parts, steps) + sampled - sampled @ free[i]
+                moved = self.bent(moved, sampled)
                 out[i, start : start + rows] = np.clip(center[i] + moved @ self.frame.T, self.low, self.high)
         return out
+
+    def bent(self, step: Floats, sampled: Floats | None = None) -> Floats:
+        """Steps s of a quadratic loss made those of one whose gradient bends: s/(1 + `bend`·s) in each coordinate.
+
+        That is the root of a + Hq/(1 − `bend`·q) = 0. The error of a mean of scores is skewed as well: by `skew` times
+        the square of its part of s, `sampled`.
+        """
+        if self.bend is None or self.skew is None:
+            return step
+        if sampled is not None:
+            inverse = np.linalg.inv(self.curvature[0])
+            step = step + self.skew * (sampled**2 - np.diag(inverse @ self.sampling @ inverse))
+        bent: Floats = step / np.maximum(1 + self.bend * step, STEEPEST)
+        return bent
 
     @property
     def vague(self) -> float:

@@ -122,7 +122,8 @@ def _said(member: LocalGaussian, frame: Floats, point: Floats, located: NDArray[
     turn = own @ frame  # from the common frame to the member's
     levels = None if member.knots is None else member.knots.tolist()
     away = np.eye(member.dim) - member.free
-    step = -np.linalg.solve(member.curvature, member.gradient[..., None])[..., 0]
+    straight: Floats = -np.linalg.solve(member.curvature, member.gradient[..., None])[..., 0].astype(np.float64)
+    step = member.bent(straight)
     estimate = member.center + np.einsum("ab,jbc,jc->ja", member.frame, away, step)
     seen, expected = (estimate - point) @ own.T, (np.where(located, estimate, 0.0) - point) @ own.T
     precision = np.linalg.inv(own @ sum(member.parts(levels)) @ own.T)

@@ -3,6 +3,7 @@
 // randomness they give the same θ. The law of the randomness is at the end.
 
 const VAGUE_SHARE = 0.01; // FREE in pgbb.local
+const STEEPEST = 0.05; // least share of its curvature that a loss is taken to have left where its gradient bends
 const HIDDEN_SHARE = 0.4; // a coefficient whose posterior has more than this share of its prior's spread is not identified
 const CELLS = 2 ** 18; // random numbers of a chunk; bounds memory, not results
 
@@ -244,6 +245,13 @@ class LocalMap {
     this.lowest = positive.length ? positive[0] : 0;
     this.room = positive.length === d ? this.lowest : 0;
     this.root = rebuilt(spectrum.values, spectrum.vectors, d, (x) => Math.sqrt(Math.max(x, 0)), new Float64Array(size));
+    this.usual = new Float64Array(d); // variances of the sampling error
+    if (!t.bend) return;
+    const factor = cholesky(this.knots[0].base, d, new Float64Array(size));
+    for (let i = 0; i < d; i++) {
+      const column = solve(factor, d, this.root.subarray(i * d, (i + 1) * d), new Float64Array(d));
+      for (let c = 0; c < d; c++) this.usual[c] += column[c] ** 2;
+    }
   }
 
   /** [[knot, weight], …] for each level: interpolation linear in log τ/(1 − τ), exactly one knot where the level is one. */
@@ -348,6 +356,12 @@ class LocalMap {
           if (this.knots[j].free < 0) continue;
           times(error, t.free, this.knots[j].free, d, scratch.y);
           for (let c = 0; c < d; c++) combined[c] += w * scratch.y[c];
+        }
+        if (t.bend) {
+          for (let c = 0; c < d; c++) {
+            const step = combined[c] + t.skew[c] * (error[c] ** 2 - this.usual[c]);
+            combined[c] = step / Math.max(1 + t.bend[c] * step, STEEPEST);
+          }
         }
         for (let c = 0; c < d; c++) {
           let value = 0;

@@ -12,7 +12,7 @@ from pgbb.accountant import Composition, Mechanism, epsilon
 from pgbb.methods.pgbb.coordinates import Coordinates
 from pgbb.methods.pgbb.joint import joint_of
 from pgbb.methods.pgbb.moments import SHARE, _bend, asks_bend, sizes, with_moments
-from pgbb.methods.pgbb.noise_aware import analyse, shrunk
+from pgbb.methods.pgbb.noise_aware import analyse, bent, shrunk
 from pgbb.methods.registry import settings_for
 from pgbb.methods.request import Request
 
@@ -83,6 +83,36 @@ def test_errors_of_estimate_and_curvature_have_the_law_that_the_posterior_gives_
 
 def test_without_the_dither_as_instrument_noise_that_the_points_follow_passes_for_curvature(transcripts):
     assert not plausible(scores(transcripts, instrument=False)[:, 1])
+
+
+def curved(seed, blocks=5, count=8000, noise=4.0):
+    """Answers 2 + Σ u_s t_s − 1/θ with noise at points around .62, off the root .5 of their mean."""
+    rng = np.random.default_rng(seed)
+    targets = 0.1 * rng.standard_normal(blocks)
+    targets -= targets.mean()
+    u, late = rng.dirichlet(np.ones(blocks), count), np.arange(count) >= count // 3
+    dither = rng.standard_normal((count, 1)) * np.where(late, 0.05, 0.2)[:, None]
+    query = np.clip(0.62 + dither, 0.1, 2.0)
+    answers = 2 + (u @ targets)[:, None] - 1 / query + noise * rng.standard_normal((count, 1))
+    box = np.array([0.1]), np.array([2.0])
+    return answers, u, query, dither, late, Coordinates.of_box(np.ones(1)), noise, box
+
+
+def test_a_loss_that_is_not_quadratic_has_its_shape_and_root_found():
+    found = [bent(*curved(seed)) for seed in range(40)]
+    plain = [analyse(*curved(seed)[:-1]) for seed in range(40)]
+    for parts, right in ((found, True), (plain, False)):
+        steps = [-part.gradient / part.curvature[0, 0] for part in parts]
+        roots = np.array([part.reference + part.bent(step) for part, step in zip(parts, steps, strict=True)])
+        assert bool(abs(np.median(roots) - 0.5) < 0.01) is right
+    shapes = np.array([part.shape[0] * part.reference[0] for part in found])  # κ = 1/c
+    assert 0.8 < np.median(shapes) < 1.1 and np.mean(shapes == 0) < 0.2
+
+
+def test_a_quadratic_loss_has_no_shape():
+    found = [bent(*transcript(np.random.default_rng(s))[:5], Coordinates.of_box(np.ones(1)), 5.0,
+                  (np.array([-4.0]), np.array([4.0]))) for s in range(40)]  # fmt: skip
+    assert sum(part.shape.any() for part in found) <= 4
 
 
 def test_a_matrix_of_noise_is_pulled_to_its_target_and_one_that_stands_out_is_not():

@@ -69,7 +69,8 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
         joint=opened[0].joint,
         public_part=opened[0].public_part,
     )
-    return [_packed(r, settings, problem, o, t) for r, o, t in zip(requests, opened, trained, strict=True)]
+    fits = list(zip(requests, opened, trained, strict=True))
+    return mapped(lambda fit: _packed(fit[0], settings, problem, *fit[1:]), fits)
 
 
 def _learning(settings: Settings, opened: Opened) -> Any:

@@ -7,18 +7,22 @@ Near the estimate an answer at block weights u and point θ, divided by the samp
 with the gradients g_s of the blocks at c and the curvature H. Query points carry public Gaussian noise (`dither`),
 which tells H apart from g. Least squares give ḡ = Σ g_s/S and H with their noise, and the posterior is local: see
 `pgbb.release.local_gaussian`. Public arithmetic on answers; nothing here sees a record.
+
+A loss without a design may bend far over the distances that a budget can tell apart. There H(θ − c) is taken along
+coordinates y/(1 + κy), with the shape κ of each that leaves least of the answers: draws are as skewed as that says.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
 
 from pgbb._numerics.symmetric import direction_sd, pack, triangle, unpack
 from pgbb.accountant import Mechanism
 from pgbb.methods.pgbb.coordinates import Coordinates
-from pgbb.release.local_gaussian import FLOOR, LocalGaussian
+from pgbb.release.local_gaussian import FLOOR, STEEPEST, LocalGaussian
 
 __all__ = ["Found", "analyse", "posterior_of", "shrunk"]
 
@@ -30,6 +34,8 @@ FAR, LOST = 2.0, 4.0  # how far beyond the query points an estimate may lie, in 
 BENT, ASKED = 0.45, 0.65  # relative change of H over the query points that is not local any more; where H was asked for
 CERTAIN = 2.5  # standard deviations that it must exceed
 BELIEF = 0.3  # relative change of H over the query points, before it is looked at
+MOST = 0.95  # of the largest shape κ with which 1 + κy is positive in the box
+SEEN = 6.0  # by how much twice the log-likelihood must grow for a shape
 MISFIT = 1.5  # residual variance over what the noise explains, above which nothing is trusted
 
 
@@ -46,6 +52,7 @@ class Found:
       spread: standard deviations of the query points, whitened.
       residual: variance of what is left of the answers, whitened, (d,).
       bend: how much the curvature changes over the query points, and the standard deviation of that.
+      shape: κ, whitened, (d,).
       answers: how many were used.
     """
 
@@ -57,6 +64,7 @@ class Found:
     spread: Floats
     residual: Floats
     bend: tuple[float, float]
+    shape: Floats
     answers: int
 
     @classmethod
@@ -64,7 +72,12 @@ class Found:
         """Where there is no answer to go by: nothing is identified."""
         d = len(point)
         none, one = np.zeros(d), np.ones(d)
-        return cls(point, none, 1.0, np.eye(d), np.ones(d * (d + 1) // 2), one, none, (0.0, 0.0), 0)
+        return cls(point, none, 1.0, np.eye(d), np.ones(d * (d + 1) // 2), one, none, (0.0, 0.0), none, 0)
+
+    def bent(self, step: Floats) -> Floats:
+        """The distance from the reference at which H(θ − c) is that of a step, whitened."""
+        distance: Floats = step / np.maximum(1 - self.shape * step, STEEPEST)
+        return distance
 
 
 def analyse(
@@ -75,6 +88,7 @@ def analyse(
     late: NDArray[np.bool_],
     where: Coordinates,
     noise: float,
+    shape: Floats | None = None,
 ) -> Found:
     """What the answers of one level say, by least squares with the dither as instrument.
 
@@ -90,12 +104,16 @@ def analyse(
       late: answers with little dither, around whose mean the reference lies.
       where: coordinates in which the curvature is near a multiple of the identity.
       noise: σ/q, on each number of a/q.
+      shape: κ of each coordinate around the mean of the late points; none by default.
     """
     count, blocks = u.shape
     d = query.shape[1]
     y = where.whitened(query)
-    start = y[late].mean(axis=0) if late.any() else y.mean(axis=0)
-    y = y - start
+    start = _start(y, late)
+    y, shape = y - start, np.zeros(d) if shape is None else shape
+    spread_of_points = y.std(axis=0)
+    dither = np.clip(dither, y.min(axis=0), y.max(axis=0)) if shape.any() else dither
+    y, dither = (v / (1 + shape * v) for v in (y, dither))
     x = np.concatenate([u, y, np.sum(y**2, axis=1)[:, None]], axis=1)
     z = np.concatenate([u, dither, x[:, -1:]], axis=1)  # noise moves points either way, and not ‖y‖²
     unit = np.maximum(np.sqrt(np.mean(z**2, axis=0)), 1e-300)
@@ -119,17 +137,66 @@ def analyse(
     far = 2 * far / unit[-1]
     bend = far * np.abs(coefficients[-1])
     most = int(np.argmax(bend))
+    moved = move / np.maximum(1 - shape * move, STEEPEST)
+    slope = 1 / (1 + shape * moved)  # of y/(1 + κy) there, its square
+    i, j, _ = triangle(d)
     return Found(
-        reference=where.internal(start + move),
+        reference=where.internal(start + moved),
         gradient=level @ coefficients,
         variance=float(level @ spread @ level),
-        curvature=curvature,
-        curvature_sd=sd,
-        spread=y.std(axis=0),
+        curvature=curvature * np.outer(slope, slope),
+        curvature_sd=sd * slope[i] * slope[j],
+        spread=spread_of_points,
         residual=seen,
         bend=(float(bend[most]), far * float(np.sqrt(own[most] * spread[-1, -1]))),
+        shape=shape * slope,
         answers=count,
     )
+
+
+def _start(y: Floats, late: NDArray[np.bool_]) -> Floats:
+    start: Floats = y[late].mean(axis=0) if late.any() else y.mean(axis=0)
+    return start
+
+
+def bent(
+    answers: Floats,
+    u: Floats,
+    query: Floats,
+    dither: Floats,
+    late: NDArray[np.bool_],
+    where: Coordinates,
+    noise: float,
+    box: tuple[Floats, Floats],
+) -> Found:
+    """`analyse` with the shape of each coordinate, one by one, that leaves least of the answers, if it is `SEEN`.
+
+    What is left is that of plain least squares without k.
+    """
+    y, b = where.whitened(query), where.slopes(answers)
+    start = _start(y, late)
+    y = y - start
+    below, above = (1 / np.maximum(np.abs(where.whitened(side[np.newaxis])[0] - start), 1e-300) for side in box)
+    shape = np.zeros(len(start))
+
+    def with_share(j: int, share: float) -> Floats:
+        other = shape.copy()
+        other[j] = share * (above[j] if share < 0 else below[j])  # 1 + κy stays positive in the box
+        return other
+
+    def left(shape: Floats) -> float:
+        x = np.concatenate([u, y / (1 + shape * y)], axis=1)
+        rest = b - x @ (np.linalg.pinv(x.T @ x) @ (x.T @ b))
+        return len(b) * float(np.sum(np.log(np.maximum(np.mean(rest**2, axis=0), 1e-300))))
+
+    for j in range(len(shape)):
+        found = minimize_scalar(
+            lambda share, j=j: left(with_share(j, share)), bounds=(-MOST, MOST), method="bounded",
+            options={"xatol": 0.02},
+        )  # fmt: skip
+        if left(shape) - found.fun > SEEN:
+            shape = with_share(j, float(found.x))
+    return analyse(answers, u, query, dither, late, where, noise, shape)
 
 
 def _believed(x: Floats, z: Floats, b: Floats, unit: Floats, blocks: int, far: float) -> Floats:
@@ -237,7 +304,7 @@ def posterior_of(
             reason = "the loss is not quadratic over the distances that this budget can tell apart"
         elif distance > LOST:
             reason = "the training has not come near the estimate"
-        estimate = part.reference + where.internal(step)
+        estimate = part.reference + where.internal(part.bent(step))
         if reason is None and ((estimate < low) | (estimate > high)).any():
             reason = "the estimate is at the side of the box"
         name = "" if levels is None else f"at {levels[at]:g} "
@@ -267,7 +334,24 @@ def posterior_of(
         high=high,
         knots=None if levels is None else np.array(levels),
     )
-    return posterior, misfits, reasons
+    bend, skew = _skewed(found[0], frees[0], bends[0], covariance, root)
+    return replace(posterior, bend=bend, skew=skew), misfits, reasons
+
+
+def _skewed(
+    part: Found, free: Floats, curvature: Floats, covariance: Floats, root: Floats
+) -> tuple[Floats, Floats] | tuple[None, None]:
+    """`bend` and `skew` of draws: the shape, and the skew of the score; none without a shape or with a lost direction.
+
+    The third moments of the score of a likelihood, with its natural parameters, are those of ∇³l with the other sign,
+    and a bootstrap doubles them: ⅔ of what the shape does to the square of a step. A loss whose score has not the
+    covariance H of a likelihood, within a factor of 2, is taken to have none.
+    """
+    if not part.shape.any() or free.any():
+        return None, None
+    bend = -part.shape * root
+    likely = 0.5 < float(np.trace(covariance)) / float(np.trace(curvature)) < 2
+    return bend, bend * (2 / 3 if likely else 0.0)
 
 
 def _usable(value: Floats, sd: Floats) -> tuple[Floats, Floats]:

@@ -44,7 +44,9 @@ def open_for(request: Request, settings: Settings, problem: Problem) -> Opened:
     request.advise(data.n)
     planned = plan(request, settings, data.n)
     asked = problem if joint is None else joint.problem
-    mechanism = settings.describe(data.n, asked.clip)
+    target = planned.mechanism
+    mechanism = target.mechanisms[0] if isinstance(target, Composition) else target
+    assert isinstance(mechanism, Mechanism)
     public_part, extra_blocks = None, 0
     if settings.pseudo is not None:
         public_part, extra_blocks = _pseudo_gradient(settings, problem, request.schema, mechanism)
@@ -56,8 +58,7 @@ def open_for(request: Request, settings: Settings, problem: Problem) -> Opened:
     if joint is not None:
         from pgbb.methods.pgbb.second import SecondMoments
 
-        target = planned.mechanism
-        assert isinstance(target, Composition) and target.mechanisms[0] == mechanism
+        assert isinstance(target, Composition)
         extra = Composition(target.mechanisms[1:], target.scales[1:])
         sums = data.sums(extra, [STAGE], planned.sigma, randomness, keep=True)
         second = SecondMoments(sums, problem, joint, mechanism, planned.sigma)

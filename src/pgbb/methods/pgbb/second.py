@@ -12,7 +12,7 @@ from pgbb.methods.pgbb import moments
 from pgbb.methods.pgbb.coordinates import Coordinates
 from pgbb.methods.pgbb.dither import BURN_IN, EARLY
 from pgbb.methods.pgbb.joint import Joint
-from pgbb.methods.pgbb.noise_aware import ASKED, BENT, Found, analyse, curvature_of, posterior_of, shrunk
+from pgbb.methods.pgbb.noise_aware import ASKED, BENT, Found, analyse, bent, curvature_of, posterior_of, shrunk
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import FLOOR, LocalGaussian
 
@@ -33,8 +33,10 @@ class SecondMoments:
     def __init__(self, sums: "Sums", problem: Problem, joint: Joint, mechanism: Mechanism, sigma: float) -> None:
         self._sums, self._problem, self._joint = sums, problem, joint
         self._mechanism, self._sigma = mechanism, sigma
+        self._box = problem.center - problem.radius, problem.center + problem.radius
         self._noise = sums.noise(moments.STAGE)
         self._first_sd, self._last_sd = moments.noises(problem, self._noise)
+        self._found: list[Found] | None = None  # what `after` has read off the transcript
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -49,12 +51,11 @@ class SecondMoments:
     def after(self, found: Any, transcript: dict[str, np.ndarray]) -> Floats:
         """Second moments of the score at the estimate, packed, and where it is asked for the curvature there."""
         where = self._coordinates(found)
-        part = self._parts(where, transcript)[0]
-        problem = self._problem
+        self._found = self._parts(where, transcript)
+        part, problem = self._found[0], self._problem
         value, _, _ = curvature_of(part, where)
-        step: Floats = np.linalg.solve(value, part.gradient).astype(np.float64)
-        theta = part.reference - where.internal(step)
-        theta = np.clip(theta, problem.center - problem.radius, problem.center + problem.radius)
+        step: Floats = -np.linalg.solve(value, part.gradient).astype(np.float64)
+        theta = np.clip(part.reference + where.internal(part.bent(step)), *self._box)
         i, j, _ = triangle(len(theta))
         likely = np.abs(pack(part.curvature)) + 2 * part.curvature_sd
         bound = ROOM * float(np.linalg.norm(likely * where.root[i] * where.root[j]))
@@ -66,8 +67,8 @@ class SecondMoments:
         """The local posterior, what a release records about it, and notes."""
         problem, joint = self._problem, self._joint
         where = self._coordinates(answers[0])
-        box = problem.center - problem.radius, problem.center + problem.radius
-        parts = [self._bent(part, where, answers[1]) for part in self._parts(where, transcript)]
+        known = self._parts(where, transcript) if self._found is None else self._found
+        parts = [self._bent(part, where, answers[1]) for part in known]
         found, misfits, reasons = posterior_of(
             parts,
             where,
@@ -75,7 +76,7 @@ class SecondMoments:
             self._mechanism,
             self._sigma,
             self._sampling(where, answers[1]),
-            box,
+            self._box,
             joint.levels,
             ASKED if moments.asks_bend(problem) else BENT,
         )
@@ -112,6 +113,9 @@ class SecondMoments:
         points, dither = (transcript[name][used].astype(np.float64).reshape(shape) for name in ("query", "dither"))
         u = transcript["u"][used].astype(np.float64)
         loud = np.sqrt(np.sum(joint.decode**2, axis=1))
+        if self._problem.design is None:
+            noise = self._sigma / q
+            return [bent(gradients[:, 0], u, points[:, 0], dither[:, 0], late, where, noise, self._box)]
         return [
             analyse(gradients[:, at], u, points[:, at], dither[:, at], late, where, self._sigma / q * float(loud[at]))
             for at in range(joint.count)
@@ -124,6 +128,9 @@ class SecondMoments:
         i, j, _ = triangle(len(where.root))
         unit = where.root[i] * where.root[j]
         *values, bound = np.asarray(answer, np.float64)[len(unit) :]
+        step: Floats = -np.linalg.solve(curvature_of(part, where)[0], part.gradient).astype(np.float64)
+        slope = 1 + part.shape * part.bent(step)  # H at the estimate, where it was asked for, is smaller by its square
+        unit = unit / (slope[i] * slope[j])
         value, sd = np.array(values) / unit, self._noise * bound / unit
         own, own_sd = pack(part.curvature), part.curvature_sd
         if np.any(np.abs(value - own) > CONTRADICTS * np.hypot(sd, own_sd)):

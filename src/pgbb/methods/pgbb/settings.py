@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pgbb import _validate
 from pgbb.accountant import Composition, Mechanism, noise_scale
+from pgbb.accountant.gaussian import gdp_mu
 from pgbb.errors import InvalidValue
 from pgbb.methods.calibrated.method import levels_of
 from pgbb.methods.pgbb.joint import Joint, joint_of
@@ -24,6 +25,8 @@ PRINTED: dict[str, dict[str, Any]] = {
 }
 """Constants of the paper's experiments (section S3) by kind of model: regression, families, applications."""
 
+EACH = 200  # answers for each number that is read off them
+LOUD = 2.0  # least noise of an answer, over what one record can add
 _VARIED = ("blocks", "gamma", "steps", "draws_per_step")  # by the paper itself, so that its preset leaves them open
 _FIXED = ("sampling_rate", "learning_rate", "slope", "iterate", "clip", "network", "pseudo")
 
@@ -39,8 +42,10 @@ class Settings:
       clip: C, to which each record's gradient is clipped; default the largest norm that it can have.
       blocks: S; default 5 (constant weights below 100 records). More blocks follow the bootstrap law more
         closely where there is little noise, and learn it worse where there is much.
-      steps, draws_per_step: T and K, 5,000 and 4. The noise grows with √(T·K): more is not better.
-      sampling_rate: q; default the rate that gives batches of about 1,000 records, at least .01.
+      steps, draws_per_step: T and K, 5,000 and 4; T more where a level has more than 95 parameters, so that each number
+        that is read off the answers has 200 of them. The noise grows with √(T·K): more is not better.
+      sampling_rate: q; default the rate that gives batches of about 1,000 records, at least .01, and enough for noise
+        of twice what one record can add: with less than that, a small rate costs precision.
       gamma: Dirichlet concentration; default γ*(n, S).
       learning_rate: of Adam, decaying by a cosine; default .001.
       slope: how far θ moves with the output of the network at the centre of the box: 1 for the paper's linear output;
@@ -128,19 +133,24 @@ class Settings:
                 f"it. Leave it out, or the preset; beside that may stand {', '.join(_VARIED)}."
             )
 
-    def under(self, problem: Problem) -> "Settings":
-        """The preset written out for a problem; the settings themselves without one."""
+    def under(self, kind: str, accountant: str, clip: float | None = None) -> "Settings":
+        """The preset written out for a kind of model, with the paper's bound; the settings themselves without one."""
         if self.settings is None:
             return self
-        if problem.kind not in PRINTED:
+        if accountant != "paper":
             raise InvalidValue(
-                f"settings = 'printed' does not serve {problem.kind} models: the paper has experiments with "
+                f"settings = 'printed' with accountant = {accountant!r} is not allowed: the paper's experiments "
+                "are calibrated by its own. Write accountant='paper'."
+            )
+        if kind not in PRINTED:
+            raise InvalidValue(
+                f"settings = 'printed' does not serve {kind} models: the paper has experiments with "
                 f"{', '.join(PRINTED)} models. Leave out the preset."
             )
         given = {name: value for name in _VARIED if (value := getattr(self, name)) is not None}
         return replace(
-            self, settings=None, network="printed", slope=1.0, iterate="last", intervals="printed",
-            clip=_printed_clip(problem), **PRINTED[problem.kind] | given,
+            self, settings=None, network="printed", slope=1.0, iterate="last", intervals="printed", clip=clip,
+            **PRINTED[kind] | given,
         )  # fmt: skip
 
     @property
@@ -148,18 +158,28 @@ class Settings:
         """The learning rate at the start."""
         return 1e-3 if self.learning_rate is None else self.learning_rate
 
-    def describe(self, n: int, clip: float) -> Mechanism:
-        """The mechanism on n records whose statistics are bounded by `clip`."""
-        return Mechanism(
+    def describe(self, n: int, clip: float, budget: tuple[float, float] | None, dim: int) -> Mechanism:
+        """The mechanism on n records whose statistics are bounded by `clip`, for `dim` parameters of a level.
+
+        At leading order σ·n_S/C = 2q√(TKκ)/μ for a `budget` (ε, δ) that allows μ-GDP; None is a run without noise.
+        """
+        blocks = (5 if n >= 100 else 1) if self.blocks is None else self.blocks
+        draws = 4 if self.draws_per_step is None else self.draws_per_step
+        steps = max(5_000, math.ceil(EACH * (blocks + dim) / draws)) if self.steps is None else self.steps
+        found = Mechanism(
             n=n,
-            blocks=(5 if n >= 100 else 1) if self.blocks is None else self.blocks,
+            blocks=blocks,
             gamma=self.gamma,
             alpha=self.alpha,
             sampling_rate=min(1.0, max(0.01, 1000 / n)) if self.sampling_rate is None else self.sampling_rate,
-            steps=5_000 if self.steps is None else self.steps,
-            draws_per_step=4 if self.draws_per_step is None else self.draws_per_step,
+            steps=steps,
+            draws_per_step=draws,
             clip=clip,
         )
+        if self.sampling_rate is not None or budget is None:
+            return found
+        least = LOUD * gdp_mu(*budget) / (2 * math.sqrt(found.answers * found.kappa))
+        return replace(found, sampling_rate=min(1.0, max(found.sampling_rate, least)))
 
     def target(self, mechanism: Mechanism, *, aware: bool) -> Mechanism | Composition:
         """All that is asked of the records: what is certified, planned and run."""
@@ -204,12 +224,8 @@ def _printed_clip(problem: Problem) -> float | None:
 def problem_of(request: Request, settings: Settings) -> tuple[Problem, Settings]:
     """What is estimated, with the bound that the settings give its gradient, and the settings for it."""
     problem = prepared(request.model, request.schema)
-    if settings.settings == "printed" and request.accountant != "paper" and not request.non_private:
-        raise InvalidValue(
-            f"settings = 'printed' with accountant = {request.accountant!r} is not allowed: the paper's experiments "
-            "are calibrated by its own. Write accountant='paper'."
-        )
-    written = settings.under(problem)
+    accountant = "paper" if request.non_private else request.accountant
+    written = settings.under(problem.kind, accountant, _printed_clip(problem))
     return clipped(problem, written.clip), written
 
 
@@ -228,7 +244,8 @@ def plan(request: Request, settings: Settings, n: int) -> Planned:
     problem, settings = problem_of(request, settings)
     joint = asked_of(request, settings, problem)
     clip = problem.clip if joint is None else joint.problem.clip
-    target = settings.target(settings.describe(n, clip), aware=joint is not None)
+    budget = None if request.non_private else (request.epsilon, request.delta)
+    target = settings.target(settings.describe(n, clip, budget, problem.dim), aware=joint is not None)
     if request.non_private:
         return Planned(target, 0.0)
     return Planned(target, noise_scale(target, request.epsilon, request.delta, request.accountant))

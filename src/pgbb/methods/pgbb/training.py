@@ -351,4 +351,4 @@ def train_many(
             both = moments[i]["before"], np.asarray(seconds[i].after(moments[i]["before"], transcript))
         return Trained(pick(params, i), pick(average, i), shift, scale, transcript, both)
 
-    return [trained(i) for i in range(len(sessions))]
+    return mapped(trained, range(len(sessions)))
