@@ -15,6 +15,9 @@ from pgbb.errors import InvalidValue, PgbbWarning
 
 __all__ = ["Composition", "Mechanism", "compose", "gamma_star"]
 
+LARGEST = 8.0
+"""Most times its equal share of a block that a record weighs with nested weights."""
+
 
 def gamma_star(n: int, blocks: int) -> float:
     """γ*(n, S) = (S(n+1) − 2n) / (S(n−1)), the variance-matching concentration (paper, eq. alpha-star).
@@ -34,7 +37,8 @@ class Mechanism:
     Two data sets are neighbours when one of the n records is replaced; n is
     public. A record in block s has weight w̄ = u_s/|I_s| with
     u ~ Dirichlet(γ1_S, α), so u_s ~ Beta(γ, (S−1)γ + α), and |I_s| ≥ ⌊n/S⌋.
-    With `blocks=1` the weight is the constant 1/n. The noise scale σ is not
+    With `blocks=1` the weight is the constant 1/n. With `nested` it is
+    w̄ = u_s·min(v, 8/n_S) with v ~ Dirichlet within the block. The noise scale σ is not
     part of the description: it is what the accountants are asked about. It is
     measured against C (not 2C), on the scale of the weighted sum; noise on a
     plain sum of n records is `blocks=1` with n·σ.
@@ -48,6 +52,7 @@ class Mechanism:
       gamma: γ; None means γ*(n, S).
       alpha: α, total Dirichlet mass of public pseudo-samples.
       draws_per_step: K, number of answers in a step.
+      nested: concentration of Dirichlet weights v within blocks; None means equal ones.
 
     >>> m = Mechanism(n=10_000, blocks=20, sampling_rate=.1, steps=10_000, clip=2.648)
     >>> m.block_size, m.answers, round(m.concentration, 4)
@@ -62,6 +67,7 @@ class Mechanism:
     gamma: float | None = None
     alpha: float = 0.0
     draws_per_step: int = 1
+    nested: float | None = None
 
     def __post_init__(self) -> None:
         def store(name: str, value: object) -> None:
@@ -79,6 +85,14 @@ class Mechanism:
         store("draws_per_step", _validate.integer("draws_per_step", self.draws_per_step, low=1))
         store("clip", _validate.number("clip", self.clip, above=0))
         store("alpha", _validate.number("alpha", self.alpha, low=0))
+        if self.nested is not None:
+            store("nested", _validate.number("nested", self.nested, above=0, remedy="None means equal weights."))
+            if self.blocks == 1 or self.block_size < 2:
+                raise InvalidValue(
+                    f"nested = {self.nested:g} with blocks = {self.blocks} of n = {self.n} records is not allowed: "
+                    "weights within blocks need two blocks or more, of two records or more. Leave out nested, or change "
+                    "blocks."
+                )
         if self.blocks == 1:
             if self.gamma is not None or self.alpha != 0:
                 raise InvalidValue(
@@ -125,21 +139,35 @@ class Mechanism:
         return self.concentration, (self.blocks - 1) * self.concentration + self.alpha
 
     @property
+    def nested_law(self) -> tuple[float, float] | None:
+        """The Beta law of v in the smallest block; None for equal weights."""
+        return None if self.nested is None else (self.nested, (self.block_size - 1) * self.nested)
+
+    @property
+    def reach(self) -> float:
+        """The largest n_S·w̄: 1, or with nested weights 8."""
+        return 1.0 if self.nested is None else min(LARGEST, self.block_size)
+
+    @property
     def kappa(self) -> float:
-        """κ = E[(n_S w̄)²] = γ(γ+1) / ((Sγ+α)(Sγ+α+1)); 1 for constant weights."""
-        law = self.beta_law
-        if law is None:
-            return 1.0
-        a, total = law[0], law[0] + law[1]
-        return a * (a + 1) / (total * (total + 1))
+        """κ = E[(n_S w̄)²] over `reach`² = γ(γ+1) / ((Sγ+α)(Sγ+α+1)); 1 for constant weights.
+
+        With nested weights that times E v²·n_S², as if they were not cut, over `reach`².
+        """
+        found = 1.0
+        for law in (self.beta_law, self.nested_law):
+            if law is not None:
+                a, total = law[0], law[0] + law[1]
+                found *= a * (a + 1) / (total * (total + 1))
+        return found if self.nested is None else found * (self.block_size / self.reach) ** 2
 
     def parts(self, sigma: float) -> list[tuple["Mechanism", float]]:
         """Itself with its noise scale: a composition of one."""
         return [(self, sigma)]
 
     def signal(self, sigma: float) -> float:
-        """C/(σ n_S), the largest shift one record can cause, in units of the noise."""
-        return self.clip / (sigma * self.block_size)
+        """C/(σ n_S)·reach, the largest shift one record can cause, in units of the noise."""
+        return self.clip * self.reach / (sigma * self.block_size)
 
 
 @dataclass(frozen=True)

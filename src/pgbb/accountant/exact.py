@@ -32,10 +32,14 @@ _LARGEST_LOSS = 400.0  # larger losses count as infinite: beyond, tails under Q 
 
 @dataclass(frozen=True)
 class WeightBins:
-    """Shifts μ with their probabilities: the Beta law of the weight, each value rounded up, or each rounded down."""
+    """Shifts μ with their probabilities: the law of the weight, each value rounded up, or each rounded down.
+
+    With `long`, the largest shifts are so rare that `tail_masses` takes them as zero, up to its `tail` in all.
+    """
 
     shift: Floats
     probability: Floats
+    long: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,9 +68,13 @@ def weight_bins(mechanism: Mechanism, sigma: float, ratio: float, *, above: bool
     zero; its end is so small that it holds less than 1e-4 of E[u²].
     """
     signal = mechanism.signal(sigma)
-    law = mechanism.beta_law
+    law, inner = mechanism.beta_law, mechanism.nested_law
     if law is None:
         return WeightBins(np.array([signal]), np.array([1.0]))
+    if inner is not None:
+        outer = _geometric(law, 1.0, ratio, above=above)
+        both = np.convolve(outer, _geometric(inner, mechanism.block_size / mechanism.reach, ratio, above=above))
+        return WeightBins(np.exp(-ratio * (np.arange(len(both)) + (0 if above else 2))) * signal, both, long=True)
     a, b = law
     smallest = float(betaincinv(a, b, 1e-4))
     while smallest > 1e-12 and smallest**2 * betainc(a, b, smallest) > 1e-4 * mechanism.kappa:
@@ -82,6 +90,22 @@ def weight_bins(mechanism: Mechanism, sigma: float, ratio: float, *, above: bool
         return WeightBins(edges * signal, -np.diff(survival, prepend=1.0))
     keep = survival[:-1] - survival[1:]
     return WeightBins(edges[:-1] * signal, keep)
+
+
+def _geometric(law: tuple[float, float], scale: float, ratio: float, *, above: bool) -> Floats:
+    """Masses of min(scale·Beta, 1) in cells (e^{−(i+1)·ratio}, e^{−i·ratio}], i = 0, 1, …; the lowest reaches to zero.
+
+    From below the mass of the lowest is left out, as if it were that of a weight zero.
+    """
+    a, b = law
+    smallest = 1e-2 * np.sqrt(a * (a + 1) / ((a + b) * (a + b + 1))) * scale
+    count = max(int(np.ceil(-np.log(min(smallest, 0.5)) / ratio)), 1)
+    slack = 1e-12 if above else -1e-12
+    lower = np.minimum(np.exp(-ratio * np.arange(1, count + 1)) / scale, 1.0)
+    survival = np.clip(betaincc(a, b, lower) * (1 + slack), 0.0, 1.0)  # of the lower ends
+    if above:
+        return np.diff(np.append(survival, 1.0), prepend=0.0)
+    return np.diff(survival, prepend=0.0)
 
 
 def one_loss(x: Floats, q: float, mu: Floats) -> Floats:
@@ -116,6 +140,9 @@ def tail_masses(bins: WeightBins, q: float, step: float, tail: float) -> tuple[F
     reach = -float(ndtri(tail))
     order = np.argsort(-bins.shift)
     shift, probability = bins.shift[order], bins.probability[order]
+    if bins.long:
+        rare = int(np.searchsorted(np.cumsum(probability), tail))
+        shift, probability = shift[rare:], probability[rare:]
     longest = np.ceil(np.minimum(one_loss(reach + shift, q, shift), _LARGEST_LOSS) / step).astype(int) + 1
     p_tail, q_tail = np.zeros(longest[0] + 1), np.zeros(longest[0] + 1)
     for start in range(0, len(shift), _GROUP):
@@ -153,7 +180,7 @@ def from_above(bins: WeightBins, q: float, step: float, tail: float) -> GridLaw:
         centre = 0.0
     mass = np.concatenate([left[::-1], [centre], right])
     # beyond the last point: what `tail_masses` cut off, and what was left there
-    return GridLaw(step, mass, float(2 * (tail + p_tail[-1]) + above[-1]))
+    return GridLaw(step, mass, float(2 * ((1 + bins.long) * tail + p_tail[-1]) + above[-1]))
 
 
 def from_below(bins: WeightBins, q: float, step: float, tail: float) -> GridLaw:
@@ -195,4 +222,4 @@ def from_below(bins: WeightBins, q: float, step: float, tail: float) -> GridLaw:
         share = 1.0 - taken
     centre += share * q_cell[0] + max(1.0 - float(bins.probability.sum()), 0.0)  # the lowest weights, taken as zero
     mass = np.concatenate([left[:0:-1], [centre], right[1:]])
-    return GridLaw(step, mass * (1 - 8 * _SPECIAL), tail + p_tail[-1])
+    return GridLaw(step, mass * (1 - 8 * _SPECIAL), (1 + bins.long) * tail + p_tail[-1])

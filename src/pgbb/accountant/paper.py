@@ -22,6 +22,7 @@ from pgbb.accountant.description import Composition, Mechanism
 from pgbb.errors import InvalidValue
 
 Floats = NDArray[np.float64]
+Law = tuple[tuple[float, float, float], ...]
 
 __all__ = ["LARGEST_ORDER", "Expansion", "log_moments"]
 
@@ -70,7 +71,7 @@ def log_moments(
             "sampling_rate = 1 is not allowed with this accountant: the expansion in q is proved for q < 1. "
             "Use accountant='exact', which covers full batches."
         )
-    law = None if worst_case else mechanism.beta_law
+    law = None if worst_case else _law(mechanism)
     signal = mechanism.signal(sigma)
     m = expansion.m
     top = int(orders.max()) + m + 1
@@ -88,13 +89,22 @@ def log_moments(
     return np.logaddexp(0.0, total) * (1 + _ROUNDING) * mechanism.answers
 
 
-def _log_beta_moments(law: tuple[float, float], count: int) -> Floats:
-    """log E[u^k] = log (a)_k/(a+b)_k for k = 0 … count, u ~ Beta(a, b); a sum of small logs, no cancellation."""
+def _law(mechanism: Mechanism) -> Law | None:
+    """The independent factors of n_S·w̄/reach: (a, b, scale) of scale·Beta(a, b); None for constant weights."""
+    outer, inner = mechanism.beta_law, mechanism.nested_law
+    if outer is None:
+        return None
+    return ((*outer, 1.0),) if inner is None else ((*outer, 1.0), (*inner, mechanism.block_size / mechanism.reach))
+
+
+def _log_beta_moments(law: Law, count: int) -> Floats:
+    """log of the moments k = 0 … count of a product of Betas, at most 1: Π scale^k (a)_k/(a+b)_k; no cancellation."""
     k = np.arange(count)
-    return np.concatenate([[0.0], np.cumsum(np.log((law[0] + k) / (law[0] + law[1] + k)))])
+    total = sum(np.log(scale * (a + k) / (a + b + k)) for a, b, scale in law)
+    return np.concatenate([[0.0], np.minimum(np.cumsum(total), 0.0)])
 
 
-def _log_leading(signal: float, law: tuple[float, float] | None, orders: NDArray[np.int64], J: int) -> Floats:
+def _log_leading(signal: float, law: Law | None, orders: NDArray[np.int64], J: int) -> Floats:
     """log(M_{J,λ} + R_{J,λ}): 2λ(λ−1) E[sinh(w̄²C²/σ²)], eq. `bir-MR-def`."""
     eta = signal**2
     extra = int(8 * eta) + 64  # the tail decays like e^{-j} from here on
@@ -196,7 +206,7 @@ def _log_exponential_tail(x: Floats, J: int) -> Floats:
     return out
 
 
-def _log_even_beta(signal: float, law: tuple[float, float], top: int, J: int) -> Floats:
+def _log_even_beta(signal: float, law: Law, top: int, J: int) -> Floats:
     """log of the bound on E[M_k(w̄)], k = 0, 2, …, ≥ top, eq. `bir-Mbar` rearranged.
 
     Truncated part: Σ_{j ≤ J} E[u^{2j}] τ^j/j! · k! a_{j,k}. Remainder: the terms

@@ -64,7 +64,7 @@ def leading_order(mechanism: Mechanism, epsilon: float, delta: float) -> Leading
     goal, delta = _validate.epsilon(epsilon), _validate.delta(delta)
     log_inverse = math.log(1 / delta)
     q, answers, kappa = mechanism.sampling_rate, mechanism.answers, mechanism.kappa
-    unit = q * mechanism.clip / mechanism.block_size * math.sqrt(answers * kappa)
+    unit = q * mechanism.signal(1.0) * math.sqrt(answers * kappa)
     root = math.sqrt(log_inverse + goal) - math.sqrt(log_inverse)
     solved = math.sqrt(2) * unit / root
     conditions = (

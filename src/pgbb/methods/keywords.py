@@ -51,6 +51,7 @@ class Settings(TypedDict, total=False):
     learning_rate: float | None
     loss: Literal["gibbs", "beta"] | None
     mean_variance: float | None
+    nested: float | None
     network: Literal["smooth", "printed"] | None
     noise: Literal["analytic", "classical"] | float | None
     operator_norm: float | None

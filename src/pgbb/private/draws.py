@@ -16,7 +16,7 @@ from pgbb.errors import PgbbError
 from pgbb.model.blocks import block_sizes, draw_weights
 from pgbb.model.problem import Problem
 from pgbb.private.noise import rounded_normals
-from pgbb.private.poisson import inverse, inverse_weights
+from pgbb.private.poisson import inverse, inverse_weights, nested_weights
 from pgbb.private.randomness import Randomness
 from pgbb.private.wide_integers import LOW, SPLIT
 
@@ -45,12 +45,13 @@ class Draws:
     on_device: bool
 
     def __post_init__(self) -> None:
-        self._bits = _bits(self.sigma * self.mechanism.block_size / self.problem.clip)
+        self._unit = self.problem.clip * self.mechanism.reach / self.mechanism.block_size  # most that a record can add
+        self._bits = _bits(self.sigma / self._unit)
 
     @property
     def grid(self) -> float:
-        """What the whole numbers of an answer count: C·2^−bits/n_S."""
-        return self.problem.clip / self.mechanism.block_size * 2.0**-self._bits
+        """What the whole numbers of an answer count: 2^−bits of the most that a record can add."""
+        return self._unit * 2.0**-self._bits
 
     def draw(self, count: int, start: int) -> Drawn:
         """For `count` steps: u and index, which are public, and batches and noise, which are secret."""
@@ -63,7 +64,7 @@ class Draws:
         drawn = {
             "u": u.astype(np.float32),
             "index": index.astype(np.float32),
-            "batch": self._keys(whole, start * k) if self.on_device else self._members(whole),
+            "batch": self._keys(whole, start * k) if self.on_device else self._members(whole, u),
             "noise": np.stack([noise >> SPLIT, noise & LOW], axis=1).astype(np.int32),
         }
         shaped: Drawn = jax.tree.map(lambda v: v.reshape(count, k, *v.shape[1:]), drawn)
@@ -76,18 +77,21 @@ class Draws:
         key[:, 2] = np.arange(first, first + len(whole))
         return {"key": key, "whole": whole.astype(np.float32), "inverse": inverse(whole)}
 
-    def _members(self, whole: NDArray[np.float64]) -> dict[str, np.ndarray]:
+    def _members(self, whole: NDArray[np.float64], u: NDArray[np.float64]) -> dict[str, np.ndarray]:
         """The members of every batch, and their inverse weights."""
         m, rng = self.mechanism, self.randomness
         position, size = rng.poisson_batches(m.n, m.sampling_rate, len(whole))
         rows = position
         if self.reshuffle:
             rows = np.stack([rng.secret.permutation(m.n)[p] for p in position]).astype(np.int32)
+        if m.nested is not None:
+            own = np.random.default_rng(rng.batches.words(4).tolist())  # a key of its own, for a resumed run as well
+            return {"rows": rows, "inverse": nested_weights(m, u * 2.0**self._bits, position, size, own)}
         return {"rows": rows, "inverse": inverse_weights(m, whole, position, size)}
 
 
 def _bits(noise: float) -> int:
-    """Bits of the grid C·2^−bits/n_S: 24, or fewer so that noise of `noise`·C/n_S stays inside 44 bits; public."""
+    """Bits of the grid: 24, or fewer so that noise of `noise` times what a record can add stays inside 44; public."""
     bits = _BITS if noise == 0 else min(_BITS, 38 - math.ceil(math.log2(noise)))
     if bits < _FEWEST:
         raise PgbbError(

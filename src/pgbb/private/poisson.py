@@ -18,7 +18,7 @@ Ints = NDArray[np.int32]
 Singles = NDArray[np.float32]
 Floats = NDArray[np.float64]
 
-__all__ = ["MULTIPLE", "buffer_size", "draw_batches", "inverse", "inverse_weights"]
+__all__ = ["MULTIPLE", "buffer_size", "draw_batches", "inverse", "inverse_weights", "nested_weights"]
 
 MULTIPLE = 64
 """Batches are padded to a multiple of this: so many whole numbers of at most 24 bits add up in 32."""
@@ -83,5 +83,31 @@ def inverse_weights(mechanism: Mechanism, whole: Floats, position: Ints, size: I
     for row, values, members, count in zip(out, inverse(whole), position, size, strict=True):
         ends = np.searchsorted(members[:count], first)
         row[:count] = np.repeat(values, ends[1:] - ends[:-1])
+        row[count:] = np.inf
+    return out
+
+
+def nested_weights(
+    mechanism: Mechanism, scaled: Floats, position: Ints, size: Ints, rng: np.random.Generator
+) -> Singles:
+    """1/W for each position of each batch, W = u_s·min(v, reach/n_S) in whole numbers, v ~ Dirichlet within the block.
+
+    A Dirichlet law is that of gamma variables over their sum. Those of a block that are not in the batch are needed in
+    that sum alone, which is one gamma variable. `scaled` is u times the largest whole weight.
+    """
+    assert mechanism.nested is not None
+    sizes = block_sizes(mechanism.n, mechanism.blocks)
+    first = np.cumsum([0, *sizes]).astype(position.dtype)
+    share = mechanism.block_size / mechanism.reach
+    out = aligned(position.shape, np.float32)
+    for row, values, members, count in zip(out, scaled, position, size, strict=True):
+        ends = np.searchsorted(members[:count], first)
+        joined = ends[1:] - ends[:-1]
+        block = np.repeat(np.arange(mechanism.blocks), joined)
+        own = rng.standard_gamma(mechanism.nested, count)
+        rest = rng.standard_gamma(mechanism.nested * (sizes - joined))
+        total = np.bincount(block, own, mechanism.blocks) + rest
+        weight = np.minimum(own / np.maximum(total[block], 1e-300) * share, 1.0)
+        row[:count] = inverse(np.floor(values[block] * weight))
         row[count:] = np.inf
     return out

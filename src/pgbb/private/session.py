@@ -70,8 +70,8 @@ class Session:
         _check(records.n, problem, mechanism, pseudo_blocks)
         self.problem, self.mechanism, self.sigma = problem, mechanism, sigma
         self.randomness, self.pseudo_blocks, self.reshuffle = randomness, pseudo_blocks, reshuffle
-        fits = mechanism.n <= _ROWS and not reshuffle
-        on_device = fits and jax.default_backend() != "cpu" if device_batches is None else device_batches
+        fits = mechanism.n <= _ROWS and not reshuffle and mechanism.nested is None
+        on_device = fits and (jax.default_backend() != "cpu" if device_batches is None else device_batches)
         rate = 1.0 if on_device else mechanism.sampling_rate
         if (rows := buffer_size(mechanism.n, rate)) > _ROWS:
             raise PgbbError(

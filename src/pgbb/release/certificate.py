@@ -350,11 +350,14 @@ class Certificate:
         return cls(**values)
 
 
+_OPTIONAL = {"nested"}  # fields that are left out where they are None
+
+
 def describe(mechanism: Target) -> dict[str, object]:
     """A mechanism as a JSON object, as certificates and ledgers hold it."""
     if isinstance(mechanism, Composition):
-        return {"mechanisms": [asdict(m) for m in mechanism.mechanisms], "scales": list(mechanism.scales)}
-    return asdict(mechanism)
+        return {"mechanisms": [describe(m) for m in mechanism.mechanisms], "scales": list(mechanism.scales)}
+    return {name: value for name, value in asdict(mechanism).items() if name not in _OPTIONAL or value is not None}
 
 
 def _understand(plain: object) -> Target:
@@ -368,8 +371,8 @@ def _understand(plain: object) -> Target:
     for kind in (Resampling, PosteriorDraws):
         if set(plain) == {f.name for f in fields(kind)}:
             return kind(**plain)
-    known = {f.name for f in fields(Mechanism)}
-    if set(plain) != known:
+    known = {f.name for f in fields(Mechanism)} - _OPTIONAL
+    if set(plain) - _OPTIONAL != known:
         raise InvalidValue(
             f"mechanism with fields {sorted(plain)} is not allowed: it must have exactly {sorted(known)}."
         )

@@ -1,3 +1,5 @@
+import json
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -138,6 +140,21 @@ def test_two_fits_differ_and_an_insecure_seed_makes_them_equal():
     free = [fit(model, frame(), epsilon=1.0, **QUICK).summary()["mean"].to_numpy() for _ in range(2)]
     tied = [fit(model, frame(), epsilon=1.0, insecure_seed=5, **QUICK).summary()["mean"].to_numpy() for _ in range(2)]
     assert not np.array_equal(*free) and np.array_equal(*tied)
+
+
+def test_nested_weights_are_certified_cost_more_and_are_recorded(tmp_path):
+    settings = {k: v for k, v in QUICK.items() if k != "intervals"}
+    plain, nested = (
+        fit(HuberRegression("y ~ a"), frame(), epsilon=1.0, **settings, **more) for more in ({}, {"nested": 1.0})
+    )
+    asked = nested.certificate.parts[0][0]
+    assert asked.nested == 1.0 and plain.certificate.parts[0][0].nested is None
+    assert nested.certificate.sigma > 1.3 * plain.certificate.sigma
+    again = pgbb.load(nested.save(tmp_path / "r.pgbb"))
+    assert again.verify().ok and again.certificate.parts[0][0] == asked
+    assert '"nested"' not in json.dumps(plain.certificate.to_dict())
+    cheap = replace(plain.certificate, mechanism=nested.certificate.mechanism)  # with the noise of equal weights
+    assert not pgbb.Release(nested.model, nested.schema, cheap, nested.payload).verify().ok
 
 
 def test_the_certificate_describes_the_mechanism_that_ran():

@@ -286,6 +286,7 @@ INDEXED = Custom(
         ({"blocks": 2}, "blocks"),
         ({"clip": 0.0}, "clip"),
         ({"dither": 0.0}, "dither"),
+        ({"nested": -1.0}, "nested"),
         ({"settings": "published"}, "settings"),
         ({"settings": "printed"}, "sampling_rate"),
         ({"settings": "printed", "sampling_rate": None}, "intervals"),

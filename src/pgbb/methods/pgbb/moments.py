@@ -46,7 +46,7 @@ def with_moments(mechanism: Mechanism) -> Composition:
     [1.0, 0.1253]
     """
     n, q = mechanism.n, mechanism.sampling_rate
-    main = mechanism.answers * mechanism.kappa * (q * mechanism.clip / mechanism.block_size) ** 2
+    main = mechanism.answers * mechanism.kappa * (q * mechanism.signal(1.0)) ** 2
     scale = math.sqrt(ANSWERS * (1 - SHARE) / (SHARE * main)) / n
     extra = Mechanism(n=n, blocks=1, sampling_rate=1.0, steps=ANSWERS, clip=1.0)
     return compose([mechanism, extra], scales=[1.0, scale])

@@ -282,6 +282,9 @@ def posterior_of(
       most: relative change of the curvature over the query points that is local.
     """
     q, n = mechanism.sampling_rate, mechanism.n
+    inner = mechanism.nested_law
+    spread = 1.0 if inner is None else mechanism.block_size * (inner[0] + 1) / (sum(inner) + 1)  # E (n_S v)²
+    batches = 2 * (spread / q - 1)  # variance of an answer's batch, over that of a mean of all records
     (low, high), root = box, where.root
     d = len(root)
     i, j, _ = triangle(d)
@@ -295,7 +298,7 @@ def posterior_of(
         distance = float(np.sqrt(np.mean((step / part.spread) ** 2)))
         loud = float(np.sqrt(np.sum(decode[at] ** 2)))
         factor = 1.0 if levels is None else levels[at] * (1 - levels[at])
-        known = (sigma / q * loud) ** 2 + 2 * (1 - q) / q * factor * np.diag(covariance) / n
+        known = (sigma / q * loud) ** 2 + batches * factor * np.diag(covariance) / n
         misfits.append(float(np.mean(part.residual * root**2 / known)))
         reason = None
         if misfits[at] > MISFIT:
@@ -319,7 +322,7 @@ def posterior_of(
         sds.append(left * root[i] * root[j])
         frees.append(_projector(lost / root[:, None]))
         loads.append(noise / loud * decode[at])
-    batches = 1 + 2 * (1 - q) / q * max(part.variance for part in found)
+    more = 1 + batches * max(part.variance for part in found)
     posterior = LocalGaussian(
         center=np.stack([part.reference for part in found]),
         gradient=np.stack([root * part.gradient for part in found]),
@@ -327,8 +330,8 @@ def posterior_of(
         curvature=np.stack(bends),
         curvature_sd=np.stack(sds),
         privacy=np.stack(loads),
-        sampling=covariance / n * batches,
-        sampling_sd=covariance_sd / n * batches,
+        sampling=covariance / n * more,
+        sampling_sd=covariance_sd / n * more,
         free=np.stack(frees),
         low=low,
         high=high,

@@ -28,7 +28,7 @@ PRINTED: dict[str, dict[str, Any]] = {
 EACH = 200  # answers for each number that is read off them
 LOUD = 2.0  # least noise of an answer, over what one record can add
 _VARIED = ("blocks", "gamma", "steps", "draws_per_step")  # by the paper itself, so that its preset leaves them open
-_FIXED = ("sampling_rate", "learning_rate", "slope", "iterate", "clip", "network", "pseudo")
+_FIXED = ("sampling_rate", "learning_rate", "slope", "iterate", "clip", "network", "pseudo", "nested")
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,8 @@ class Settings:
         neighbours are alike.
       operator_norm: bound on the operator norm of the generator's kernels, or None.
       pseudo, pseudo_blocks, alpha: public pseudo-samples from F_base, their blocks and Dirichlet mass.
+      nested: concentration of Dirichlet weights within blocks, fresh and secret for every answer; by default the
+        records of a block weigh the same. It doubles the variance of the noise at 1, and more below.
       reshuffle: a fresh partition for every answer; γ* is not calibrated for this variant.
       keep_transcript: also store the noisy answers, which are as private as the rest; with printed intervals.
       intervals: "noise-aware", a local posterior that carries the sampling error and the privacy noise; or "printed",
@@ -85,6 +87,7 @@ class Settings:
     pseudo: Any = None
     pseudo_blocks: int | None = None
     alpha: float = 0.0
+    nested: float | None = None
     reshuffle: bool = False
     keep_transcript: bool = False
     intervals: Literal["noise-aware", "printed"] | None = None
@@ -100,7 +103,7 @@ class Settings:
             _validate.one_of("iterate", self.iterate, ("average", "last"))
         if self.network is not None:
             _validate.one_of("network", self.network, ("smooth", "printed"))
-        for name in ("clip", "learning_rate"):
+        for name in ("clip", "learning_rate", "nested"):
             if getattr(self, name) is not None:
                 _validate.number(name, getattr(self, name), above=0)
         if self.settings is not None:
@@ -175,10 +178,11 @@ class Settings:
             steps=steps,
             draws_per_step=draws,
             clip=clip,
+            nested=self.nested,
         )
         if self.sampling_rate is not None or budget is None:
             return found
-        least = LOUD * gdp_mu(*budget) / (2 * math.sqrt(found.answers * found.kappa))
+        least = LOUD * gdp_mu(*budget) / (2 * math.sqrt(found.answers * found.kappa) * found.reach)
         return replace(found, sampling_rate=min(1.0, max(found.sampling_rate, least)))
 
     def target(self, mechanism: Mechanism, *, aware: bool) -> Mechanism | Composition:
