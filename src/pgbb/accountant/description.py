@@ -90,8 +90,7 @@ class Mechanism:
             if self.blocks == 1 or self.block_size < 2:
                 raise InvalidValue(
                     f"nested = {self.nested:g} with blocks = {self.blocks} of n = {self.n} records is not allowed: "
-                    "weights within blocks need two blocks or more, of two records or more. Leave out nested, or change "
-                    "blocks."
+                    "weights within blocks need two blocks or more, of two records or more. Leave out nested."
                 )
         if self.blocks == 1:
             if self.gamma is not None or self.alpha != 0:
