@@ -95,6 +95,25 @@ def run_command(
     typer.echo(f"{len(files)} cells in {files[0].parent}")
 
 
+@app.command("merge")
+def merge_command(
+    folder: Annotated[Path, typer.Argument(help="Results of a run elsewhere: FOLDER/STUDY/CELL.parquet.")],
+    out: Out = RESULTS,
+) -> None:
+    """Add replicates that were run elsewhere; cells of other settings, revisions or versions are left alone.
+
+    Example: python -m reproduction merge ../other/results
+    """
+    from reproduction import store
+
+    files = sorted(folder.glob("*/*.parquet"))
+    if not files:
+        raise InvalidValue(f"FOLDER = {str(folder)!r} holds no results: it must have a folder a study.")
+    for path in files:
+        done = store.merge(path, store.path_of(out, path.parent.name, path.stem))
+        typer.echo(f"{path.parent.name}/{path.stem}: {done}")
+
+
 @app.command("report")
 def report_command(
     out: Out = RESULTS,

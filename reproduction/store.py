@@ -14,7 +14,7 @@ from pgbb.errors import PgbbError
 from reproduction.constants import RENAMED
 from reproduction.study import Outcome, Row, Settings
 
-__all__ = ["identity", "load", "load_all", "mismatch", "path_of", "save", "stale"]
+__all__ = ["identity", "load", "load_all", "merge", "mismatch", "path_of", "save", "stale"]
 
 KEY = b"pgbb-study"
 COMPUTE = ("numpy", "scipy", "jax")
@@ -62,6 +62,28 @@ def load(path: Path) -> Outcome:
 def load_all(out: Path, study: str) -> dict[str, Outcome]:
     """All cells of a study that are in the folder, by name."""
     return {path.stem: load(path) for path in sorted((out / study).glob("*.parquet"))}
+
+
+def merge(path: Path, into: Path) -> str:
+    """Add the replicates of a file that another one of the same cell lacks, and say what was done.
+
+    A file that must not be mixed with the other one (`mismatch`) is left alone.
+    """
+    new = load(path)
+    if not into.exists():
+        save(into, new.rows, new.provenance)
+        return f"{new.rows['replicate'].nunique()} replicates, a cell that was not there"
+    old = load(into)
+    why = mismatch(new.provenance, old.provenance)
+    if why is not None:
+        return f"left alone, {why}"
+    more = new.rows[~new.rows["replicate"].isin(old.rows["replicate"])]
+    if len(more):
+        known = old.provenance["runs"]
+        runs = known + [run for run in new.provenance["runs"] if run not in known]
+        rows = pd.concat([old.rows, more], ignore_index=True).sort_values("replicate", kind="stable", ignore_index=True)
+        save(into, rows, old.provenance | {"runs": runs})
+    return f"{more['replicate'].nunique()} replicates more"
 
 
 def stale(found: dict[str, Any], wanted: dict[str, Any]) -> str | None:

@@ -56,6 +56,20 @@ def test_more_replicates_are_added_to_those_that_are_there(toy, tmp_path):
     assert toy.calls == [("a", 0), ("a", 1), ("a", 2)]
 
 
+def test_replicates_that_were_run_elsewhere_are_added_once_and_others_left_alone(toy, tmp_path):
+    runner.run("toy", out=tmp_path / "here", replicates=2, cells="a")
+    runner.run("toy", out=tmp_path / "there", replicates=3)
+    names = [(tmp_path / "there" / "toy" / f"{c}.parquet", tmp_path / "here" / "toy" / f"{c}.parquet") for c in "ab"]
+    assert [store.merge(*pair).split(",")[0] for pair in names] == ["1 replicates more", "3 replicates"]
+    assert store.merge(*names[0]) == "0 replicates more"
+    whole = store.load(names[0][1])
+    assert whole.rows["value"].tolist() == [0.0, 1.0, 2.0] and len(whole.provenance["runs"]) > 2
+    toy.scale = 2.0
+    runner.run("toy", out=tmp_path / "other", replicates=4, cells="a")
+    assert "left alone, other settings" in store.merge(tmp_path / "other" / "toy" / "a.parquet", names[0][1])
+    assert len(store.load(names[0][1]).rows) == 3
+
+
 def test_results_of_other_settings_are_refused_before_anything_runs(toy, tmp_path):
     runner.run("toy", out=tmp_path, replicates=1)
     toy.scale, count = 2.0, len(toy.calls)
