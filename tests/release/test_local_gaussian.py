@@ -203,6 +203,10 @@ def test_a_gradient_that_bends_gives_its_root_and_a_likelihood_the_skew_of_its_b
     plain = replace(bent, bend=None, skew=None)
     step = plain.draw(1000, None, 1)[0, :, 0] - 1
     assert score.draw(1000, None, 1)[0, :, 0] == pytest.approx(1 / (1 - step))  # 1/λ = 1 − step
+    away = replace(bent, gradient=np.array([[0.1]]), privacy=np.array([[0.02]]))  # λ = 1/1.1, 1/√n of it, and noise
+    columns = away.columns(None, np.eye(1))
+    assert columns["sampling_sd"] == pytest.approx(0.1 / 1.21) and columns["privacy_sd"] == pytest.approx(0.02 / 1.21)
+    assert away.draw(100_000, None, 1).std() == pytest.approx(np.hypot(0.1, 0.02) / 1.21, rel=0.05)
     for twin in (score, plain):
         assert stats.skew(twin.draw(400_000, None, 1)[0, :, 0]) != pytest.approx(2 / np.sqrt(n), abs=0.04)
 

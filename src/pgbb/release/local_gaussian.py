@@ -217,7 +217,7 @@ class LocalGaussian:
     def parts(self, levels: Sequence[float] | None, *, known: bool = False) -> tuple[Floats, Floats]:
         """Covariances (levels, d, d) of the sampling error and of the privacy noise, internal coordinates.
 
-        At the estimated curvature, before the box and along identified and
+        At the estimate, before the box and along identified and
         unidentified directions alike, or along those that are `known` alone.
         """
         mix = self._mix(levels)
@@ -231,6 +231,9 @@ class LocalGaussian:
         maps = np.einsum("lj,jk,jab->lkab", mix, self.privacy, inverse)
         privacy = np.einsum("lkab,lkcb->lac", maps, maps)
         frame = self.frame
+        if self.bend is not None:
+            step = -np.linalg.solve(self.curvature[0], self.gradient[0])
+            frame = frame / np.maximum(1 + self.bend * step, STEEPEST) ** 2  # the slope of `bent` there
         return frame @ sampling @ frame.T, frame @ privacy @ frame.T
 
     def columns(self, levels: Sequence[float] | None, transform: Floats) -> dict[str, NDArray[Any]]:

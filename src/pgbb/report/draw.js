@@ -421,6 +421,10 @@ class LocalMap {
         for (let c = 0; c < d; c++) lead[a * d + b] += transform[a * d + c] * t.frame[c * d + b];
       }
     }
+    if (t.bend) { // the slope of what bends a step, at the estimate
+      const step = solve(cholesky(this.knots[0].base, d, new Float64Array(size)), d, t.gradient, new Float64Array(d));
+      for (let c = 0; c < size; c++) lead[c] /= Math.max(1 - t.bend[c % d] * step[c % d], STEEPEST) ** 2;
+    }
     const weight = this.knots.map(({ free }) => Array.from({ length: d }, (_, a) => {
       if (free < 0) return 0;
       const row = t.frame.subarray(a * d, (a + 1) * d);
