@@ -76,6 +76,11 @@ def test_other_families_fit_from_the_command_line(folder, extra, tmp_path):
         (["-f", "y ~ x", "--epsilon", "0"], "epsilon"),
         (["-f", "y ~ x", *PGBB, "--blocks", "501"], "blocks"),
         (["-f", "y ~ x", "--blocks", "5"], "blocks"),
+        (["-f", "y ~ x", "--method", "pgbb", "--settings", "printed"], "accountant"),
+        (
+            ["-f", "y ~ x", "--method", "pgbb", "--settings", "printed", "--accountant", "paper", "-q", ".2"],
+            "sampling_rate",
+        ),
         (["-f", "y ~ x", "--family", "cox"], "family"),
         (["-f", "y ~ x", "--insecure-seed", "1"], "not private"),
         (["--family", "mean"], "column"),

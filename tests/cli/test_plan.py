@@ -46,6 +46,17 @@ def test_plan_prints_every_part_and_opens_no_data():
     assert "Traceback" not in done.stderr
 
 
+def test_a_plan_of_the_papers_experiment_has_its_constants_and_refuses_others():
+    printed = ["--method", "pgbb", *BUDGET, "--settings", "printed", "--family", "huber", "--json"]
+    shown = json.loads(invoke(*printed, "--accountant", "paper").stdout)["mechanism"]
+    assert [shown[k] for k in ("blocks", "steps", "draws_per_step", "sampling_rate")] == [20, 10_000, 1, 0.1]
+    for more, word in (([], "accountant"), (["--accountant", "paper", "-q", ".2"], "sampling_rate")):
+        with pytest.raises(PgbbError, match=word):
+            invoke(*printed, *more)
+    with pytest.raises(PgbbError, match="says nothing"):
+        invoke("--method", "pgbb", *BUDGET, "--family", "huber")
+
+
 def test_plan_json_holds_the_numbers_that_the_library_gives():
     done = run(*PLAN, "--json")
     data = json.loads(done.stdout)
