@@ -12,8 +12,8 @@ _TIGHT = (
     "They are stale, and wait to be run with the printed one."
 )
 _STEP = (
-    "the paper prints no step size for the applications. With η₀nω = 10, which is fitted to the printed widths, all 24 of "
-    "these agree within a tenth, and the printed MAE is up to 3.5 times ours, for which no reason was found."
+    "the paper prints no step size for the applications. With η₀nω = 10, which is fitted to the printed widths, all 24 "
+    "of these agree within a tenth, and the printed MAE is up to 4 times ours, for which no reason was found."
 )
 
 REASONS: dict[str, tuple[tuple[str, str], ...]] = {
