@@ -13,11 +13,12 @@ from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import accumulate
 from typing import Any
 
 from pgbb import _validate
 from pgbb.engine.guard import guarded, versions
-from pgbb.engine.protocol import EngineLost, Failed, Ints, Question, Receipt, Work, settled
+from pgbb.engine.protocol import Batch, EngineLost, Failed, Ints, Question, Receipt, Work, settled
 from pgbb.errors import InvalidValue, PgbbError
 
 __all__ = ["Cluster", "Dask", "connected", "is_frame"]
@@ -197,6 +198,7 @@ class DaskEngine:
         self._kept = [self._encoded(i) for i in range(len(self._parts))]
         found = self._gathered(lambda: [self._submit(work.receipt, kept) for kept in self._kept])
         self._first = Receipt.total(found)
+        self._starts = [0, *accumulate(receipt.records for receipt in found)]  # numbers of first records
         self.n = self._first.records
         if self.n == 0:
             raise InvalidValue("the data has 0 records; at least one is needed. Check the filter before it.")
@@ -209,16 +211,17 @@ class DaskEngine:
             for worker, parts in self._placed().items()
         ]
 
-    def sum(self, question: Question) -> Ints:
+    def sum(self, question: Question | Batch) -> Ints:
         """The partial sums of all workers, added up once their receipts are those of the first reading."""
-        named = question.named()
+        named, answer, told = question.named(), self._work.answer, self._work.told
 
         def tasks() -> list[Any]:
+            placed = self._placed().items()
+            kept = [[self._kept[i] for i in parts] for _, parts in placed]
+            firsts = [[self._starts[i] for i in parts] for _, parts in placed]
             return [
-                self._submit(
-                    self._work.answer, self._work.told, named, [self._kept[i] for i in parts], workers=[worker]
-                )
-                for worker, parts in self._placed().items()
+                self._submit(answer, told, named, *given, workers=[worker])
+                for (worker, _), *given in zip(placed, kept, firsts, strict=True)
             ]
 
         return settled(self._first, self._gathered(tasks))

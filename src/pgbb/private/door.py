@@ -138,11 +138,12 @@ class Dataset:
         Another `problem` may be asked about than the one the records were encoded for if it has the same columns, such
         as another level of a quantile regression.
         """
+        from pgbb.private.loading import Records
         from pgbb.private.session import Session
 
         return Session(
-            self._records(), problem or self._problem, mechanism, sigma, randomness, pseudo_blocks=pseudo_blocks,
-            reshuffle=reshuffle, consume=not keep, resume=resume,
+            self._held, problem or self._problem, mechanism, sigma, randomness, pseudo_blocks=pseudo_blocks,
+            reshuffle=reshuffle, consume=not keep, resume=resume, elsewhere=not isinstance(self._held, Records),
         )  # fmt: skip
 
     def moments(
