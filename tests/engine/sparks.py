@@ -33,10 +33,16 @@ def session():
 
 
 def test_spark_gives_the_bits_of_one_process(session):
-    one = bits(fit(MODELS["mean"], FRAME))
-    assert bits(fit(MODELS["mean"], session.createDataFrame(FRAME).repartition(3))) == one
+    there = session.createDataFrame(FRAME).coalesce(2)
+    asked = {name: ({}, MODELS[name]) for name in ("mean", "logistic", "quantile", "custom")}
+    asked["huber"] = {"weights": "w"}, MODELS["huber"]
+    asked["chain"] = {"method": "sgld", "steps": 2}, MODELS["quantile"]
+    for name, (more, model) in asked.items():
+        assert bits(fit(model, there, **more)) == bits(fit(model, FRAME, **more)), name
     changed = FRAME.copy()
     changed.loc[1900, "y"] += 0.5
+    one = bits(fit(MODELS["mean"], FRAME))
+    assert bits(fit(MODELS["mean"], session.createDataFrame(FRAME).repartition(3))) == one
     assert bits(fit(MODELS["mean"], session.createDataFrame(changed).repartition(3))) != one
 
 

@@ -166,8 +166,8 @@ class Dask:
             raise InvalidValue("the cluster has no workers. Start some, and wait for them (client.wait_for_workers).")
 
     def addresses(self) -> list[str]:
-        """Of the workers, in a fixed order."""
-        return sorted(self.client.scheduler_info(n_workers=-1)["workers"])
+        """Of the workers, in a fixed order; asked of the scheduler, as what the client remembers may have none."""
+        return sorted(self.client.sync(self.client.scheduler.identity, n_workers=-1)["workers"])
 
     @property
     def workers(self) -> int:
@@ -194,6 +194,7 @@ class DaskEngine:
         self._groups: dict[str, list[int]] = {}
         self._preparing: list[Any] = []
         self._there = is_frame(source) and bool(futures_of(source))
+        self._types: dict[str, Any] = {}
         self._parts = self._lazy(source) if is_frame(source) else list(source)
         self._kept = [self._encoded(i) for i in range(len(self._parts))]
         found = self._gathered(lambda: [self._submit(work.receipt, kept) for kept in self._kept])
@@ -229,6 +230,7 @@ class DaskEngine:
     def _lazy(self, frame: Any) -> list[Any]:
         """The partitions of a Dask DataFrame, with the columns that are needed; nothing is computed."""
         names = [name for name in self._work.columns if name in frame.columns]
+        self._types = dict(frame.dtypes[names])  # public: what the frame says, and not what a partition turns out to be
         return list(frame[names].to_delayed())
 
     def _encoded(self, i: int) -> Any:
@@ -239,7 +241,7 @@ class DaskEngine:
         near = [addresses[i * len(addresses) // len(self._parts)]]
         if not hasattr(part, "dask"):
             return self._submit(self._work.encode, told, part, workers=near)
-        task = delayed(_task, pure=False)(self._work.encode, self._versions, told, part)
+        task = delayed(_task, pure=False)(self._work.encode, self._versions, told, part, self._types)
         if self._there:  # the frame is in memory already: stay where it is
             return self._client.compute(task)
         return self._client.compute(task, workers=near, allow_other_workers=True)

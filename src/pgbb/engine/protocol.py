@@ -171,7 +171,7 @@ class Work(NamedTuple):
     Attributes:
       told: model, schema and weights, pickled by names alone.
       columns: that are read.
-      encode: (told, partition) → what is kept of it on the worker.
+      encode: (told, partition, of a frame the types of its columns) → what is kept of it on the worker.
       receipt: (kept) → its `Receipt`, or why there is none.
       answer: (told, question, kept partitions, the number of the first record of each) → a partial sum and its receipt.
       prepare: (told, questions, kept) → nothing; begins to compile them.

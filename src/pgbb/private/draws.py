@@ -68,7 +68,7 @@ class Draws:
         drawn = {
             "u": u.astype(np.float32),
             "index": index.astype(np.float32),
-            "batch": {"here": self._members, "device": self._keys, "elsewhere": self._told}[self.batches](whole, start * k),
+            "batch": self._keys(whole, start * k) if self.batches == "device" else self._members(whole),
             "noise": np.stack([noise >> SPLIT, noise & LOW], axis=1).astype(np.int32),
         }
         shaped: Drawn = jax.tree.map(lambda v: v.reshape(count, k, *v.shape[1:]), drawn)
@@ -94,8 +94,10 @@ class Draws:
         """The block of every record."""
         return random_blocks(self._order, self.mechanism.n, self.mechanism.blocks, 0, self.mechanism.n)
 
-    def _members(self, whole: NDArray[np.float64], _: int) -> dict[str, np.ndarray]:
+    def _members(self, whole: NDArray[np.float64]) -> dict[str, np.ndarray]:
         """The members of every batch, by their numbers, and their inverse weights, which are infinite for padding."""
+        if self.batches == "elsewhere":
+            return self._told(whole)
         m = self.mechanism
         rows, sizes = self.randomness.poisson_batches(m.n, m.sampling_rate, len(whole))
         weights = aligned(rows.shape, np.float32)
@@ -105,8 +107,8 @@ class Draws:
             weights[i, size:] = np.inf
         return {"rows": rows, "inverse": weights}
 
-    def _told(self, whole: NDArray[np.float64], _: int) -> dict[str, np.ndarray]:
-        """What others need in order to draw the batches: a key for all of them, places under it, seeds of blocks, 1/W."""
+    def _told(self, whole: NDArray[np.float64]) -> dict[str, np.ndarray]:
+        """What others need in order to draw the batches: a key for all, places under it, seeds of blocks, 1/W."""
         count = len(whole)
         orders = [self._new_order() for _ in range(count)] if self.reshuffle else [self._order] * count
         key = np.frombuffer(self.randomness.batch_key(), np.uint8)
@@ -127,8 +129,7 @@ def _bits(noise: float, members: float) -> int:
     bits = bits if noise == 0 else min(bits, 38 - math.ceil(math.log2(noise)))
     if bits < _FEWEST:
         raise PgbbError(
-            f"the noise is {noise:.2g} times what one record can contribute, and a block has about {members:.2g} records "
-            "in a batch: nothing would be left of the answers. "
-            "Take a larger epsilon, fewer steps or a smaller sampling rate."
+            f"the noise is {noise:.2g} times what one record can contribute, and a block has {members:.2g} records "
+            "in a batch: nothing would be left of the answers. Take a larger epsilon, fewer steps or a smaller rate."
         )
     return bits

@@ -91,7 +91,7 @@ def _loop(
     on_device = "key" in inputs["batch"]
     sampler = cast(batches.Sampler, batches.sampler(n, mechanism.sampling_rate) if on_device else None)
     sparse = mechanism.sampling_rate <= batches.SPARSE and jax.default_backend() == "gpu"
-    place = jnp.arange(data.rows.shape[0], dtype=jnp.int32)  # of a row: where devices draw, those of a block are neighbours
+    place = jnp.arange(data.rows.shape[0], dtype=jnp.int32)  # where devices draw, rows of a block are neighbours
     ends = jnp.asarray(np.cumsum(block_sizes(n, mechanism.blocks)), jnp.int32)
     block = jnp.minimum(jnp.searchsorted(ends, place, side="right"), mechanism.blocks - 1).astype(jnp.int32)
 

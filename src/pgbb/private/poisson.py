@@ -91,7 +91,7 @@ class Batches:
             self._drawn[cell] = draw_batches(size, self._rate, self._count, Stream(self._key, cell))
         return self._drawn[cell]
 
-    def members(self, batch: int, low: int, high: int) -> Iterator[NDArray[np.int64]]:
+    def members(self, batch: int, low: int, high: int) -> Iterator[Ints]:
         """Members of a batch among records low … high − 1, by their distance from `low`, cell after cell."""
         for cell in cells(low, high):
             found, sizes = self._cell(cell)
@@ -104,7 +104,7 @@ class Batches:
         if self._n <= CELL:
             return self._cell(0)
         parts = [self._cell(cell) for cell in cells(0, self._n)]
-        sizes = np.sum([size for _, size in parts], axis=0, dtype=np.int32)
+        sizes = np.array([size for _, size in parts]).sum(axis=0, dtype=np.int32)
         room = max(buffer_size(self._n, self._rate), int(sizes.max()))
         positions, at = aligned((self._count, _padded(room)), np.int32), np.zeros(self._count, np.int64)
         positions[:] = self._n - 1

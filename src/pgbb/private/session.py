@@ -71,12 +71,7 @@ class Session:
         device_batches: bool | None = None,
         resume: Position | None = None,
     ) -> None:
-        _check(records.n, problem, mechanism, pseudo_blocks)
-        if not elsewhere and records.n >= 2**31:
-            raise PgbbError(
-                f'{records.n:,} records are too many for one process: their numbers have 31 bits. Take a cluster, or '
-                'method="calibrated".'
-            )
+        _check(records.n, problem, mechanism, pseudo_blocks, elsewhere=elsewhere)
         self.problem, self.mechanism, self.sigma = problem, mechanism, sigma
         self.randomness, self.pseudo_blocks, self.reshuffle = randomness, pseudo_blocks, reshuffle
         fits = mechanism.n <= _ROWS and not reshuffle and not elsewhere
@@ -121,10 +116,12 @@ class Session:
         return _drive([self], state, step, chunk, many=False)
 
 
-def _check(n: int, problem: Problem, mechanism: Mechanism, pseudo_blocks: int) -> None:
+def _check(n: int, problem: Problem, mechanism: Mechanism, pseudo_blocks: int, *, elsewhere: bool = False) -> None:
     """Refuse what is not certified for these n records and this problem, or cannot be computed as it is proved."""
     if n != mechanism.n:
         raise PgbbError(f"the mechanism is described for n = {mechanism.n} records, but {n} were loaded.")
+    if n >= 2**31 and not elsewhere:
+        raise PgbbError(f"{n:,} records are too many for one process: their numbers have 31 bits. Take a cluster.")
     if (mechanism.alpha > 0) != (pseudo_blocks > 0):
         raise PgbbError(
             f"alpha = {mechanism.alpha:g} with {pseudo_blocks} blocks of pseudo-samples is not what is certified: "

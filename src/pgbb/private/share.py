@@ -61,7 +61,7 @@ def _sum(problem: Problem, packed: jax.Array, inverse: jax.Array, theta: jax.Arr
 
 
 def share_of(problem: Problem, asked: Batch, parts: Sequence[Held], firsts: Sequence[int]) -> Ints:
-    """The sums over the members that these partitions hold, K·d numbers; `firsts` has the number of their first records."""
+    """The sums over the members that these partitions hold, K·d numbers; `firsts` numbers their first records."""
     batches = _batches(asked.key, asked.n, asked.rate, asked.count)
     found = []
     for k, (place, order) in enumerate(zip(asked.places, asked.orders, strict=True)):

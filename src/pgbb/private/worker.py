@@ -6,7 +6,7 @@ alone adds noise: what is answered here is private.
 
 import hashlib
 import pickle
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
@@ -26,6 +26,7 @@ from pgbb.private.placement import shifted
 from pgbb.private.records import NoRecords
 from pgbb.private.rows import empty_rows
 from pgbb.private.share import share_of
+from pgbb.private.sources import part_of_frame
 from pgbb.private.sums import asked, compile_ahead, slabs_of
 
 __all__ = ["Kept", "answer", "encode", "pack", "prepare", "receipt", "told", "unpack"]
@@ -83,10 +84,14 @@ def _by_name(name: str) -> Any:
     return getattr(import_module(module), function)
 
 
-def encode(told: bytes, partition: Any) -> Kept:
-    """The records of a partition, a `Partition` or a frame, encoded; there may be none."""
+def encode(told: bytes, partition: Any, types: Mapping[str, object] | None = None) -> Kept:
+    """The records of a partition, encoded; there may be none.
+
+    It is a `Partition`, or a frame, and then `types` are those of the columns of all partitions.
+    """
     problem, schema, weights = _known(told)
     source = partition.opened() if isinstance(partition, Partition) else partition
+    source = source if types is None else part_of_frame(source, types)
     try:
         rows = shifted(records_for(source, problem, schema, weights), problem.shift, consume=True)
     except NoRecords:
