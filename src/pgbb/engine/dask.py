@@ -303,7 +303,8 @@ class DaskEngine:
         """
         from distributed import TimeoutError, wait
 
-        first, end = {*self._cluster.addresses()}, time.monotonic() + self._cluster.patience
+        first = {*self._groups} - {""} or {*self._cluster.addresses()}
+        end = time.monotonic() + self._cluster.patience
         while True:
             try:
                 with self._client.as_current():
