@@ -254,8 +254,8 @@ def large(n: int = 100_000_000, count: int = 4, share: int = 2) -> None:
         print(
             f"n = {n:,} x {COLUMNS + 2}, Parquet of {size:.2f} GiB, {count} workers of {share} GiB, {busy()}: first "
             f"answer after {first - begin:.0f} s, {len(rest)} more {1e3 * (rest[-1] - first) / len(rest):.0f} ms each; "
-            f"peak of a worker {peak:.2f} GiB, which holds {held:.2f} GiB (at most {0.5 + 1.5 * held:.2f}); slope of x0 "
-            f"{slope:.4f} (1)"
+            f"peak of a worker {peak:.2f} GiB, which holds {held:.2f} GiB (at most {0.5 + 1.5 * held:.2f}); slope of "
+            f"x0 {slope:.4f} (1)"
         )
 
 
@@ -294,9 +294,9 @@ def paper(n: int = 10_000_000_000, count: int = 1000, size: int = 2**20) -> None
         f"measured, {busy()}: of a core {1e9 * read:.0f} ns to read a record and {1e9 * summed:.1f} ns to count it in "
         f"an answer; of the scheduler {1e6 * task:.0f} us a task; a question of {sent / 1e3:.1f} kB\n"
         f"on paper, n = {n:,} on {count:,} workers of one core: {mine:,.0f} records and "
-        f"{mine * (COLUMNS + 3) * 4 / 2**30:.2f} GiB each; reading {mine * read:.1f} s; an answer {mine * summed:.2f} s "
-        f"of workers and {count * task:.2f} s of the scheduler, {sent * count / 1e6:.1f} MB sent; {answers} answers and "
-        f"the fit {mine * read + answers * answer:.0f} s"
+        f"{mine * (COLUMNS + 3) * 4 / 2**30:.2f} GiB each; reading {mine * read:.1f} s; an answer {mine * summed:.2f} "
+        f"s of workers and {count * task:.2f} s of the scheduler, {sent * count / 1e6:.1f} MB sent; {answers} answers "
+        f"and the fit {mine * read + answers * answer:.0f} s"
     )
 
 

@@ -12,7 +12,8 @@ from pgbb import HuberRegression, PgbbError, QuantileRegression, Range, Schema
 from pgbb._numerics.compiled import Compiled, computed_once
 from pgbb.accountant import Mechanism
 from pgbb.private import session as private
-from pgbb.private.draws import Draws
+from pgbb.private import wide_integers
+from pgbb.private.draws import Draws, _bits
 from pgbb.private.gradients import weighted_rows
 from pgbb.private.loop import _gathered
 from pgbb.private.randomness import Randomness
@@ -157,6 +158,16 @@ def test_whole_weights_never_exceed_the_real_ones():
     whole = 1 / inverse[:, :53].astype(float)
     assert np.all(np.isinf(inverse[:, 53:])) and np.all(whole <= real * (1 + 2e-7)) and whole.max() <= 2**24
     assert whole == pytest.approx(real, rel=1e-6, abs=2)
+
+
+def test_batches_of_many_members_have_a_coarser_grid_and_their_sums_do_not_wrap_around():
+    members = 2**20
+    whole = 2.0 ** _bits(0.0, members)
+    assert wide_integers.joined(*wide_sum(jnp.full((members, 1), whole, jnp.float32)))[0] == members * whole
+    assert wide_integers.joined(*wide_sum(jnp.full((members, 1), 2.0**24, jnp.float32)))[0] == 0  # on the usual grid
+    assert _bits(0.0, 2**18) == 24 and _bits(2.0**20, 10) == 18
+    with pytest.raises(PgbbError, match="nothing would be left"):
+        _bits(0.0, 2**36)
 
 
 def session(sigma, **kwargs):
