@@ -15,6 +15,7 @@ Seconds need cores that are free; `kills` and `store` do not.
 import contextlib
 import hashlib
 import itertools
+import math
 import os
 import random
 import signal
@@ -216,9 +217,13 @@ def steps(n: int = 1_000_000, count: int = 2, asked: int = 200) -> None:
                 digest, _ = fitted(model, name, progress=clock(moments), **given)
                 found.add(digest)
                 times.append(1e3 * min(b - a for a, b in itertools.pairwise(moments)) / chunk)
+            here, there = times
+            asks = max(there - here / count, 0.0)  # what asking costs beside the sums, which workers share
+            pays = asks * n / (here * (1 - 1 / count)) if count > 1 else math.inf
             print(
-                f"{method}, q = {rate:g}, n = {n:,}, {COLUMNS + 1} terms, {busy()}: a step {times[0]:.2f} ms in one "
-                f"process, {times[1]:.2f} ms on {count} workers; {'same bits' if len(found) == 1 else 'OTHER BITS'}",
+                f"{method}, q = {rate:g}, n = {n:,}, {COLUMNS + 1} terms, {busy()}: a step {here:.2f} ms in one "
+                f"process, {there:.2f} ms on {count} workers, which pays from n = {pays:.1g} on; "
+                f"{'same bits' if len(found) == 1 else 'OTHER BITS'}",
                 flush=True,
             )
 
