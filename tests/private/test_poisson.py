@@ -140,6 +140,10 @@ def test_blocks_are_a_uniform_partition_and_blocks_balanced_in_each_cell_are_not
     assert np.abs(together[np.triu_indices(n, 1)] - 9 / 39).max() < 5 * np.sqrt(0.23 * 0.77 / 1000)
 
 
+def test_every_record_may_be_a_block_of_its_own():
+    assert np.array_equal(np.sort(random_blocks(5, 70_000, 70_000, 0, 70_000)), np.arange(70_000))
+
+
 def test_blocks_are_balanced_for_any_n():
     assert np.array_equal(np.unique(block_of_position(65_023, 5)), np.arange(5))
     for n, s in [(65_023, 5), (10, 10), (11, 3), (97_397, 20)]:

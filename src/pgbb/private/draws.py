@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pgbb.accountant import Mechanism
 from pgbb.errors import PgbbError
-from pgbb.model.blocks import block_sizes, draw_weights, random_blocks
+from pgbb.model.blocks import Labels, block_sizes, draw_weights, random_blocks
 from pgbb.model.problem import Problem
 from pgbb.private.noise import rounded_normals
 from pgbb.private.poisson import inverse
@@ -90,7 +90,7 @@ class Draws:
         return int(self.randomness.secret.integers(2**63))
 
     @cached_property
-    def _blocks(self) -> NDArray[np.int16]:
+    def _blocks(self) -> Labels:
         """The block of every record."""
         return random_blocks(self._order, self.mechanism.n, self.mechanism.blocks, 0, self.mechanism.n)
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pgbb._numerics.compiled import Compiled
+from pgbb._numerics.compiled import Compiled, computed_once
 from pgbb.accountant import Mechanism
 from pgbb.engine.protocol import Batch, Engine
 from pgbb.model.problem import Problem
@@ -29,7 +29,7 @@ def _query(state: Tree, draw: dict[str, jax.Array], step: Step) -> Tree:
 def _update(
     state: Tree, draw: dict[str, jax.Array], memo: Tree, high: jax.Array, low: jax.Array, grid: jax.Array, step: Step
 ) -> Tree:
-    return step.update(state, draw, memo, jax.lax.optimization_barrier(joined(high, low) * grid))  # type: ignore[no-untyped-call]
+    return step.update(state, draw, memo, computed_once(joined(high, low) * grid))
 
 
 def asked_elsewhere(

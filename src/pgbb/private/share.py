@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pgbb._numerics.compiled import Compiled
 from pgbb.engine.protocol import Batch
-from pgbb.model.blocks import random_blocks
+from pgbb.model.blocks import Labels, random_blocks
 from pgbb.model.problem import Problem
 from pgbb.private.gradients import weighted_rows
 from pgbb.private.poisson import Batches
@@ -43,10 +43,10 @@ def _batches(key: bytes, n: int, rate: float, count: int) -> Batches:
     return Batches(key, n, rate, count)
 
 
-_BLOCKS: WeakKeyDictionary[Held, tuple[tuple[int, ...], NDArray[np.int16]]] = WeakKeyDictionary()
+_BLOCKS: WeakKeyDictionary[Held, tuple[tuple[int, ...], Labels]] = WeakKeyDictionary()
 
 
-def _blocks(part: Held, *named: int) -> NDArray[np.int16]:
+def _blocks(part: Held, *named: int) -> Labels:
     """The blocks of a partition's records; those of the last partition into blocks that was asked for are known."""
     known = _BLOCKS.get(part)
     if known is None or known[0] != named:
