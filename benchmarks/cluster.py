@@ -1,6 +1,7 @@
 """Fits on Dask workers: killed ones, sizes and seconds, and an object store.
 
-    python benchmarks/cluster.py kills [FITS]         workers are killed while they read and while they answer
+    python benchmarks/cluster.py kills [FITS] [N] [T]  workers are killed while they read and while they answer: of the
+                                                      default method, or of DP-SGLD with T steps
     python benchmarks/cluster.py hang                 a worker is stopped
     python benchmarks/cluster.py seconds [N] [WORKERS] against one process: seconds, answers, memory of workers
     python benchmarks/cluster.py steps [N] [WORKERS]  a step of a training against one process
@@ -95,15 +96,18 @@ class Killer(threading.Thread):
                 self.killed.append(self.answers)
 
 
-def kills(fits: int = 20, n: int = 400_000) -> None:
+def kills(fits: int = 20, n: int = 400_000, steps: int = 0) -> None:
     """One or two of three workers are killed in each fit; its noise is made to repeat, which a ledger would refuse."""
     from pgbb.methods.calibrated import method
+    from pgbb.private import session
 
+    session._chunk = lambda _: 1  # type: ignore[assignment,misc]  # who kills hears of every step
     model, create = pgbb.QuantileRegression("y ~ x0", taus=[0.5]), method.Randomness.create
+    settings: dict[str, Any] = {"method": "sgld", "steps": steps} if steps else {}
     with tempfile.TemporaryDirectory() as name, workers(3) as client:
         folder = Path(name)
         write(folder, n)
-        expected, _ = fitted(model, name, insecure_seed=1)
+        expected, _ = fitted(model, name, insecure_seed=1, **settings)
         method.Randomness.create = lambda _: create(1)  # type: ignore[method-assign,assignment]
         same = charged = killed = 0
         for i in range(fits):
@@ -111,7 +115,7 @@ def kills(fits: int = 20, n: int = 400_000) -> None:
             ledger.set("records", n=n, epsilon=10.0, delta=1e-6)
             killer = Killer(client, i)
             killer.start()
-            more = {"ledger": ledger, "dataset": "records", "progress": killer.progress}
+            more = {"ledger": ledger, "dataset": "records", "progress": killer.progress, **settings}
             found, spent = fitted(model, name, cluster=client, **more)
             killer.done.set()
             killer.join()
