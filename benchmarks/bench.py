@@ -334,11 +334,11 @@ def fitted(m: Row) -> Row:
     found = {
         "machine": m["machine"],
         "calibrated": coefficients(default, lambda r: (_answers(r["kind"], r["p"]), r["n"])),
-        "paper": coefficients(paper, lambda r: (r["K"], r["q"] * r["n"])),
+        "pgbb": coefficients(paper, lambda r: (r["K"], r["q"] * r["n"])),
         "load": last["loaded"] / (last["n"] * (last["p"] + costs.EXTRA)),
         "compile": {
             "calibrated": max(min(r["cold"], r["cold_cpu"]) for r in m["compile"]),
-            "paper": m["torch"]["compile"] if m["torch"] else 2.0,
+            "pgbb": m["torch"]["compile"] if m["torch"] else 2.0,
         },
         "fixed_memory": fixed,
     }
@@ -607,7 +607,7 @@ def main(arguments: list[str]) -> None:
         if not found["quick"]:
             COSTS.write_text(json.dumps(fitted(found), indent=2) + "\n")
     found = json.loads(target.read_text())
-    page(found, fitted(found))
+    page(found, fitted(found) if found["quick"] else json.loads(COSTS.read_text()))
 
 
 if __name__ == "__main__":

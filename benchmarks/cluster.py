@@ -1,8 +1,13 @@
 """Fits on Dask workers: killed ones, sizes and seconds, and an object store.
 
-    python benchmarks/cluster.py kills [FITS]         workers are killed while they read and while they answer
+    python benchmarks/cluster.py kills [FITS] [N] [T]  workers are killed while they read and while they answer: of the
+                                                      default method, or of DP-SGLD with T steps
     python benchmarks/cluster.py hang                 a worker is stopped
     python benchmarks/cluster.py seconds [N] [WORKERS] against one process: seconds, answers, memory of workers
+    python benchmarks/cluster.py steps [N] [WORKERS]  a step of a training against one process
+    python benchmarks/cluster.py large [N] [WORKERS]  from Parquet that is larger than a worker's share of memory
+    python benchmarks/cluster.py spark                every model and a chain on Spark in local mode: bits (needs Java)
+    python benchmarks/cluster.py paper [N] [WORKERS]  a fit on paper, from parts that are measured here
     python benchmarks/cluster.py store                from the command line, from a store that speaks S3 (needs moto)
 
 Seconds need cores that are free; `kills` and `store` do not.
@@ -10,6 +15,8 @@ Seconds need cores that are free; `kills` and `store` do not.
 
 import contextlib
 import hashlib
+import itertools
+import math
 import os
 import random
 import signal
@@ -33,17 +40,18 @@ LEVELS = (0.1, 0.5, 0.9)
 SCHEMA = pgbb.Schema(y=pgbb.Range(-8, 8), **{f"x{j}": pgbb.Range(-1, 1) for j in range(COLUMNS)})
 
 
-def write(folder: Path, n: int) -> None:
-    """`FILES` files of row groups of 2¹⁸ records."""
+def write(folder: Path, n: int, columns: int = COLUMNS) -> None:
+    """`FILES` files of row groups of 2¹⁸ records, or more of them where a file would not fit into memory."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    ends = np.linspace(0, n, FILES + 1).astype(int)
-    for i in range(FILES):
+    files = max(FILES, n // 2_500_000)
+    ends = np.linspace(0, n, files + 1).astype(int)
+    for i in range(files):
         rng, count = np.random.default_rng(i), int(ends[i + 1] - ends[i])
-        x = rng.uniform(-1, 1, (count, COLUMNS)).astype(np.float32)
-        y = (x @ np.linspace(1, -1, COLUMNS) + 0.5 * rng.standard_normal(count)).astype(np.float32)
-        table = pa.table({**{f"x{j}": x[:, j] for j in range(COLUMNS)}, "y": y})
+        x = rng.uniform(-1, 1, (count, columns)).astype(np.float32)
+        y = (x @ np.linspace(1, -1, columns) + 0.5 * rng.standard_normal(count)).astype(np.float32)
+        table = pa.table({**{f"x{j}": x[:, j] for j in range(columns)}, "y": y})
         pq.write_table(table, folder / f"part-{i}.parquet", row_group_size=2**18)
 
 
@@ -88,15 +96,18 @@ class Killer(threading.Thread):
                 self.killed.append(self.answers)
 
 
-def kills(fits: int = 20, n: int = 400_000) -> None:
+def kills(fits: int = 20, n: int = 400_000, steps: int = 0) -> None:
     """One or two of three workers are killed in each fit; its noise is made to repeat, which a ledger would refuse."""
     from pgbb.methods.calibrated import method
+    from pgbb.private import session
 
+    session._chunk = lambda _: 1  # type: ignore[assignment,misc]  # who kills hears of every step
     model, create = pgbb.QuantileRegression("y ~ x0", taus=[0.5]), method.Randomness.create
+    settings: dict[str, Any] = {"method": "sgld", "steps": steps} if steps else {}
     with tempfile.TemporaryDirectory() as name, workers(3) as client:
         folder = Path(name)
         write(folder, n)
-        expected, _ = fitted(model, name, insecure_seed=1)
+        expected, _ = fitted(model, name, insecure_seed=1, **settings)
         method.Randomness.create = lambda _: create(1)  # type: ignore[method-assign,assignment]
         same = charged = killed = 0
         for i in range(fits):
@@ -104,7 +115,7 @@ def kills(fits: int = 20, n: int = 400_000) -> None:
             ledger.set("records", n=n, epsilon=10.0, delta=1e-6)
             killer = Killer(client, i)
             killer.start()
-            more = {"ledger": ledger, "dataset": "records", "progress": killer.progress}
+            more = {"ledger": ledger, "dataset": "records", "progress": killer.progress, **settings}
             found, spent = fitted(model, name, cluster=client, **more)
             killer.done.set()
             killer.join()
@@ -166,26 +177,165 @@ def seconds(n: int = 10_000_000, count: int = 2) -> None:
     model = pgbb.QuantileRegression(f"y ~ {' + '.join(f'x{j}' for j in range(COLUMNS))}", taus=list(LEVELS))
     with tempfile.TemporaryDirectory() as name:
         write(Path(name), n)
-        moments: list[float] = []
-
-        def progress(done: int, total: int) -> None:
-            moments.append(time.perf_counter())
-
-        one = [fitted(model, name, insecure_seed=1) for _ in range(2)]
+        one, here = twice(model, name)
         with workers(count) as client:
-            several = []
-            for _ in range(2):
-                moments.clear()
-                several.append(fitted(model, name, cluster=client, progress=progress, insecure_seed=1))
+            several, there = twice(model, name, cluster=client)
             peak = max(client.run(highest).values()) / 2**20
         held = n / count * (COLUMNS + 3) * 4 / 2**30
-        each = 1e3 * (moments[-1] - moments[0]) / (len(moments) - 1)
+        bits = "same bits" if len({digest for digest, _ in one + several}) == 1 else "OTHER BITS"
         print(
-            f"n = {n:,}, {COLUMNS + 1} terms: one process {one[1][1]:.2f} s, {count} workers {several[1][1]:.2f} s, of "
-            f"which {len(moments)} answers {each:.0f} ms each; peak of a "
-            f"worker {peak:.2f} GiB, which holds {held:.2f} GiB; "
-            f"{'same bits' if len({d for d, _ in one + several}) == 1 else 'OTHER BITS'}"
+            f"n = {n:,}, {COLUMNS + 1} terms, {busy()}: one process {one[1][1]:.2f} s, {count} workers "
+            f"{several[1][1]:.2f} s, ratio {several[1][1] / one[1][1]:.2f}; an answer {here:.0f} and {there:.0f} ms; "
+            f"peak of a worker {peak:.2f} GiB, which holds {held:.2f} GiB (at most {0.5 + 1.5 * held:.2f}); {bits}"
         )
+
+
+def busy() -> str:
+    """How many processes wanted a core in the last minute, those of this command among them."""
+    return f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+
+
+def twice(model: Any, data: Any, **more: Any) -> tuple[list[tuple[str, float]], float]:
+    """Two seeded fits, the first of which compiles, and the milliseconds of an answer of the second."""
+    moments: list[float] = []
+    found = []
+    for _ in range(2):
+        moments.clear()
+        found.append(fitted(model, data, progress=clock(moments), insecure_seed=1, **more))
+    return found, 1e3 * (moments[-1] - moments[0]) / (len(moments) - 1)
+
+
+def steps(n: int = 1_000_000, count: int = 2, asked: int = 200) -> None:
+    """Steps of PGBB (K = 4, q = .01) and of DP-SGLD (q = .1); what a chunk of steps takes after the first one."""
+    from pgbb.private import session
+
+    chunk, model = 40, pgbb.HuberRegression(f"y ~ {' + '.join(f'x{j}' for j in range(COLUMNS))}")
+    session._chunk = lambda _: chunk  # type: ignore[assignment,misc]
+    with tempfile.TemporaryDirectory() as name, workers(count) as client:
+        write(Path(name), n)
+        for method, rate in (("pgbb", 0.01), ("sgld", 0.1)):
+            found, times = set(), []
+            for where in ({}, {"cluster": client}):
+                moments: list[float] = []
+                given = {"method": method, "steps": asked, "sampling_rate": rate, "insecure_seed": 1, **where}
+                digest, _ = fitted(model, name, progress=clock(moments), **given)
+                found.add(digest)
+                times.append(1e3 * min(b - a for a, b in itertools.pairwise(moments)) / chunk)
+            here, there = times
+            asks = max(there - here / count, 0.0)  # what asking costs beside the sums, which workers share
+            pays = asks * n / (here * (1 - 1 / count)) if count > 1 else math.inf
+            print(
+                f"{method}, q = {rate:g}, n = {n:,}, {COLUMNS + 1} terms, {busy()}: a step {here:.2f} ms in one "
+                f"process, {there:.2f} ms on {count} workers, which pays from n = {pays:.1g} on; "
+                f"{'same bits' if len(found) == 1 else 'OTHER BITS'}",
+                flush=True,
+            )
+
+
+def clock(moments: list[float]) -> Any:
+    """A progress that notes when it is called."""
+    return lambda *_: moments.append(time.perf_counter())
+
+
+def large(n: int = 100_000_000, count: int = 4, share: int = 2) -> None:
+    """Eight columns; `share` GiB of memory for each worker, and the file is larger."""
+    from dask import config
+    from distributed import Client, LocalCluster
+
+    from pgbb.engine import dask
+
+    model = pgbb.LinearRegression(f"y ~ {' + '.join(f'x{j}' for j in range(COLUMNS + 1))}")
+    schema = pgbb.Schema(**SCHEMA, **{f"x{COLUMNS}": pgbb.Range(-1, 1)})
+    options = {"threads_per_worker": 1, "host": "127.0.0.1", "security": True, "dashboard_address": "127.0.0.1:0"}
+    with tempfile.TemporaryDirectory() as name, config.set(dask._LOCAL):
+        write(Path(name), n, COLUMNS + 1)
+        size, moments = sum(file.stat().st_size for file in Path(name).iterdir()) / 2**30, [time.perf_counter()]
+        with (
+            LocalCluster(n_workers=count, memory_limit=share * 2**30, **options) as there,
+            Client(there, set_as_default=False) as client,
+        ):
+            release = pgbb.fit(
+                model, name, schema=schema, epsilon=1.0, delta=1e-10, cluster=client, progress=clock(moments)
+            )
+            peak = max(client.run(highest).values()) / 2**20
+        begin, first, *rest = moments
+        held, slope = n / count * (COLUMNS + 4) * 4 / 2**30, release.summary().loc["x0", "mean"]
+        print(
+            f"n = {n:,} x {COLUMNS + 2}, Parquet of {size:.2f} GiB, {count} workers of {share} GiB, {busy()}: first "
+            f"answer after {first - begin:.0f} s, {len(rest)} more {1e3 * (rest[-1] - first) / len(rest):.0f} ms each; "
+            f"peak of a worker {peak:.2f} GiB, which holds {held:.2f} GiB (at most {0.5 + 1.5 * held:.2f}); slope of "
+            f"x0 {slope:.4f} (1)"
+        )
+
+
+def paper(n: int = 10_000_000_000, count: int = 1000, size: int = 2**19) -> None:
+    """From parts: a core's time to read a record and to count it in an answer, the scheduler's for a task, bytes.
+
+    Times are those of processors, which hardly depend on who else is there; fixed costs go by a difference of sizes.
+    """
+    import pickle
+
+    from distributed import wait
+
+    from pgbb.private import worker
+    from pgbb.private.partition import survey
+
+    model = pgbb.QuantileRegression(f"y ~ {' + '.join(f'x{j}' for j in range(COLUMNS))}", taus=list(LEVELS))
+    told = worker.told(model, SCHEMA, None)
+    reads, fits = [], []
+    for records in (size, 4 * size):
+        with tempfile.TemporaryDirectory() as name:
+            write(Path(name), records)
+            begin = time.process_time()
+            for part in survey(name, 1):
+                worker.encode(told, part)
+            reads.append(time.process_time() - begin)
+            moments: list[float] = []
+            fitted(model, name, insecure_seed=1)  # compiles
+            begin = time.process_time()
+            fitted(model, name, insecure_seed=1, progress=clock(moments))
+            fits.append(time.process_time() - begin)
+    answers = len(moments)
+    read = (reads[1] - reads[0]) / (3 * size)
+    summed = ((fits[1] - fits[0]) / (3 * size) - read) / answers
+    spent = []
+    with workers(2) as client, client.as_current():  # its scheduler is in this process
+        for many in (100, 1100):
+            begin = time.process_time()
+            wait([client.submit(abs, i, pure=False) for i in range(many)])
+            spent.append(time.process_time() - begin)
+    task, sent, mine = (spent[1] - spent[0]) / 1000, len(pickle.dumps(told)) + 2000, n / count
+    answer = mine * summed + count * task
+    print(
+        f"measured, {busy()}: of a core {1e9 * read:.0f} ns to read a record and {1e9 * summed:.1f} ns to count it in "
+        f"an answer; of the scheduler {1e6 * task:.0f} us a task; a question of {sent / 1e3:.1f} kB\n"
+        f"on paper, n = {n:,} on {count:,} workers of one core: {mine:,.0f} records and "
+        f"{mine * (COLUMNS + 3) * 4 / 2**30:.2f} GiB each; reading {mine * read:.1f} s; an answer {mine * summed:.2f} "
+        f"s of workers and {count * task:.2f} s of the scheduler, {sent * count / 1e6:.1f} MB sent; {answers} answers "
+        f"and the fit {mine * read + answers * answer:.0f} s"
+    )
+
+
+def spark(n: int = 3001) -> None:
+    """Seeded releases from a Spark DataFrame of two partitions, against those of one process."""
+    from pyspark.sql import SparkSession
+
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from tests.engine.models import MODELS, bits, fit, records
+
+    session = SparkSession.builder.master("local[2]").config("spark.log.level", "OFF").getOrCreate()
+    frame = records(n)
+    there = session.createDataFrame(frame).coalesce(2)
+    asked: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in MODELS}
+    asked["huber"] = "huber", {"weights": "w"}
+    asked["a chain of quantiles"] = "quantile", {"method": "sgld", "steps": 5}
+    asked["a training of logits"] = "logistic", {"method": "pgbb", "steps": 5}
+    for name, (model, more) in asked.items():
+        begin = time.perf_counter()
+        equal = bits(fit(MODELS[model], there, **more)) == bits(fit(MODELS[model], frame, **more))
+        print(f"{name}: {'same bits' if equal else 'OTHER BITS'}, {time.perf_counter() - begin:.0f} s", flush=True)
+    session.stop()
 
 
 def store(n: int = 20_000) -> None:
@@ -225,4 +375,5 @@ def store(n: int = 20_000) -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore", pgbb.PgbbWarning)
-    {"hang": hang, "kills": kills, "seconds": seconds, "store": store}[sys.argv[1]](*map(int, sys.argv[2:]))
+    commands = {f.__name__: f for f in (hang, kills, large, paper, seconds, spark, steps, store)}
+    commands[sys.argv[1]](*map(int, sys.argv[2:]))

@@ -2,6 +2,7 @@
 
 import importlib.util
 import itertools
+import json
 import re
 import shlex
 import subprocess
@@ -133,6 +134,14 @@ def test_the_newcomers_commands_are_those_of_readme_and_docs():
         text = page.read_text(encoding="utf-8")
         for command in newcomer.COMMANDS:
             assert f"$ {command}" in text, f"{page.name} lacks {command}"
+
+
+def test_the_page_of_benchmarks_is_printed_from_what_was_measured():
+    bench = load(ROOT / "benchmarks" / "bench.py")
+    stored = (json.loads(path.read_text(encoding="utf-8")) for path in (bench.OUT / "measured.json", bench.COSTS))
+    measured, costs = stored
+    shown, there = bench.text(measured, costs), (DOCS / "benchmarks.md").read_text(encoding="utf-8")
+    assert shown.split("|")[:40] == there.split("|")[:40] and shown.count("| pgbb, a step |") == 3
 
 
 def test_following_a_page_overlooks_figures_that_vary_and_nothing_else():

@@ -8,7 +8,12 @@ __all__ = ["InvalidValue", "NotCertifiable", "PgbbError", "PgbbNote", "PgbbWarni
 
 
 class PgbbError(Exception):
-    """Base class of every error that pgbb raises on purpose."""
+    """Base class of every error that pgbb raises on purpose.
+
+    `answered` is true where records had answered before it: then the budget counts as spent.
+    """
+
+    answered = False
 
 
 class InvalidValue(PgbbError, ValueError):

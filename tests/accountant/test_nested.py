@@ -76,12 +76,8 @@ def drawn(nested, rate, batches=300):
     m = replace(NESTED, nested=nested, n=50, blocks=2)
     rng, found = np.random.default_rng(3), []
     for _ in range(batches):
-        joins = np.flatnonzero(rng.random(m.n) < rate).astype(np.int32)
-        padded = np.full((1, 64), m.n - 1, np.int32)
-        padded[0, : len(joins)] = joins
-        inverse = nested_weights(m, np.array([[0.0, 2.0**24]]), padded, np.array([len(joins)], np.int32), rng)
-        assert np.isinf(inverse[0, len(joins) :]).all()
-        weight = m.reach / inverse[0, : len(joins)] / 2**24
+        joins = np.flatnonzero(rng.random(m.n) < rate)
+        weight = m.reach / nested_weights(m, np.array([0.0, 2.0**24]), (joins >= 25).astype(np.int64), rng) / 2**24
         assert (weight[joins < 25] == 0).all()
         found.append(weight[joins >= 25])
     return np.concatenate(found) / m.block_size, m.nested_law

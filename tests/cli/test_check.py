@@ -43,6 +43,13 @@ def test_check_counts_bad_cells_says_it_is_private_and_succeeds(files):
     assert "99" not in done.output and "west" not in done.output, "counts, never cells"
 
 
+def test_a_header_alone_fails_the_check(files):
+    (files / "data.csv").write_text("educ,black,region\n")
+    done = run(files)
+    assert done.exit_code == 1 and "no records; a fit would refuse" in done.output
+    assert run(files, "--json").exit_code == 1
+
+
 def test_check_json_holds_the_counts_and_the_notice(files):
     done = run(files, "--json")
     data = json.loads(done.output)

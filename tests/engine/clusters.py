@@ -5,6 +5,7 @@ python -m pytest --noconftest tests/engine/clusters.py
 
 import contextlib
 import itertools
+import pickle
 import shutil
 import socket
 import subprocess
@@ -14,6 +15,7 @@ import threading
 import dask
 import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
 from distributed.security import Security
@@ -21,8 +23,10 @@ from distributed.security import Security
 import pgbb
 from pgbb.engine import dask as module
 from pgbb.engine import guard
-from pgbb.engine.protocol import Asked, Question, Receipt, settled
+from pgbb.engine.protocol import Asked, Batch, Question, Receipt, settled
 from pgbb.methods.calibrated import statistics
+from pgbb.model import blocks
+from pgbb.private import poisson, worker
 from pgbb.private.door import open_dataset
 from tests.engine.models import MODELS, SCHEMA, bits, fit, records
 
@@ -69,6 +73,77 @@ def test_workers_with_odd_partitions_give_the_bits_of_one_process(name, three, t
         changed = FRAME.copy()
         changed.loc[1900, "y"] += 0.5
         assert bits(fit(MODELS[name], partitions(changed), cluster=three)) != bits(one)
+
+
+CELLS = {  # columns, and a cell that makes pandas store the others under another type
+    "a missing cell": (pd.Series([0.0, 1.0, 1.0] * 9).astype(int), None),
+    "a word": (pd.Series([0.25, -0.5, 1.0] * 9), "4711"),
+    "a word among Booleans": (pd.Series([True, False, True] * 9), "x"),
+    "a list": (pd.Series([0.25, -0.5, 1.0] * 9), [1]),
+}
+
+
+@pytest.mark.parametrize("hostile", CELLS)
+@pytest.mark.parametrize("stored", [None, "string", "category"])
+def test_a_cell_of_a_dask_frame_changes_no_other_record_whatever_type_its_partition_has(hostile, stored):
+    column, cell = CELLS[hostile]
+    if stored and hostile == "a list":
+        pytest.skip("pandas has no such column")
+    model = pgbb.Mean("a")
+    known = worker.told(model, SCHEMA, None)
+    other = column.astype(object)
+    other.iloc[13] = cell
+    other = other.astype(stored or (float if cell is None else object))
+    types = {"a": column.dtype}
+    honest = worker.encode(known, pd.DataFrame({"a": column}), types)
+    found = worker.encode(known, pd.DataFrame({"a": other}), types)
+    same = (honest.rows == found.rows).all(axis=1)
+    assert other.dtype != column.dtype and np.flatnonzero(~same).tolist() == [13]
+    if stored:  # by its own type the partition is refused, or the error would tell of the cell
+        with pytest.raises(pgbb.PgbbError, match="wrong dtype"):
+            worker.encode(known, pd.DataFrame({"a": other}))
+
+
+def test_a_fit_on_a_dask_frame_goes_by_the_types_that_the_frame_says(three):
+    missing = FRAME.assign(y=FRAME["y"].where(FRAME.index != 1900))
+    parts = [missing.iloc[low:high] for low, high in itertools.pairwise(CUTS)]
+    parts[2] = parts[2].assign(y=parts[2]["y"].astype(str))  # pandas has read this one from a file with a word in it
+    frame = dd.from_map(lambda i: parts[i], range(len(parts)), meta=FRAME.iloc[:0])
+    assert bits(fit(MODELS["mean"], frame, cluster=three)) == bits(fit(MODELS["mean"], missing))
+
+
+LEVELS = pgbb.QuantileRegression("y ~ a", taus=[0.3, 0.6])
+TRAININGS = {
+    "noise-aware": (LEVELS, {"method": "pgbb"}),
+    "printed, reshuffled": (
+        MODELS["huber"],
+        {"method": "pgbb", "intervals": "printed", "weights": "w", "clip": 1.5, "reshuffle": True},
+    ),
+    "custom": (MODELS["custom"], {"method": "sgld"}),
+    "chains": (LEVELS, {"method": "sgld", "clip": 0.5}),
+}
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_a_training_whose_steps_ask_workers_has_the_bits_of_one_process(name, three, monkeypatch):
+    for place in (blocks, poisson):
+        monkeypatch.setattr(place, "CELL", 512)  # as many records as draw together: partitions cut them
+    blocks._shares.cache_clear()
+    model, settings = TRAININGS[name]
+    settings = {"steps": 12, **settings}
+    sent, ask = [], module.DaskEngine.sum
+    monkeypatch.setattr(module.DaskEngine, "sum", lambda held, asked: sent.append(asked.named()) or ask(held, asked))
+    one = bits(fit(model, FRAME, **settings))
+    assert bits(fit(model, partitions(), cluster=three, **settings)) == one
+    steps = [asked for asked in sent if isinstance(asked, Batch)]
+    assert len(steps) == settings["steps"] * (2 if name == "chains" else 1)
+    assert max(len(pickle.dumps(asked)) for asked in steps) < 2000  # nothing that grows with n
+    if name == "chains":
+        with workers(2) as two:
+            assert bits(fit(model, partitions(), cluster=two, **settings)) == one
+        changed = FRAME.copy()
+        changed.loc[1900, ["a", "y"]] = -1.0, 8.0
+        assert bits(fit(model, partitions(changed), cluster=three, **settings)) != one
 
 
 def engine(client, source, name="mean"):

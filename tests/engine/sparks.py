@@ -33,10 +33,13 @@ def session():
 
 
 def test_spark_gives_the_bits_of_one_process(session):
-    one = bits(fit(MODELS["mean"], FRAME))
-    assert bits(fit(MODELS["mean"], session.createDataFrame(FRAME).repartition(3))) == one
+    chain = {"method": "sgld", "steps": 2}
+    there = session.createDataFrame(FRAME).coalesce(2)
+    assert bits(fit(MODELS["quantile"], there, **chain)) == bits(fit(MODELS["quantile"], FRAME, **chain))
     changed = FRAME.copy()
     changed.loc[1900, "y"] += 0.5
+    one = bits(fit(MODELS["mean"], FRAME))
+    assert bits(fit(MODELS["mean"], session.createDataFrame(FRAME).repartition(3))) == one
     assert bits(fit(MODELS["mean"], session.createDataFrame(changed).repartition(3))) != one
 
 

@@ -213,6 +213,14 @@ def test_names_with_spaces_stand_in_backticks():
     assert Design.parse("y ~ `years of school`", schema).names == ("Intercept", "years of school")
 
 
+def test_a_column_called_1_is_refused_where_formulaic_would_read_the_intercept():
+    schema = Schema(**{"1": Range(0, 1), "2": Range(0, 1), "y": Range(0, 1)})
+    for formula in ("y ~ `1`", "y ~ `2` + `1`", "y ~ `2` - `1`", "y ~ `2`:`1`"):
+        with pytest.raises(InvalidValue, match="Give the column another name"):
+            Design.parse(formula, schema)
+    assert Design.parse("`1` ~ 1 + `2`", schema).names == ("Intercept", "2")
+
+
 def test_missing_codes_have_no_dummy():
     columns = {"q": np.array([-1, 0, 1, 2])}
     assert raw(Design.parse("y ~ 0 + q", SCHEMA), columns).sum(axis=1).tolist() == [0, 1, 1, 1]

@@ -12,9 +12,10 @@ from pgbb import HuberRegression, PgbbError, QuantileRegression, Range, Schema
 from pgbb._numerics.compiled import Compiled, computed_once
 from pgbb.accountant import Mechanism
 from pgbb.private import session as private
+from pgbb.private import wide_integers
+from pgbb.private.draws import Draws, _bits
 from pgbb.private.gradients import weighted_rows
 from pgbb.private.loop import _gathered
-from pgbb.private.poisson import inverse_weights
 from pgbb.private.randomness import Randomness
 from pgbb.private.records import Records
 from pgbb.private.session import Session
@@ -148,15 +149,25 @@ def test_no_record_moves_the_sum_by_more_than_its_weight(name, record, survey, w
 
 
 def test_whole_weights_never_exceed_the_real_ones():
-    m = Mechanism(n=53, blocks=5, sampling_rate=0.5, steps=1, clip=1.0)
-    u = np.random.default_rng(3).dirichlet(np.ones(5), size=200)
-    sizes = np.array([11, 11, 10, 11, 10])
-    whole = np.floor(u * (m.block_size / sizes * 2.0**24))
-    assert np.all(whole <= u / sizes * m.block_size * 2.0**24 * (1 + 1e-15)) and whole.max() <= 2**24
-    position = np.tile(np.arange(64, dtype=np.int32).clip(max=52), (200, 1))
-    inverse = inverse_weights(m, whole, position, np.full(200, 53))
-    block = np.arange(53) * 5 // 53
-    assert np.all(np.isinf(inverse[:, 53:])) and 1 / inverse[:, :53] == pytest.approx(whole[:, block], rel=1e-6)
+    m = Mechanism(n=53, blocks=5, sampling_rate=1.0, steps=200, clip=PROBLEMS["huber"].clip)
+    draws = Draws(PROBLEMS["huber"], m, 0.0, Randomness.create(3), 0, False, "here")
+    drawn, sizes = draws.draw(200, 0), np.array([11, 11, 10, 11, 10])
+    u, rows, inverse = drawn["u"][:, 0], drawn["batch"]["rows"][:, 0], drawn["batch"]["inverse"][:, 0]
+    assert np.array_equal(np.bincount(draws._blocks), sizes) and np.array_equal(rows[7, :53], np.arange(53))
+    real = (u / sizes * m.block_size * 2.0**24)[:, draws._blocks]
+    whole = 1 / inverse[:, :53].astype(float)
+    assert np.all(np.isinf(inverse[:, 53:])) and np.all(whole <= real * (1 + 2e-7)) and whole.max() <= 2**24
+    assert whole == pytest.approx(real, rel=1e-6, abs=2)
+
+
+def test_batches_of_many_members_have_a_coarser_grid_and_their_sums_do_not_wrap_around():
+    members = 2**20
+    whole = 2.0 ** _bits(0.0, members)
+    assert wide_integers.joined(*wide_sum(jnp.full((members, 1), whole, jnp.float32)))[0] == members * whole
+    assert wide_integers.joined(*wide_sum(jnp.full((members, 1), 2.0**24, jnp.float32)))[0] == 0  # on the usual grid
+    assert _bits(0.0, 2**18) == 24 and _bits(2.0**20, 10) == 18
+    with pytest.raises(PgbbError, match="nothing would be left"):
+        _bits(0.0, 2**36)
 
 
 def session(sigma, **kwargs):

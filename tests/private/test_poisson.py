@@ -1,9 +1,11 @@
 import numpy as np
 import pytest
 
-from pgbb.model.blocks import block_of_position, block_sizes, draw_weights
+from pgbb.model import blocks
+from pgbb.model.blocks import block_of_position, block_sizes, draw_weights, random_blocks
+from pgbb.private import poisson
 from pgbb.private.noise import Stream
-from pgbb.private.poisson import buffer_size, draw_batches
+from pgbb.private.poisson import Batches, buffer_size, draw_batches
 from pgbb.private.randomness import Randomness
 
 pytestmark = pytest.mark.quick
@@ -83,6 +85,63 @@ def test_full_batches_hold_everyone():
     positions, sizes = draw_batches(7, 1.0, 3, Stream.create("batches", 0))
     assert np.array_equal(positions[:, :7], np.tile(np.arange(7), (3, 1))) and np.all(sizes == 7)
     assert buffer_size(10, 0.9) == 10
+
+
+@pytest.fixture
+def small_cells(monkeypatch):
+    """Seven records a cell, so that 40 have six, and the last is not full."""
+    for module in (blocks, poisson):
+        monkeypatch.setattr(module, "CELL", 7)
+    blocks._shares.cache_clear()
+    yield
+    blocks._shares.cache_clear()
+
+
+def test_batches_drawn_in_cells_have_the_same_law_and_those_under_one_stream_do_not(small_cells, monkeypatch):
+    drawn = Batches(bytes(range(32)), N, RATE, 10_000)
+    positions, sizes = drawn.everywhere()
+    assert looks_poisson(indicators(positions, sizes))
+    for i in range(50):
+        row = positions[i, : sizes[i]]
+        assert np.all(np.diff(row) > 0)
+        parts = [np.concatenate(list(drawn.members(i, low, high))) + low for low, high in ((0, 5), (5, 33), (33, N))]
+        assert np.array_equal(np.concatenate(parts), row)
+    monkeypatch.setattr(poisson, "Stream", lambda key, cell: Stream(key))  # all cells alike
+    assert not looks_poisson(indicators(*Batches(bytes(range(32)), N, RATE, 10_000).everywhere()))
+
+
+def test_a_batch_that_is_longer_than_the_buffer_of_all_has_a_longer_one(small_cells, monkeypatch):
+    expected, sizes = Batches(bytes(32), N, RATE, 20).everywhere()
+    monkeypatch.setattr(poisson, "buffer_size", lambda n, rate: n if n < N else 1)
+    found, again = Batches(bytes(32), N, RATE, 20).everywhere()
+    assert sizes.max() > 1 and np.array_equal(sizes, again)
+    assert all(np.array_equal(a[:k], b[:k]) for a, b, k in zip(expected, found, sizes, strict=True))
+
+
+def between_blocks(partition, n=40, s=4):
+    """Variance between means of blocks of the numbers 0 … n − 1, over that of a random partition, (n + 1)S/12."""
+    found = [np.var([np.flatnonzero(partition(seed) == b).mean() for b in range(s)], ddof=1) for seed in range(1000)]
+    return np.mean(found) / ((n + 1) * s / 12)
+
+
+def test_blocks_are_a_uniform_partition_and_blocks_balanced_in_each_cell_are_not(small_cells):
+    n, s = 40, 4
+    whole = random_blocks(5, n, s, 0, n)
+    assert np.array_equal(np.bincount(whole), block_sizes(n, s))
+    assert np.array_equal(whole[9:31], random_blocks(5, n, s, 9, 31))
+
+    def stratified(seed):
+        rng = np.random.default_rng(seed)
+        return np.concatenate([rng.permutation(s) for _ in range(n // s)])
+
+    assert between_blocks(lambda seed: random_blocks(seed, n, s, 0, n)) == pytest.approx(1, abs=0.1)
+    assert between_blocks(stratified) < 0.2
+    together = np.mean([np.equal.outer(b := random_blocks(i, n, s, 0, n), b) for i in range(1000)], axis=0)
+    assert np.abs(together[np.triu_indices(n, 1)] - 9 / 39).max() < 5 * np.sqrt(0.23 * 0.77 / 1000)
+
+
+def test_every_record_may_be_a_block_of_its_own():
+    assert np.array_equal(np.sort(random_blocks(5, 70_000, 70_000, 0, 70_000)), np.arange(70_000))
 
 
 def test_blocks_are_balanced_for_any_n():

@@ -6,7 +6,7 @@ import pytest
 
 from pgbb import Custom, Flag, HuberRegression, LogisticRegression, Mean, PgbbError, QuantileRegression, Range, Schema
 from pgbb.accountant import Mechanism
-from pgbb.model.blocks import block_of_position, block_sizes
+from pgbb.model.blocks import block_of_position, block_sizes, random_blocks
 from pgbb.private import session
 from pgbb.private.loading import records_for
 from pgbb.private.placement import place
@@ -81,14 +81,16 @@ def test_without_noise_an_answer_is_the_weighted_sum_of_a_plain_loop(name, devic
     records = records_for(data, problem, SCHEMA)
     m = Mechanism(n=N, blocks=5, sampling_rate=1.0, steps=3, draws_per_step=2, clip=problem.clip)
     session = Session(records, problem, m, 0.0, Randomness.create(1), device_batches=device_batches)
-    order = Randomness.create(1).secret.permutation(N)
+    secret = Randomness.create(1).secret
+    order = secret.permutation(N) if device_batches else np.arange(N)
+    block = block_of_position(N, 5) if device_batches else random_blocks(int(secret.integers(2**63)), N, 5, 0, N)
     theta = problem.center + 0.3 * problem.radius * np.linspace(-0.5, 0.9, problem.dim)
 
     points = jnp.tile(jnp.asarray(theta, jnp.float32), (2, 1))
     step = asking(points, lambda draw, a: {"answer": a, "u": draw["u"], "index": draw["index"]})
     (_, _, out), *rest = list(session.run(jnp.zeros(()), step))
     assert not rest
-    block, sizes = block_of_position(N, 5), block_sizes(N, 5)
+    sizes = block_sizes(N, 5)
     for t in range(3):
         for k in range(2):
             u, index = np.asarray(out["u"][t, k], float), float(out["index"][t, k])
@@ -273,11 +275,14 @@ def test_reshuffling_gives_each_answer_its_own_partition():
 
 
 @pytest.mark.parametrize("n, refused", [(2**31 - 1, False), (2**31, True)])
-def test_more_records_than_positions_have_bits_are_refused(n, refused):
+def test_more_records_than_numbers_have_bits_are_refused_in_one_process(n, refused):
     problem = MODELS["huber"].prepare(SCHEMA)
     mechanism = Mechanism(n=n, blocks=5, sampling_rate=1e-6, steps=1, clip=problem.clip)
-    with pytest.raises(PgbbError, match="positions have 31 bits" if refused else "blocks of pseudo-samples"):
+    with pytest.raises(PgbbError, match="their numbers have 31 bits" if refused else "blocks of pseudo-samples"):
         session._check(n, problem, mechanism, pseudo_blocks=1)
+    if refused:
+        with pytest.raises(PgbbError, match="blocks of pseudo-samples"):
+            session._check(n, problem, mechanism, pseudo_blocks=1, elsewhere=True)
 
 
 def test_a_tiny_clip_still_clips_and_a_hopeless_one_is_refused():

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import pgbb
-from pgbb import Custom, HuberRegression, Mean, PgbbError, QuantileRegression, Range, Schema
+from pgbb import Custom, HuberRegression, InvalidValue, Mean, PgbbError, QuantileRegression, Range, Schema
 from pgbb.accountant import Mechanism, Resampling, compose, epsilon, noise_scale
 from pgbb.methods.registry import METHODS
 from pgbb.reference.comparison import compare, methods_for
@@ -191,6 +191,20 @@ def test_a_mistake_is_found_before_the_records_are_read(changes, word):
     arguments = {"model": QuantileRegression("y ~ x", taus=[0.5]), **BUDGET, **changes}
     with pytest.raises(PgbbError, match=word):
         compare(arguments.pop("model"), "never-opened.csv", **arguments)
+
+
+def test_a_method_that_fails_after_its_answers_is_counted_and_not_left_out(monkeypatch):
+    def broken(*given):
+        raise InvalidValue("the chain is no chain")
+
+    settings = {"sgld": {"steps": 20, "thin": 1}}
+    monkeypatch.setattr("pgbb.methods.sgld.effective_sample_size", broken)
+    for named in (["calibrated", "sgld"], ["sgld", "calibrated"]):
+        found = compare(Mean("y", scale=1.0), frame(), methods=named, settings=settings, **BUDGET)
+        assert found.failed == {"sgld": "the chain is no chain"} and found.skipped == {}
+        assert found.cost.epsilon == 2 * BUDGET["epsilon"] and found.cost.delta == 2 * BUDGET["delta"]
+    with pytest.raises(PgbbError, match="Records answered sgld, whose budgets count as spent"):
+        compare(Mean("y", scale=1.0), frame(), methods=["sgld"], settings=settings, **BUDGET)
 
 
 def test_a_method_that_refuses_is_left_out_unless_it_was_named():

@@ -29,8 +29,8 @@ def check_command(
     """Print what is missing, unreadable or outside its declaration, column by column. The output is PRIVATE.
 
     Exit code 0 even if some cells are bad, since a fit clamps values and skips unusable records; 1 if a fit would
-    refuse a declared column, because it is missing or is not numeric, or if no cell of a column can be read: the exit
-    code is then PRIVATE, too.
+    refuse the data, because there is no record or a declared column is missing or is not numeric, or if no cell of a
+    column can be read: the exit code is then PRIVATE, too.
 
     Example: pgbb check survey.parquet --schema survey.toml
     """
@@ -42,7 +42,7 @@ def check_command(
         print_json({"private": True, "notice": NOTICE, "columns": columns})
     else:
         _show(rows, Console(highlight=False, markup=False))
-    if any(row["problem"] or _unreadable(row) for row in rows):
+    if any(row["problem"] or _unreadable(row) or not row["records"] for row in rows):
         raise typer.Exit(1)
 
 
@@ -67,6 +67,9 @@ def _show(rows: "list[Examined]", console: Console) -> None:
     for row in rows:
         if row["problem"]:
             console.print(f"{row['column']}: {row['problem']}; a fit that needs it would refuse.", soft_wrap=True)
+        elif not row["records"]:
+            console.print("There are no records; a fit would refuse. Check the path or the filter before it.")
+            break
         elif _unreadable(row):
             console.print(
                 f"{row['column']}: no cell can be read as {row['declared']}; a fit that needs it would spend its "

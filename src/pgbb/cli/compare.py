@@ -148,6 +148,8 @@ def _show(found: Comparison, console: Console) -> None:
             console.print(f"  {line}", markup=False, soft_wrap=True)
     for method, reason in found.skipped.items():
         console.print(f"{method} was left out: {reason}", markup=False, soft_wrap=True)
+    for method, reason in found.failed.items():
+        console.print(f"{method} failed after its answers, which count: {reason}", markup=False, soft_wrap=True)
     console.print()
     console.print(_cost(found), markup=False, soft_wrap=True, style=None if found.cost.private else "bold red")
 
@@ -161,7 +163,7 @@ def print_table(found: Comparison, console: Console | None = None) -> None:
 
 
 def _cost(found: Comparison) -> str:
-    cost, count = found.cost, len(found.outcomes)
+    cost, count = found.cost, len(found.outcomes) + len(found.failed)
     line = "It costs" if count == 1 else f"All {count} together cost"
     line += f" ε = {cost.epsilon:.4g}, δ = {cost.delta:.3g} by basic composition"
     if cost.tighter is not None and cost.tighter < cost.epsilon:

@@ -10,9 +10,9 @@ from pgbb.accountant.calibrate import Accountant
 from pgbb.custody.ledger import Ledger
 from pgbb.custody.spending import spending
 from pgbb.engine.choice import cluster_for
-from pgbb.errors import InvalidValue
+from pgbb.errors import InvalidValue, PgbbError
 from pgbb.methods.registry import METHODS, AccountantName, Constants, Method, MethodName, Settings, settings_for
-from pgbb.methods.request import Request, prepared
+from pgbb.methods.request import Planned, Request, prepared
 from pgbb.model.models import Model
 from pgbb.model.schema import Schema
 from pgbb.release.file import Release, check_writable
@@ -134,7 +134,25 @@ def _release(
         raise InvalidValue(
             "checkpoint needs a ledger, which sees to it that no answer is asked twice: give ledger= and dataset= too."
         )
-    release = method.load().run(request, settings)
+    seen = _Seen()
+    try:
+        release = method.load().run(replace(request, custodian=seen), settings)
+    except PgbbError as error:
+        error.answered = seen.answers
+        raise
     if out is not None:
         release.save(out, key=signer)
     return release
+
+
+class _Seen:
+    """Without a ledger: whether answers were given."""
+
+    checkpoint, answers = None, False
+
+    def loaded(self, n: int) -> None:
+        """Any number of records is right."""
+
+    def begin(self, planned: Planned) -> None:
+        """Answers follow."""
+        self.answers = True

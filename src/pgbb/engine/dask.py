@@ -13,11 +13,12 @@ from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import accumulate
 from typing import Any
 
 from pgbb import _validate
 from pgbb.engine.guard import guarded, versions
-from pgbb.engine.protocol import EngineLost, Failed, Ints, Question, Receipt, Work, settled
+from pgbb.engine.protocol import Batch, EngineLost, Failed, Ints, Question, Receipt, Work, settled
 from pgbb.errors import InvalidValue, PgbbError
 
 __all__ = ["Cluster", "Dask", "connected", "is_frame"]
@@ -165,8 +166,8 @@ class Dask:
             raise InvalidValue("the cluster has no workers. Start some, and wait for them (client.wait_for_workers).")
 
     def addresses(self) -> list[str]:
-        """Of the workers, in a fixed order."""
-        return sorted(self.client.scheduler_info(n_workers=-1)["workers"])
+        """Of the workers, in a fixed order; asked of the scheduler, as what the client remembers may have none."""
+        return sorted(self.client.sync(self.client.scheduler.identity, n_workers=-1)["workers"])
 
     @property
     def workers(self) -> int:
@@ -193,10 +194,12 @@ class DaskEngine:
         self._groups: dict[str, list[int]] = {}
         self._preparing: list[Any] = []
         self._there = is_frame(source) and bool(futures_of(source))
+        self._types: dict[str, Any] = {}
         self._parts = self._lazy(source) if is_frame(source) else list(source)
         self._kept = [self._encoded(i) for i in range(len(self._parts))]
         found = self._gathered(lambda: [self._submit(work.receipt, kept) for kept in self._kept])
         self._first = Receipt.total(found)
+        self._starts = [0, *accumulate(receipt.records for receipt in found)]  # numbers of first records
         self.n = self._first.records
         if self.n == 0:
             raise InvalidValue("the data has 0 records; at least one is needed. Check the filter before it.")
@@ -209,16 +212,17 @@ class DaskEngine:
             for worker, parts in self._placed().items()
         ]
 
-    def sum(self, question: Question) -> Ints:
+    def sum(self, question: Question | Batch) -> Ints:
         """The partial sums of all workers, added up once their receipts are those of the first reading."""
-        named = question.named()
+        named, answer, told = question.named(), self._work.answer, self._work.told
 
         def tasks() -> list[Any]:
+            placed = self._placed().items()
+            kept = [[self._kept[i] for i in parts] for _, parts in placed]
+            firsts = [[self._starts[i] for i in parts] for _, parts in placed]
             return [
-                self._submit(
-                    self._work.answer, self._work.told, named, [self._kept[i] for i in parts], workers=[worker]
-                )
-                for worker, parts in self._placed().items()
+                self._submit(answer, told, named, *given, workers=[worker])
+                for (worker, _), *given in zip(placed, kept, firsts, strict=True)
             ]
 
         return settled(self._first, self._gathered(tasks))
@@ -226,6 +230,7 @@ class DaskEngine:
     def _lazy(self, frame: Any) -> list[Any]:
         """The partitions of a Dask DataFrame, with the columns that are needed; nothing is computed."""
         names = [name for name in self._work.columns if name in frame.columns]
+        self._types = dict(frame.dtypes[names])  # public: what the frame says, and not what a partition turns out to be
         return list(frame[names].to_delayed())
 
     def _encoded(self, i: int) -> Any:
@@ -236,7 +241,7 @@ class DaskEngine:
         near = [addresses[i * len(addresses) // len(self._parts)]]
         if not hasattr(part, "dask"):
             return self._submit(self._work.encode, told, part, workers=near)
-        task = delayed(_task, pure=False)(self._work.encode, self._versions, told, part)
+        task = delayed(_task, pure=False)(self._work.encode, self._versions, told, part, self._types)
         if self._there:  # the frame is in memory already: stay where it is
             return self._client.compute(task)
         return self._client.compute(task, workers=near, allow_other_workers=True)
@@ -298,7 +303,8 @@ class DaskEngine:
         """
         from distributed import TimeoutError, wait
 
-        first, end = {*self._cluster.addresses()}, time.monotonic() + self._cluster.patience
+        first = {*self._groups} - {""} or {*self._cluster.addresses()}
+        end = time.monotonic() + self._cluster.patience
         while True:
             try:
                 with self._client.as_current():

@@ -12,6 +12,7 @@ from pgbb.errors import InvalidValue, PgbbError
 
 __all__ = [
     "Asked",
+    "Batch",
     "Engine",
     "EngineLost",
     "Failed",
@@ -26,6 +27,7 @@ __all__ = [
 
 Ints = NDArray[np.int64]
 Statistic = Callable[..., Any]
+Origin = tuple[tuple[str, tuple[Any, ...]], ...]
 
 
 class EngineLost(PgbbError):
@@ -40,16 +42,54 @@ class Question:
       statistic: a pure function of one record. In this process the function; to another one its name travels.
       parameters: of the statistic, in single precision.
       power: of the survey weights.
+      origin: how the problem that a statistic was made for follows from the model; see `Batch`.
     """
 
     statistic: Statistic | str
     parameters: tuple[NDArray[np.float32], ...]
     power: int = 1
+    origin: Origin = ()
 
     def named(self) -> "Question":
-        """The question as it travels: a name, numbers and a power."""
+        """The question as it travels: names, numbers and a power."""
         given = self.statistic
-        return Question(given if isinstance(given, str) else name_of(given), self.parameters, self.power)
+        if isinstance(given, str):
+            return self
+        return Question(name_of(given), self.parameters, self.power, getattr(given, "origin", ()))
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """K sums of weighted gradients, clipped to norm 1, over Poisson batches: a step of a training.
+
+    Attributes:
+      origin: how the problem follows from the model: names of functions that make one problem of another, each with
+        its arguments.
+      n, rate, blocks: of the mechanism.
+      count: batches that the key decides.
+      key: of the batches; each belongs to some steps, and to nothing else.
+      places: of these K batches under the key.
+      orders: seeds of the partition of each batch into blocks.
+      inverse: 1/W of each block, (K, S).
+      points: θ, (K, d).
+      index: (K,).
+    """
+
+    origin: Origin
+    n: int
+    rate: float
+    blocks: int
+    count: int
+    key: bytes
+    places: tuple[int, ...]
+    orders: tuple[int, ...]
+    inverse: NDArray[np.float32]
+    points: NDArray[np.float32]
+    index: NDArray[np.float32]
+
+    def named(self) -> "Batch":
+        """The question as it travels: itself."""
+        return self
 
 
 def name_of(statistic: Statistic) -> str:
@@ -67,8 +107,8 @@ def made_for(make: Callable[[Any], Statistic]) -> Callable[[Any], Statistic]:
     @lru_cache(maxsize=32)
     @wraps(make)
     def made(problem: Any) -> Statistic:
-        statistic = make(problem)
-        statistic.made_by = f"{make.__module__}:{make.__qualname__}"  # type: ignore[attr-defined]
+        statistic: Any = make(problem)
+        statistic.made_by, statistic.origin = f"{make.__module__}:{make.__qualname__}", problem.origin
         return statistic
 
     return made
@@ -121,8 +161,8 @@ class Engine(Protocol):
     def prepare(self, questions: Sequence[Question]) -> None:
         """These questions will come, with parameters of these shapes: compile them meanwhile."""
 
-    def sum(self, question: Question) -> Ints:
-        """The sum in units of 2⁻²⁰, exactly. PRIVATE: noise is added by who asks."""
+    def sum(self, question: Question | Batch) -> Ints:
+        """The sum in units of 2⁻²⁰, or of a batch in those of its weights, exactly. PRIVATE: who asks adds noise."""
 
 
 class Work(NamedTuple):
@@ -131,9 +171,9 @@ class Work(NamedTuple):
     Attributes:
       told: model, schema and weights, pickled by names alone.
       columns: that are read.
-      encode: (told, partition) → what is kept of it on the worker.
+      encode: (told, partition, of a frame the types of its columns) → what is kept of it on the worker.
       receipt: (kept) → its `Receipt`, or why there is none.
-      answer: (told, question, kept partitions) → a partial sum and its receipt.
+      answer: (told, question, kept partitions, the number of the first record of each) → a partial sum and its receipt.
       prepare: (told, questions, kept) → nothing; begins to compile them.
       pack: (kept) → bytes, number of records and digest, for an engine that keeps bytes.
       unpack: (bytes, number of records, digest) → kept.

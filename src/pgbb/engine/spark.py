@@ -7,17 +7,18 @@ drops it makes again, and receipts show whether it is the same.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from pgbb.engine.guard import guarded, versions
-from pgbb.engine.protocol import EngineLost, Failed, Ints, Question, Receipt, Work, settled
+from pgbb.engine.protocol import Batch, EngineLost, Failed, Ints, Question, Receipt, Work, settled
 from pgbb.errors import InvalidValue, PgbbError
 
 __all__ = ["Spark", "SparkEngine", "connected", "is_frame"]
 
-_KEPT = "rows binary, records long, digest binary, failed string"
+_KEPT = "rows binary, records long, digest binary, part long, failed string"
 _ANSWER = "sum binary, partitions long, records long, digest binary, failed string"
 
 
@@ -75,8 +76,11 @@ class SparkEngine:
 
     def __init__(self, kept: Any, work: Work) -> None:
         self._kept, self._work = kept, work
-        found = [Receipt(1, r.records, _number(r.digest)) for r in _collected(kept.drop("rows"))]
+        rows = sorted(_collected(kept.drop("rows")), key=lambda row: int(row.part))
+        found = [Receipt(1, r.records, _number(r.digest)) for r in rows]
         self._first = Receipt.total(found) if found else Receipt(0, 0, 0)
+        ends = accumulate(r.records for r in rows)
+        self._starts = {r.part: end - r.records for r, end in zip(rows, ends, strict=True)}  # numbers of first records
         self.n = self._first.records
         if self.n == 0:
             raise InvalidValue("the data has 0 records; at least one is needed. Check the filter before it.")
@@ -84,9 +88,10 @@ class SparkEngine:
     def prepare(self, questions: Sequence[Question]) -> None:
         """Executors compile when they are asked."""
 
-    def sum(self, question: Question) -> Ints:
+    def sum(self, question: Question | Batch) -> Ints:
         """The partial sums of all partitions, added up once their receipts are those of the first reading."""
-        found = _collected(self._kept.mapInArrow(partial(_answer, self._work, versions(), question.named()), _ANSWER))
+        answer = partial(_answer, self._work, versions(), question.named(), self._starts)
+        found = _collected(self._kept.mapInArrow(answer, _ANSWER))
         answers = [
             (np.frombuffer(r.sum, "<i8").astype(np.int64), Receipt(r.partitions, r.records, _number(r.digest)))
             for r in found
@@ -119,21 +124,25 @@ def _number(digest: bytes) -> int:
 def _encode(work: Work, expected: tuple[str, ...], batches: Iterator[Any]) -> Iterator[Any]:
     """One row for a partition; none where it has no records."""
     import pyarrow as pa
+    from pyspark import TaskContext
 
-    given = [batch for batch in batches if len(batch)]
+    given, here = [batch for batch in batches if len(batch)], TaskContext.get()
     if given:
         kept = guarded("an executor", expected, work.encode, work.told, pa.Table.from_batches(given))
         failed = isinstance(kept, Failed)
-        row = (None, None, None, kept.text) if failed else (*work.pack(kept), None)
-        yield _batch(("rows", "records", "digest", "failed"), row)
+        part = None if here is None else here.partitionId()
+        row = (None, None, None, part, kept.text) if failed else (*work.pack(kept), part, None)
+        yield _batch(("rows", "records", "digest", "part", "failed"), row)
 
 
-def _answer(work: Work, expected: tuple[str, ...], question: Question, batches: Iterator[Any]) -> Iterator[Any]:
+def _answer(
+    work: Work, expected: tuple[str, ...], question: Question | Batch, starts: dict[int, int], batches: Iterator[Any]
+) -> Iterator[Any]:
     """One row for the sum over a partition."""
     for batch in batches:
         for row in batch.to_pylist():
             kept = work.unpack(row["rows"], row["records"], row["digest"])
-            found = guarded("an executor", expected, work.answer, work.told, question, [kept])
+            found = guarded("an executor", expected, work.answer, work.told, question, [kept], [starts[row["part"]]])
             if isinstance(found, Failed):
                 values: tuple[Any, ...] = (None, None, None, None, found.text)
             else:
@@ -146,7 +155,7 @@ def _answer(work: Work, expected: tuple[str, ...], question: Question, batches: 
 def _batch(names: Sequence[str], values: Sequence[Any]) -> Any:
     import pyarrow as pa
 
-    kinds = {"partitions": pa.int64(), "records": pa.int64(), "failed": pa.string()}
+    kinds = {**dict.fromkeys(("partitions", "records", "part"), pa.int64()), "failed": pa.string()}
     return pa.record_batch(
         [pa.array([v], kinds.get(n, pa.binary())) for n, v in zip(names, values, strict=True)], names
     )

@@ -174,6 +174,7 @@ METHODS: dict[str, Method] = {
             assumes="A bounded or clipped gradient, and a loss that is roughly quadratic around the estimate; what is "
             "not identified is marked.",
             checkpoints=True,
+            cluster=True,
             needs="loss",
         ),
         Method(
@@ -185,6 +186,7 @@ METHODS: dict[str, Method] = {
             draws="a stored chain, correlated",
             assumes="The tempered Gibbs posterior exp{−ω Σ l} is what you want; intervals widen with the noise.",
             checkpoints=True,
+            cluster=True,
             needs="loss",
             temperature="tempering",
             more_draws="steps",

@@ -188,17 +188,26 @@ def by_level(model: Model, schema: Schema) -> tuple[list[Problem], list[float] |
     """A problem for each quantile level, with the gradient bound of that level, and the levels; or the model itself."""
     if isinstance(model, QuantileRegression):
         assert model.taus is not None  # the registry refuses an interval where this is called
-        return [prepared(replace(model, taus=(t,)), schema) for t in model.taus], list(model.taus)
+        return [at_level(prepared(model, schema), t, model=model, schema=schema) for t in model.taus], list(model.taus)
     return [prepared(model, schema)], None
 
 
 @lru_cache(maxsize=64)
-def clipped(problem: Problem, clip: float | None) -> Problem:
+def at_level(problem: Problem, tau: float, *, model: QuantileRegression, schema: Schema) -> Problem:
+    """The problem of one quantile level; `problem` is that of the model, of which workers of a cluster make it."""
+    origin = (*problem.origin, ("pgbb.methods.request:at_level", (tau,)))
+    return replace(prepared(replace(model, taus=(tau,)), schema), origin=origin)
+
+
+@lru_cache(maxsize=64)
+def clipped(problem: Problem, clip: float | None, **_: object) -> Problem:
     """The problem with this bound C on its gradient, to which each record's is clipped; None leaves it as it is.
 
     The same object for equal arguments, so that repeated fits compile once.
     """
-    return problem if clip is None else replace(problem, clip=clip)
+    if clip is None:
+        return problem
+    return replace(problem, clip=clip, origin=(*problem.origin, ("pgbb.methods.request:clipped", (clip,))))
 
 
 @lru_cache(maxsize=64)

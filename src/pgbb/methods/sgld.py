@@ -141,7 +141,7 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
 
     first = requests[0]
     problems, levels = _problems(first, settings)
-    loaded = [open_dataset(r.data, problems[0], r.schema, r.weights) for r in requests]
+    loaded = [open_dataset(r.data, problems[0], r.schema, r.weights, r.asked) for r in requests]
     for request, data in zip(requests, loaded, strict=True):
         request.advise(data.n)
     mechanisms = _mechanisms(problems, settings, loaded[0].n)

@@ -106,6 +106,11 @@ def _refuse_code(formula: str, schema: Schema) -> None:
         )
     first = tildes[0]
     for i, token in enumerate(tokens):
+        if token.kind is Token.Kind.NAME and token.token.strip("`") == "1" and i > first:
+            raise InvalidValue(
+                "term '`1`' is not allowed: in a formula 1 is the intercept. Give the column another name, in the data "
+                "and in the schema."
+            )
         if token.kind is Token.Kind.PYTHON:
             if i < first:
                 raise _no_response(token.token)

@@ -105,6 +105,7 @@ class Problem:
     design: "Design | None" = None
     columns: tuple[str, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
+    origin: tuple[tuple[str, tuple[Any, ...]], ...] = ()  # functions by name that made it of the model's own problem
 
     def __post_init__(self) -> None:
         for names in (self.names, () if self.design is None else self.design.names):

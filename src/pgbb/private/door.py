@@ -5,7 +5,7 @@ A reviewer of privacy begins here. Nothing else of this package may be imported 
 | way to ask        | answer                                      | one record adds at most | noise is added in        |
 |-------------------|---------------------------------------------|-------------------------|--------------------------|
 | `Dataset.sums`    | (1/n) Σ_i a_t(x_i) over all records         | 1/n (`sums`)            | `Sums.ask`               |
-| `Dataset.session` | Σ_{i∈B} w̄_i ∇l(θ, x_i), B a Poisson batch  | w̄_i·C (`gradients`)    | `loop`, drawn by `draws` |
+| `Dataset.session` | Σ_{i∈B} w̄_i ∇l(θ, x_i), B a Poisson batch  | w̄_i·C (`gradients`)    | `loop`, `elsewhere`      |
 | `Dataset.moments` | Σ_i t(x_i, y_i) over all records            | C (`Moment.clip`)       | `moments.noisy_sums`     |
 | `Dataset.refits`  | minimisers on bootstrap resamples           | Δ (`refit_sensitivity`) | `refits.noisy_refits`    |
 | `Dataset.means`   | means of bootstrap resamples                | Δ (`mean_sensitivity`)  | `refits.noisy_means`     |
@@ -138,11 +138,12 @@ class Dataset:
         Another `problem` may be asked about than the one the records were encoded for if it has the same columns, such
         as another level of a quantile regression.
         """
+        from pgbb.private.loading import Records
         from pgbb.private.session import Session
 
         return Session(
-            self._records(), problem or self._problem, mechanism, sigma, randomness, pseudo_blocks=pseudo_blocks,
-            reshuffle=reshuffle, consume=not keep, resume=resume,
+            self._held, problem or self._problem, mechanism, sigma, randomness, pseudo_blocks=pseudo_blocks,
+            reshuffle=reshuffle, consume=not keep, resume=resume, elsewhere=not isinstance(self._held, Records),
         )  # fmt: skip
 
     def moments(

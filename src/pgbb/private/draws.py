@@ -5,7 +5,8 @@ Nothing here reads records: a batch is a set of positions. What is drawn is adde
 
 import math
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import cached_property
+from typing import Literal, TypeAlias
 
 import jax
 import numpy as np
@@ -13,15 +14,17 @@ from numpy.typing import NDArray
 
 from pgbb.accountant import Mechanism
 from pgbb.errors import PgbbError
-from pgbb.model.blocks import block_sizes, draw_weights
+from pgbb.model.blocks import Labels, block_sizes, draw_weights, random_blocks
 from pgbb.model.problem import Problem
 from pgbb.private.noise import rounded_normals
-from pgbb.private.poisson import inverse, inverse_weights, nested_weights
+from pgbb.private.poisson import inverse, nested_weights
 from pgbb.private.randomness import Randomness
+from pgbb.private.rows import aligned
 from pgbb.private.wide_integers import LOW, SPLIT
 
-__all__ = ["Draws"]
+__all__ = ["Draws", "Who"]
 
+Who: TypeAlias = Literal["here", "device", "elsewhere"]
 Drawn: TypeAlias = "dict[str, np.ndarray | dict[str, np.ndarray]]"
 
 _BITS, _FEWEST = 24, 8  # bits of a whole number: what single precision holds; fewer where the noise is huge
@@ -33,7 +36,8 @@ class Draws:
 
     Attributes:
       problem, mechanism, sigma, randomness, pseudo_blocks, reshuffle: of the session.
-      on_device: whether the device draws the batches, under keys from here.
+      batches: who draws them: this process ("here"), its device under keys from here ("device"), or whoever holds the
+        records, under such keys too ("elsewhere").
     """
 
     problem: Problem
@@ -42,11 +46,12 @@ class Draws:
     randomness: Randomness
     pseudo_blocks: int
     reshuffle: bool
-    on_device: bool
+    batches: Who
 
     def __post_init__(self) -> None:
-        self._unit = self.problem.clip * self.mechanism.reach / self.mechanism.block_size  # most that a record can add
-        self._bits = _bits(self.sigma / self._unit)
+        m = self.mechanism
+        self._unit = self.problem.clip * m.reach / m.block_size  # most that a record can add
+        self._bits = _bits(self.sigma / self._unit, m.block_size * m.sampling_rate)
 
     @property
     def grid(self) -> float:
@@ -64,7 +69,7 @@ class Draws:
         drawn = {
             "u": u.astype(np.float32),
             "index": index.astype(np.float32),
-            "batch": self._keys(whole, start * k) if self.on_device else self._members(whole, u),
+            "batch": self._keys(whole, start * k) if self.batches == "device" else self._members(whole, u),
             "noise": np.stack([noise >> SPLIT, noise & LOW], axis=1).astype(np.int32),
         }
         shaped: Drawn = jax.tree.map(lambda v: v.reshape(count, k, *v.shape[1:]), drawn)
@@ -77,25 +82,59 @@ class Draws:
         key[:, 2] = np.arange(first, first + len(whole))
         return {"key": key, "whole": whole.astype(np.float32), "inverse": inverse(whole)}
 
+    @cached_property
+    def _order(self) -> int:
+        """The seed of the partition; the first secret number of a run, so that one which goes on has the same."""
+        return self._new_order()
+
+    def _new_order(self) -> int:
+        return int(self.randomness.secret.integers(2**63))
+
+    @cached_property
+    def _blocks(self) -> Labels:
+        """The block of every record."""
+        return random_blocks(self._order, self.mechanism.n, self.mechanism.blocks, 0, self.mechanism.n)
+
     def _members(self, whole: NDArray[np.float64], u: NDArray[np.float64]) -> dict[str, np.ndarray]:
-        """The members of every batch, and their inverse weights."""
-        m, rng = self.mechanism, self.randomness
-        position, size = rng.poisson_batches(m.n, m.sampling_rate, len(whole))
-        rows = position
-        if self.reshuffle:
-            rows = np.stack([rng.secret.permutation(m.n)[p] for p in position]).astype(np.int32)
-        if m.nested is not None:
-            own = np.random.default_rng(rng.batches.words(4).tolist())  # a key of its own, for a resumed run as well
-            return {"rows": rows, "inverse": nested_weights(m, u * 2.0**self._bits, position, size, own)}
-        return {"rows": rows, "inverse": inverse_weights(m, whole, position, size)}
+        """The members of every batch, by their numbers, and their inverse weights, which are infinite for padding."""
+        if self.batches == "elsewhere":
+            return self._told(whole)
+        m = self.mechanism
+        rows, sizes = self.randomness.poisson_batches(m.n, m.sampling_rate, len(whole))
+        weights = aligned(rows.shape, np.float32)
+        nested = None if m.nested is None else np.random.default_rng(self.randomness.batches.words(4).tolist())
+        for i, (row, size, values) in enumerate(zip(rows, sizes, inverse(whole), strict=True)):
+            of = self._blocks if not self.reshuffle else random_blocks(self._new_order(), m.n, m.blocks, 0, m.n)
+            block = of[row[:size]]
+            weights[i, :size] = (
+                values[block] if nested is None else nested_weights(m, u[i] * 2.0**self._bits, block, nested)
+            )
+            weights[i, size:] = np.inf
+        return {"rows": rows, "inverse": weights}
+
+    def _told(self, whole: NDArray[np.float64]) -> dict[str, np.ndarray]:
+        """What others need in order to draw the batches: a key for all, places under it, seeds of blocks, 1/W."""
+        count = len(whole)
+        orders = [self._new_order() for _ in range(count)] if self.reshuffle else [self._order] * count
+        key = np.frombuffer(self.randomness.batch_key(), np.uint8)
+        return {
+            "key": np.tile(key, (count, 1)),
+            "place": np.arange(count),
+            "order": np.array(orders, np.int64),
+            "inverse": inverse(whole),
+        }
 
 
-def _bits(noise: float) -> int:
-    """Bits of the grid: 24, or fewer so that noise of `noise` times what a record can add stays inside 44; public."""
-    bits = _BITS if noise == 0 else min(_BITS, 38 - math.ceil(math.log2(noise)))
+def _bits(noise: float, members: float) -> int:
+    """Bits of the grid C·2^−bits/n_S: 24, or fewer so that answers stay inside 44 bits; public.
+
+    Noise of `noise`·C/n_S does, and so does a sum of so many members' largest contributions.
+    """
+    bits = min(_BITS, 42 - math.ceil(math.log2(max(members, 1))))
+    bits = bits if noise == 0 else min(bits, 38 - math.ceil(math.log2(noise)))
     if bits < _FEWEST:
         raise PgbbError(
-            f"the noise is {noise:.2g} times what one record can contribute: nothing would be left of the answers. "
-            "Take a larger epsilon, fewer steps or a smaller sampling rate."
+            f"the noise is {noise:.2g} times what one record can contribute, and a block has {members:.2g} records "
+            "in a batch: nothing would be left of the answers. Take a larger epsilon, fewer steps or a smaller rate."
         )
     return bits

@@ -11,16 +11,18 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from pgbb._numerics.compiled import Compiled, computed_once
 from pgbb.accountant import Mechanism
 from pgbb.errors import PgbbError
+from pgbb.model.blocks import block_sizes
 from pgbb.model.problem import Problem
 from pgbb.private import poisson_on_device as batches
 from pgbb.private.batch_sums import add_batch_sums, noise_totals, serves
 from pgbb.private.gradients import weighted_rows
-from pgbb.private.placement import Data, positions_and_blocks
+from pgbb.private.placement import Data
 from pgbb.private.poisson import MULTIPLE
 from pgbb.private.wide_integers import joined, wide_sum
 
@@ -88,12 +90,14 @@ def _loop(
     k, n = mechanism.draws_per_step, mechanism.n
     on_device = "key" in inputs["batch"]
     sampler = cast(batches.Sampler, batches.sampler(n, mechanism.sampling_rate) if on_device else None)
-    position, block = positions_and_blocks(data, mechanism.blocks)
-    sparse = data.position is None and mechanism.sampling_rate <= batches.SPARSE and jax.default_backend() == "gpu"
+    sparse = mechanism.sampling_rate <= batches.SPARSE and jax.default_backend() == "gpu"
+    place = jnp.arange(data.rows.shape[0], dtype=jnp.int32)  # where devices draw, rows of a block are neighbours
+    ends = jnp.asarray(np.cumsum(block_sizes(n, mechanism.blocks)), jnp.int32)
+    block = jnp.minimum(jnp.searchsorted(ends, place, side="right"), mechanism.blocks - 1).astype(jnp.int32)
 
     def masked(batch: dict[str, Array], point: Array, index: Array) -> Array:
-        joins = batches.mask(sampler, batch["key"])  # every process draws for all, and keeps what is about its rows
-        joins = joins[jnp.minimum(position, n - 1)] & (position < n)
+        joins = batches.mask(sampler, batch["key"])
+        joins = joins[jnp.minimum(place, n - 1)] & (place < n)
         return _sum(problem, data.rows, jnp.where(joins, batch["inverse"][block], jnp.inf), point, index)
 
     def answers(points: Array, drawn: Inputs) -> Array:

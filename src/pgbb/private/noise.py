@@ -41,10 +41,13 @@ _LOG = 2.0**-48  # relative error of −log(v)/log1p(−q) in double precision, 
 
 
 class Stream:
-    """Random words from ChaCha20 under a 256-bit key of its own; no word is given twice."""
+    """Random words from ChaCha20 under a 256-bit key of its own; no word is given twice.
 
-    def __init__(self, key: bytes) -> None:
-        self._cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), None).encryptor()
+    A key has 2⁶⁴ streams, by their number.
+    """
+
+    def __init__(self, key: bytes, number: int = 0) -> None:
+        self._cipher = Cipher(algorithms.ChaCha20(key, bytes(8) + number.to_bytes(8, "little")), None).encryptor()
 
     @classmethod
     def create(cls, purpose: str, insecure_seed: int | None = None) -> "Stream":

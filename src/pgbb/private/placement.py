@@ -1,43 +1,29 @@
-"""How packed rows lie on the device: one copy, in the order of the secret partition. Nothing is asked here."""
+"""How packed rows lie on the device: one copy, as they came or shuffled. Nothing is asked here."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb.model.blocks import block_sizes
 from pgbb.private.rows import EXTRA, empty_rows
 
 if TYPE_CHECKING:
     from pgbb.private.records import Records  # needs pandas, which a machine that only trains may lack
 
-__all__ = ["Data", "place", "positions_and_blocks", "shifted"]
+__all__ = ["Data", "place", "shifted"]
 
 
 @dataclass(frozen=True)
 class Data:
-    """Records on the device, one packed row each: x, response − shift, survey weight (0 if invalid).
-
-    Rows are in the order of the secret partition: the block of position i is
-    ⌊iS/n⌋. Row i has position i, or `position[i]` where other processes hold other rows.
-    """
+    """Records on the device, one packed row each: x, response − shift, survey weight (0 if invalid)."""
 
     rows: jax.Array
     n: int
-    position: jax.Array | None = None
 
 
-jax.tree_util.register_dataclass(Data, data_fields=["rows", "position"], meta_fields=["n"])
-
-
-def positions_and_blocks(data: Data, blocks: int) -> tuple[jax.Array, jax.Array]:
-    """The position of every row in the secret order of all records, and the block of that position."""
-    position = jnp.arange(data.rows.shape[0], dtype=jnp.int32) if data.position is None else data.position
-    first = jnp.asarray(np.cumsum(block_sizes(data.n, blocks)), jnp.int32)  # where the next block begins
-    return position, jnp.minimum(jnp.searchsorted(first, position, side="right"), blocks - 1).astype(jnp.int32)
+jax.tree_util.register_dataclass(Data, data_fields=["rows"], meta_fields=["n"])
 
 
 def shifted(records: "Records", shift: float, *, consume: bool = False) -> NDArray[np.float32]:

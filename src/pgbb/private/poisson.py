@@ -1,16 +1,18 @@
-"""Poisson batches drawn on the host: who joins, in which order, and with which weight.
+"""Poisson batches drawn on the host: who joins, by the number of the record.
 
-A batch is a set of positions; nothing here reads records. Where a GPU draws batches itself, the same law is in
-`poisson_on_device`.
+A batch is a function of a key, of its place among those that are drawn under it, and of the numbers of records, which
+are drawn in cells: whoever holds some records draws for their cells alone. Nothing here reads records. Where a GPU
+draws batches itself, the same law is in `poisson_on_device`.
 """
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pgbb.accountant import Mechanism
-from pgbb.model.blocks import block_sizes
+from pgbb.model.blocks import CELL, block_sizes, cells
 from pgbb.private.noise import Stream, gaps
 from pgbb.private.rows import aligned
 
@@ -18,7 +20,7 @@ Ints = NDArray[np.int32]
 Singles = NDArray[np.float32]
 Floats = NDArray[np.float64]
 
-__all__ = ["MULTIPLE", "buffer_size", "draw_batches", "inverse", "inverse_weights", "nested_weights"]
+__all__ = ["MULTIPLE", "Batches", "buffer_size", "draw_batches", "inverse", "nested_weights"]
 
 MULTIPLE = 64
 """Batches are padded to a multiple of this: so many whole numbers of at most 24 bits add up in 32."""
@@ -76,38 +78,57 @@ def inverse(whole: Floats) -> Singles:
         return (1 / whole).astype(np.float32)
 
 
-def inverse_weights(mechanism: Mechanism, whole: Floats, position: Ints, size: Ints) -> Singles:
-    """1/W for each position of each batch, W the whole weight of its block; infinite for padding."""
-    first = np.cumsum([0, *block_sizes(mechanism.n, mechanism.blocks)]).astype(position.dtype)  # and the end
-    out = aligned(position.shape, np.float32)
-    for row, values, members, count in zip(out, inverse(whole), position, size, strict=True):
-        ends = np.searchsorted(members[:count], first)
-        row[:count] = np.repeat(values, ends[1:] - ends[:-1])
-        row[count:] = np.inf
-    return out
-
-
 def nested_weights(
-    mechanism: Mechanism, scaled: Floats, position: Ints, size: Ints, rng: np.random.Generator
+    mechanism: Mechanism, scaled: Floats, block: NDArray[np.integer], rng: np.random.Generator
 ) -> Singles:
-    """1/W for each position of each batch, W = u_s·min(v, reach/n_S) in whole numbers, v ~ Dirichlet within the block.
+    """1/W for each member of a batch, W = u_s·min(v, reach/n_S) in whole numbers, v ~ Dirichlet within its `block`.
 
     A Dirichlet law is that of gamma variables over their sum. Those of a block that are not in the batch are needed in
     that sum alone, which is one gamma variable. `scaled` is u times the largest whole weight.
     """
     assert mechanism.nested is not None
-    sizes = block_sizes(mechanism.n, mechanism.blocks)
-    first = np.cumsum([0, *sizes]).astype(position.dtype)
+    joined = np.bincount(block, minlength=mechanism.blocks)
+    own = rng.standard_gamma(mechanism.nested, len(block))
+    rest = rng.standard_gamma(mechanism.nested * (block_sizes(mechanism.n, mechanism.blocks) - joined))
+    total = np.bincount(block, own, mechanism.blocks) + rest
     share = mechanism.block_size / mechanism.reach
-    out = aligned(position.shape, np.float32)
-    for row, values, members, count in zip(out, scaled, position, size, strict=True):
-        ends = np.searchsorted(members[:count], first)
-        joined = ends[1:] - ends[:-1]
-        block = np.repeat(np.arange(mechanism.blocks), joined)
-        own = rng.standard_gamma(mechanism.nested, count)
-        rest = rng.standard_gamma(mechanism.nested * (sizes - joined))
-        total = np.bincount(block, own, mechanism.blocks) + rest
-        weight = np.minimum(own / np.maximum(total[block], 1e-300) * share, 1.0)
-        row[:count] = inverse(np.floor(values[block] * weight))
-        row[count:] = np.inf
-    return out
+    weight = np.minimum(own / np.maximum(total[block], 1e-300) * share, 1.0)
+    return inverse(np.floor(scaled[block] * weight))
+
+
+class Batches:
+    """`count` independent Poisson(rate) samples of n records that a key decides; a cell is drawn when it is needed."""
+
+    def __init__(self, key: bytes, n: int, rate: float, count: int) -> None:
+        self._key, self._n, self._rate, self._count = key, n, rate, count
+        self._drawn: dict[int, tuple[Ints, Ints]] = {}
+
+    def _cell(self, cell: int) -> tuple[Ints, Ints]:
+        """Members of each batch among the records of a cell, by their place in it, and how many they are."""
+        if cell not in self._drawn:
+            size = min(CELL, self._n - cell * CELL)
+            self._drawn[cell] = draw_batches(size, self._rate, self._count, Stream(self._key, cell))
+        return self._drawn[cell]
+
+    def members(self, batch: int, low: int, high: int) -> Iterator[Ints]:
+        """Members of a batch among records low … high − 1, by their distance from `low`, cell after cell."""
+        for cell in cells(low, high):
+            found, sizes = self._cell(cell)
+            inside = found[batch, : sizes[batch]] + (cell * CELL - low)
+            first, last = np.searchsorted(inside, (0, high - low))
+            yield inside[first:last]
+
+    def everywhere(self) -> tuple[Ints, Ints]:
+        """All members, as `draw_batches` gives them; the buffer is that of n records, or longer if they need it."""
+        if self._n <= CELL:
+            return self._cell(0)
+        parts = [self._cell(cell) for cell in cells(0, self._n)]
+        sizes = np.array([size for _, size in parts]).sum(axis=0, dtype=np.int32)
+        room = max(buffer_size(self._n, self._rate), int(sizes.max()))
+        positions, at = aligned((self._count, _padded(room)), np.int32), np.zeros(self._count, np.int64)
+        positions[:] = self._n - 1
+        for cell, (found, inside) in enumerate(parts):
+            for row, members, start, count in zip(positions, found, at, inside, strict=True):
+                np.add(members[:count], np.int32(cell * CELL), out=row[start : start + count])
+            at += inside
+        return positions, sizes

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pgbb import _validate
 from pgbb.private.noise import Stream
-from pgbb.private.poisson import draw_batches
+from pgbb.private.poisson import Batches
 
 __all__ = ["Position", "Randomness"]
 
@@ -58,8 +58,12 @@ class Randomness:
         return cls(public, secret, batches, noise, source, order)
 
     def poisson_batches(self, n: int, rate: float, count: int) -> tuple[Ints, Ints]:
-        """`draw_batches` from the stream of batches."""
-        return draw_batches(n, rate, count, self.batches)
+        """`Batches` of all records, under a key from the stream of batches."""
+        return Batches(self.batch_key(), n, rate, count).everywhere()
+
+    def batch_key(self) -> bytes:
+        """A key that decides some batches."""
+        return self.batches.words(4).tobytes()
 
 
 @dataclass(frozen=True)

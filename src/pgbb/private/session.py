@@ -9,7 +9,7 @@ by `draws`, a chunk of steps ahead; `loop` computes the sums and adds the noise.
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
@@ -20,13 +20,15 @@ from pgbb.accountant import Mechanism
 from pgbb.errors import PgbbError
 from pgbb.model.problem import Problem
 from pgbb.private import loop
-from pgbb.private.draws import Draws
+from pgbb.private.draws import Draws, Who
+from pgbb.private.elsewhere import asked_elsewhere
 from pgbb.private.loop import Inputs, Step, Tree
-from pgbb.private.placement import place
+from pgbb.private.placement import Data, place
 from pgbb.private.poisson import MULTIPLE, buffer_size
 from pgbb.private.randomness import Position, Randomness
 
 if TYPE_CHECKING:
+    from pgbb.engine.protocol import Engine
     from pgbb.private.records import Records  # needs pandas, which a machine that only trains may lack
 
 __all__ = ["Session", "Step", "run_many"]
@@ -50,44 +52,52 @@ class Session:
 
     On a CPU, the members of a batch are drawn on the host and their rows gathered.
     On other devices batches are drawn there (`device_batches`, see `poisson_on_device`): a keystream that is keyed
-    afresh for every answer decides for each record whether it joins.
+    afresh for every answer decides for each record whether it joins. Records that are `elsewhere` are an engine's,
+    whose workers draw who of theirs joins; the bits are those of a CPU that holds them all.
     """
 
     def __init__(
         self,
-        records: "Records",
+        records: "Records | Engine",
         problem: Problem,
         mechanism: Mechanism,
         sigma: float,
         randomness: Randomness,
         *,
+        elsewhere: bool = False,
         pseudo_blocks: int = 0,
         reshuffle: bool = False,
         consume: bool = False,
         device_batches: bool | None = None,
         resume: Position | None = None,
     ) -> None:
-        _check(records.n, problem, mechanism, pseudo_blocks)
+        _check(records.n, problem, mechanism, pseudo_blocks, elsewhere=elsewhere)
         self.problem, self.mechanism, self.sigma = problem, mechanism, sigma
         self.randomness, self.pseudo_blocks, self.reshuffle = randomness, pseudo_blocks, reshuffle
-        fits = mechanism.n <= _ROWS and not reshuffle and mechanism.nested is None
+        fits = mechanism.n <= _ROWS and not reshuffle and not elsewhere and mechanism.nested is None
         on_device = fits and (jax.default_backend() != "cpu" if device_batches is None else device_batches)
         rate = 1.0 if on_device else mechanism.sampling_rate
-        if (rows := buffer_size(mechanism.n, rate)) > _ROWS:
+        if (rows := buffer_size(mechanism.n, rate)) > _ROWS and not elsewhere:
             raise PgbbError(
                 f"batches of up to {rows:,} records are too large: their exact sum is proved to fit up to {_ROWS:,}. "
                 'Take a smaller sampling rate, or method="calibrated".'
             )
-        self._draws = Draws(problem, mechanism, sigma, randomness, pseudo_blocks, reshuffle, on_device)
+        kind: Who = "elsewhere" if elsewhere else "device" if on_device else "here"
+        self._draws = Draws(problem, mechanism, sigma, randomness, pseudo_blocks, reshuffle, kind)
         if resume is not None:
             if resume.steps > mechanism.steps:
                 raise PgbbError(f"a run of {mechanism.steps:,} steps cannot go on after step {resume.steps:,}.")
             randomness.public.bit_generator.state = dict(resume.public)
         self._resume, self._reached = resume, resume
-        self._data = place(records, problem.shift, randomness.secret, consume=consume)
+        self._spent = False
+        if elsewhere:
+            self._data: Data | Engine = cast("Engine", records)
+            return
+        self._data = place(
+            cast("Records", records), problem.shift, randomness.secret if on_device else None, consume=consume
+        )
         if on_device and (extra := -mechanism.n % MULTIPLE):
             self._data = replace(self._data, rows=jnp.pad(self._data.rows, ((0, extra), (0, 0))))
-        self._spent = False
 
     @property
     def resumed(self) -> Position | None:
@@ -106,12 +116,14 @@ class Session:
         return _drive([self], state, step, chunk, many=False)
 
 
-def _check(n: int, problem: Problem, mechanism: Mechanism, pseudo_blocks: int) -> None:
+def _check(n: int, problem: Problem, mechanism: Mechanism, pseudo_blocks: int, *, elsewhere: bool = False) -> None:
     """Refuse what is not certified for these n records and this problem, or cannot be computed as it is proved."""
     if n != mechanism.n:
         raise PgbbError(f"the mechanism is described for n = {mechanism.n} records, but {n} were loaded.")
-    if n >= 2**31:
-        raise PgbbError(f'{n:,} records are too many: positions have 31 bits. Take method="calibrated".')
+    if n >= 2**31 and not elsewhere:
+        raise PgbbError(f"{n:,} records are too many for one process: their numbers have 31 bits. Take a cluster.")
+    if elsewhere and mechanism.nested is not None:
+        raise PgbbError("nested weights are drawn in one process: leave out `nested`, or the cluster.")
     if (mechanism.alpha > 0) != (pseudo_blocks > 0):
         raise PgbbError(
             f"alpha = {mechanism.alpha:g} with {pseudo_blocks} blocks of pseudo-samples is not what is certified: "
@@ -137,7 +149,7 @@ def _chunk(sessions: list[Session]) -> int:
     if first._resume is not None:
         return first._resume.chunk
     m = first.mechanism
-    cells = m.blocks if first._draws.on_device else buffer_size(m.n, m.sampling_rate)
+    cells = m.blocks if first._draws.batches == "device" else buffer_size(m.n, m.sampling_rate)
     return max(1, min(500, _CHUNK_CELLS // (cells * m.draws_per_step * len(sessions))))
 
 
@@ -151,8 +163,11 @@ def _drive(sessions: list[Session], state: Tree, step: Step, chunk: int | None, 
             raise PgbbError("sessions run side by side must share one problem and one mechanism.")
         if session._resume is not None and many:
             raise PgbbError("sessions run side by side begin at the first step.")
+        if session._draws.batches == "elsewhere" and many:
+            raise PgbbError("sessions about records of a cluster run one at a time.")
         session._spent = True
     chunk = chunk or _chunk(sessions)
+    elsewhere = first._draws.batches == "elsewhere"
     data = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[s._data for s in sessions]) if many else first._data
     grid = jnp.asarray([s._draws.grid for s in sessions] if many else first._draws.grid, jnp.float32)
     starts = list(range(first._resume.steps if first._resume else 0, m.steps, chunk))
@@ -162,7 +177,7 @@ def _drive(sessions: list[Session], state: Tree, step: Step, chunk: int | None, 
         drawn = mapped(lambda session: session._draws.draw(done - start, start), sessions)
         inputs = jax.tree.map(lambda *parts: np.stack(parts) if many else parts[0], *drawn)
         reached = [Position(done, chunk, s.randomness.public.bit_generator.state, s.randomness.order) for s in sessions]
-        return jax.device_put(inputs, may_alias=True), reached
+        return inputs if elsewhere else jax.device_put(inputs, may_alias=True), reached
 
     with ThreadPoolExecutor(max_workers=1) as drawing:  # the next chunk is drawn while this one runs
         ahead = drawing.submit(draw, starts[0]) if starts else None
@@ -171,10 +186,11 @@ def _drive(sessions: list[Session], state: Tree, step: Step, chunk: int | None, 
             inputs, positions = ahead.result()
             if i + 1 < len(starts):
                 ahead = drawing.submit(draw, starts[i + 1])
-            if many:
-                state, out = loop.run_many(state, data, grid, inputs, problem, m, step)
+            if elsewhere:
+                state, out = asked_elsewhere(state, cast("Engine", data), grid, inputs, problem, m, step)
             else:
-                state, out = loop.run_one(state, data, grid, inputs, problem, m, step)
+                run = loop.run_many if many else loop.run_one
+                state, out = run(state, data, grid, inputs, problem, m, step)
             jax.block_until_ready(state)  # type: ignore[no-untyped-call]
             for session, position in zip(sessions, positions, strict=True):
                 session._reached = position

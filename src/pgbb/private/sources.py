@@ -5,6 +5,7 @@ have no stored type: each of their cells is an object of its own.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -29,10 +30,11 @@ from pgbb.private.text import open_csv
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
-__all__ = ["Source", "arrow_pieces", "column", "open_source"]
+__all__ = ["Source", "arrow_pieces", "column", "open_source", "part_of_frame"]
 
 Source: TypeAlias = pd.DataFrame | Mapping[str, object] | str | Path | File | Opened | object
 
+_WORDS = {form(str(truth)): truth for truth in (True, False) for form in (str, str.lower, str.upper)}
 _FORMS = (
     "a pandas or polars DataFrame, an Arrow table or stream, a DuckDB relation, a structured array, a dict of columns, "
     "the path of a file, or a pgbb.File"
@@ -190,6 +192,19 @@ def _frame(frame: pd.DataFrame) -> Opened:
         lambda names, _: {name: _pandas_kind(frame.iloc[:, given.index(name)].dtype) for name in names},
         pieces,
     )
+
+
+def part_of_frame(frame: pd.DataFrame, types: Mapping[str, object]) -> Opened:
+    """A part of a larger frame, under the types of the whole; a column that is stored under another is read by cells.
+
+    Containers take types from values: a missing cell makes integers floating, and a word makes numbers text.
+    """
+    odd = {name: frame[name].astype(object) for name, kind in types.items() if frame[name].dtype != kind}
+    for name, cells in odd.items():
+        if pd.api.types.is_bool_dtype(types[name]):
+            odd[name] = cells.map(lambda cell: _WORDS.get(cell, cell) if isinstance(cell, str) else cell)
+    known = {name: _pandas_kind(kind) for name, kind in types.items()}
+    return replace(_frame(frame.assign(**odd)), kinds=lambda names, _: {name: known[name] for name in names})
 
 
 def _arrow(source: object) -> Opened:

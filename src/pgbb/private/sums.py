@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pgbb._numerics.compiled import Compiled, computed_once, dots
 from pgbb.accountant import Composition
-from pgbb.engine.protocol import Engine, Question
+from pgbb.engine.protocol import Batch, Engine, Question
 from pgbb.errors import PgbbError
 from pgbb.private.clipping import FULL_BATCH, clipped, limit
 from pgbb.private.noise import rounded_normals
@@ -237,9 +237,9 @@ class Here:
         """Compile what will be asked."""
         compile_ahead(questions, self._rows, self)
 
-    def sum(self, question: Question) -> Ints:
+    def sum(self, question: Question | Batch) -> Ints:
         """`sum_of` all records."""
-        return asked(question, self._rows)
+        return asked(cast(Question, question), self._rows)
 
 
 def asked(question: Question, slabs: Slabs) -> Ints:

@@ -6,7 +6,7 @@ alone adds noise: what is answered here is private.
 
 import hashlib
 import pickle
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb.engine.protocol import Failed, Question, Receipt
+from pgbb.engine.protocol import Batch, Failed, Origin, Question, Receipt
 from pgbb.errors import InvalidValue
 from pgbb.model.problem import Problem
 from pgbb.model.schema import Schema
@@ -25,6 +25,8 @@ from pgbb.private.partition import Partition
 from pgbb.private.placement import shifted
 from pgbb.private.records import NoRecords
 from pgbb.private.rows import empty_rows
+from pgbb.private.share import share_of
+from pgbb.private.sources import part_of_frame
 from pgbb.private.sums import asked, compile_ahead, slabs_of
 
 __all__ = ["Kept", "answer", "encode", "pack", "prepare", "receipt", "told", "unpack"]
@@ -65,10 +67,31 @@ def _known(told: bytes) -> tuple[Problem, Schema, str | None]:
     return model.prepare(schema), schema, weights
 
 
-def encode(told: bytes, partition: Any) -> Kept:
-    """The records of a partition, a `Partition` or a frame, encoded; there may be none."""
+@lru_cache(maxsize=16)
+def _problem(told: bytes, origin: Origin) -> Problem:
+    """The model's own problem, or the one that functions by these names make of it."""
+    problem, (model, schema, _) = _known(told)[0], pickle.loads(told)
+    for name, args in origin:
+        problem = _by_name(name)(problem, *args, model=model, schema=schema)
+    return problem
+
+
+def _by_name(name: str) -> Any:
+    """A function of pgbb."""
+    module, _, function = name.partition(":")
+    if not module.startswith("pgbb."):
+        raise InvalidValue(f"{module!r} is no module of pgbb: it holds nothing that a worker may be asked for.")
+    return getattr(import_module(module), function)
+
+
+def encode(told: bytes, partition: Any, types: Mapping[str, object] | None = None) -> Kept:
+    """The records of a partition, encoded; there may be none.
+
+    It is a `Partition`, or a frame, and then `types` are those of the columns of all partitions.
+    """
     problem, schema, weights = _known(told)
     source = partition.opened() if isinstance(partition, Partition) else partition
+    source = source if types is None else part_of_frame(source, types)
     try:
         rows = shifted(records_for(source, problem, schema, weights), problem.shift, consume=True)
     except NoRecords:
@@ -91,32 +114,30 @@ def unpack(rows: bytes, records: int, digest: bytes) -> Kept:
     return Kept(np.frombuffer(rows, np.float32).reshape(records, -1), int.from_bytes(digest))
 
 
-def _function(question: Question, problem: Problem) -> Question:
+def _function(question: Question, told: bytes) -> Question:
     """The question with its statistic, found by name among those of pgbb."""
-    module, _, name = str(question.statistic).partition(":")
-    if not module.startswith("pgbb."):
-        raise InvalidValue(f"{module!r} holds no statistic of pgbb.")
-    found = getattr(import_module(module), name.removesuffix("()"))
-    return replace(question, statistic=found(problem) if name.endswith("()") else found)
+    name = str(question.statistic)
+    found = _by_name(name.removesuffix("()"))
+    return replace(question, statistic=found(_problem(told, question.origin)) if name.endswith("()") else found)
 
 
 def prepare(told: bytes, questions: Sequence[Question], kept: Kept | Failed) -> None:
     """Begin to compile what will be asked about partitions such as this one."""
     if not isinstance(kept, Failed):
-        problem = _known(told)[0]
-        compile_ahead([_function(q, problem) for q in questions], slabs_of(kept.rows[:1], jax.local_devices()))
+        compile_ahead([_function(q, told) for q in questions], slabs_of(kept.rows[:1], jax.local_devices()))
 
 
 def answer(
-    told: bytes, question: Question, parts: Sequence[Kept | Failed]
+    told: bytes, question: Question | Batch, parts: Sequence[Kept | Failed], firsts: Sequence[int]
 ) -> tuple[NDArray[np.int64], Receipt] | Failed:
     """The sum over some partitions, without noise, and what was counted."""
     failed = [part for part in parts if isinstance(part, Failed)]
     if failed:
         return failed[0]
     kept = [part for part in parts if isinstance(part, Kept)]
-    meant = _function(question, _known(told)[0])
-    devices = jax.local_devices()
-    sums = [asked(meant, slabs_of(part.rows, devices)) for part in kept]
     counted = Receipt.total(Receipt(1, len(part.rows), part.digest) for part in kept)
+    if isinstance(question, Batch):
+        return share_of(_problem(told, question.origin), question, kept, firsts), counted
+    meant, devices = _function(question, told), jax.local_devices()
+    sums = [asked(meant, slabs_of(part.rows, devices)) for part in kept]
     return np.sum(sums, axis=0, dtype=np.int64), counted

@@ -9,7 +9,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -18,7 +18,7 @@ import pandas as pd
 from pgbb import _validate
 from pgbb.accountant.calibrate import Accountant
 from pgbb.custody.run import fit
-from pgbb.errors import InvalidValue, PgbbWarning
+from pgbb.errors import InvalidValue, PgbbError, PgbbWarning
 from pgbb.methods.registry import (
     METHODS,
     OLDER_NAMES,
@@ -76,6 +76,8 @@ class Comparison:
       levels: the levels of the index that are tabulated; None for a model without one.
       reference: exact minimisers by (level, coefficient), NOT PRIVATE; None unless asked for.
       skipped: methods that were not named and refused, with the reason.
+      failed: methods that ended after records had answered, with the reason: each counts with `budget`.
+      budget: (ε, δ) of each method.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -83,6 +85,8 @@ class Comparison:
     levels: tuple[float, ...] | None
     reference: dict[tuple[float | None, str], float] | None
     skipped: dict[str, str]
+    failed: dict[str, str] = field(default_factory=dict)
+    budget: tuple[float, float] = (0.0, 0.0)
 
     @property
     def releases(self) -> dict[str, Release]:
@@ -91,8 +95,11 @@ class Comparison:
 
     @property
     def cost(self) -> Cost:
-        """What all releases cost together."""
-        return total_cost({o.method: o.release.certificate for o in self.outcomes})
+        """What all releases cost together, and all that failed after answers."""
+        found, lost = total_cost({o.method: o.release.certificate for o in self.outcomes}), len(self.failed)
+        (epsilon, delta), tighter = (lost * part for part in self.budget), found.tighter
+        tighter = None if tighter is None else tighter + epsilon
+        return replace(found, epsilon=found.epsilon + epsilon, delta=found.delta + delta, tighter=tighter)
 
     @property
     def private(self) -> bool:
@@ -147,6 +154,7 @@ class Comparison:
             "cost": self.cost.to_dict(),
             "methods": [o.to_dict() for o in self.outcomes],
             "skipped": self.skipped,
+            "failed": self.failed,
             "rows": self.rows(),
         }
 
@@ -239,6 +247,7 @@ def compare(
     reference = exact_fit(problem, data, schema, weights, levels) if non_private_reference else None
     outcomes: list[Outcome] = []
     skipped: dict[str, str] = {}
+    failed: dict[str, str] = {}
     for name in chosen:
         begin = time.perf_counter()
         report = None
@@ -254,15 +263,19 @@ def compare(
                 weights=weights, group_size=group_size, insecure_seed=insecure_seed, progress=report,
                 allow_weak_delta=allow_weak_delta, **constants[name],
             )  # fmt: skip
-        except InvalidValue as error:
-            if methods is not None:
+        except PgbbError as error:
+            if not error.answered and not isinstance(error, InvalidValue):
+                raise
+            if not error.answered and methods is not None:
                 raise InvalidValue(f"{name}: {error}") from error
-            skipped[name] = str(error)
+            (failed if error.answered else skipped)[name] = str(error)
             continue
         outcomes.append(Outcome(name, release, time.perf_counter() - begin))
     if not outcomes:
-        raise InvalidValue("no method serves this problem. " + " ".join(f"{k}: {v}" for k, v in skipped.items()))
-    return Comparison(tuple(outcomes), level, levels, reference, skipped)
+        reasons = " ".join(f"{k}: {v}" for k, v in (skipped | failed).items())
+        spent = f"Records answered {', '.join(failed)}, whose budgets count as spent. " if failed else ""
+        raise InvalidValue(f"no method serves this problem. {spent}{reasons}")
+    return Comparison(tuple(outcomes), level, levels, reference, skipped, failed, (epsilon, delta))
 
 
 def _chosen(model: Model, problem: Problem, methods: Sequence[str] | None) -> list[str]:

@@ -51,7 +51,10 @@ def exposure_at(model: ModelSummary, at: pd.DataFrame | Mapping[str, ArrayLike])
     name = model.settings.get("exposure")
     if name is None or name not in at:
         return 1.0
-    values = np.atleast_1d(np.asarray(at[name], dtype=np.float64))
+    try:
+        values = np.atleast_1d(np.asarray(at[name], dtype=np.float64))
+    except (TypeError, ValueError):
+        raise _validate.fail(name, "text", "positive numbers") from None
     if not (np.isfinite(values) & (values > 0)).all():
         raise _validate.fail(name, "a number that is not positive", "positive numbers")
     return values

@@ -75,8 +75,9 @@ def test_a_mean_is_predicted_and_with_an_exposure_a_count():
     release = fit(MODELS["rates"], frame(6000, 3), epsilon=8.0)
     rate, count = (release.predict({"a": [0.0], "g": [1], **more})["mean"].iloc[0] for more in ({}, {"years": [4.0]}))
     assert rate == pytest.approx(np.exp(RATES[0] + RATES[2]), rel=0.2) and count == pytest.approx(4 * rate, rel=1e-9)
-    with pytest.raises(pgbb.InvalidValue, match="positive"):
-        release.predict({"a": [0.0], "g": [1], "years": [0.0]})
+    for wrong in ([0.0], ["long"], "long", [[1.0], 2.0]):
+        with pytest.raises(pgbb.InvalidValue, match=r"positive|one length"):
+            release.predict({"a": [0.0], "g": [1], "years": wrong})
     assert "Poisson regression" in release.title and "put back" in release.certificate.notes[0]
 
 

@@ -19,7 +19,7 @@ from pgbb import (
     Schema,
 )
 from pgbb.methods.pgbb.generator import initialise
-from pgbb.model.blocks import block_of_position, block_sizes
+from pgbb.model.blocks import block_sizes, random_blocks
 from pgbb.private.randomness import Randomness
 from pgbb.release.payloads import forward
 
@@ -72,9 +72,8 @@ def noiseless():
 @pytest.mark.parametrize("n, blocks", [(1000, 20), (100, 100)])
 def test_without_noise_draws_follow_the_exact_blocked_bootstrap(n, blocks, noiseless):
     data, release = frame(n, 1), noiseless(n, blocks)
-    order = Randomness.create(1).secret.permutation(n)
-    x, y = data[["a", "b"]].to_numpy()[order], data["y"].to_numpy()[order]
-    block, sizes = block_of_position(n, blocks), block_sizes(n, blocks)
+    x, y, seed = data[["a", "b"]].to_numpy(), data["y"].to_numpy(), int(Randomness.create(1).secret.integers(2**63))
+    block, sizes = random_blocks(seed, n, blocks, 0, n), block_sizes(n, blocks)
     u = np.random.default_rng(5).dirichlet(np.full(blocks, release.certificate.mechanism.concentration), 120)
     exact = np.array([weighted_huber(x, y, (v / sizes)[block]) for v in u])
     drawn = forward(release.payload, u.astype(np.float32), "average")

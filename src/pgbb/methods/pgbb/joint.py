@@ -83,5 +83,11 @@ def joint_of(problem: Problem, levels: tuple[float, ...] | None, clip: float | N
         index=None,
         score=None,
         joint=cells,
+        origin=(*problem.origin, ("pgbb.methods.pgbb.joint:asked_at_once", (levels, clip))),
     )
     return Joint(whole, levels, b)
+
+
+def asked_at_once(problem: Problem, levels: tuple[float, ...], clip: float | None, **_: object) -> Problem:
+    """What the mechanism is asked about, for workers of a cluster."""
+    return joint_of(problem, levels, clip).problem

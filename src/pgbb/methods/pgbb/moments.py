@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb.accountant import Composition, Mechanism, compose
+from pgbb.engine.protocol import made_for
 from pgbb.model.models import Problem
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def _slope(problem: Problem, x: Any, y: Any, theta: Any) -> Any:
     return score * x if extra is None else jnp.append(score * x, extra)
 
 
-@lru_cache(maxsize=32)
+@made_for
 def _bend(problem: Problem) -> Any:
     """∇²l over a bound, packed; zero where the gradient of the training is clipped."""
     import jax
@@ -169,7 +170,7 @@ def _bend(problem: Problem) -> Any:
     return statistic
 
 
-@lru_cache(maxsize=32)
+@made_for
 def _score(problem: Problem) -> Any:
     """∇l∇lᵀ/C² of one record, ∇l clipped to C as in the training."""
     import jax.numpy as jnp

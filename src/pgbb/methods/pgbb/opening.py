@@ -40,7 +40,7 @@ class Opened:
 def open_for(request: Request, settings: Settings, problem: Problem) -> Opened:
     """Load the records and make ready to ask them; nothing is asked yet."""
     joint = asked_of(request, settings, problem)
-    data = open_dataset(request.data, problem, request.schema, request.weights)
+    data = open_dataset(request.data, problem, request.schema, request.weights, request.asked)
     request.advise(data.n)
     planned = plan(request, settings, data.n)
     asked = problem if joint is None else joint.problem
