@@ -15,7 +15,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 from weakref import WeakKeyDictionary, finalize
 
@@ -27,16 +27,18 @@ from jax.experimental.layout import Layout, with_layout_constraint
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import ArrayLike, NDArray
 
-from pgbb._numerics.compiled import Compiled, computed_once, dots
+from pgbb._numerics.compiled import Compiled, computed_once, dots, power_of_two
 from pgbb.accountant import Composition
 from pgbb.engine.protocol import Engine, Question
 from pgbb.errors import PgbbError
 from pgbb.private.clipping import FULL_BATCH, clipped, limit
 from pgbb.private.columns import by_columns
+from pgbb.private.fused import fused_sums
 from pgbb.private.noise import rounded_normals
 from pgbb.private.placement import shifted
 from pgbb.private.randomness import Randomness
 from pgbb.private.rows import EXTRA
+from pgbb.private.wide_integers import LOW, SPLIT
 
 if TYPE_CHECKING:
     from pgbb.private.records import Records
@@ -55,26 +57,49 @@ _CELLS = 2**16  # numbers of one chunk of rows, which a cache holds; changes no 
 _LEAST, _MOST = 2**6, 2**8  # rows of a chunk
 _THREADS = 2  # that compile
 _CORES = max(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 2)
-_SLAB = 2**16  # rows that a program is compiled for
+_SLAB = 2**16  # rows that a program is compiled for, on an accelerator at least
+_LONGEST = 2**22  # and at most
 _BITS = 20  # whole numbers of at most 20 bits, one of each of 2¹⁰ chunks, add up in 32 bits without rounding
 
 
 def _slab_sums(
     statistic: Statistic, power: int, size: int, count: Array, rows: Array, parameters: Sequence[Array]
 ) -> Array:
-    """Sums of the clipped rows in whole units of 2⁻²⁰, rounded toward zero, in so many lanes: (m, size).
+    """Sums of the clipped rows in whole units of 2⁻²⁰, rounded toward zero, in lanes: (m, lanes); `_joined` adds them.
 
     Sums of floating-point numbers are rounded differently when one record is
     replaced, the more the longer the sum; whole numbers add up exactly, in any
     order and on any device. Rounding toward zero makes no row longer. `count`
     chunks of `size` rows are summed; the compiler does not know how many.
     """
-    one = partial(_one(statistic, power), statistic, power, parameters)
+    one = partial(_one(statistic, power), statistic, power)
+
+    def chunk(i: Array) -> Array:
+        return by_columns(partial(one, parameters), formed(jax.lax.dynamic_slice_in_dim(rows, i * size, size)))
+
+    numbers = jax.eval_shape(one, parameters, rows[0]).shape[0]
+    if jax.default_backend() == "cpu":
+        none = jnp.zeros((numbers, size), jnp.int32)
+        return jax.lax.fori_loop(0, count, lambda i, found: found + chunk(i), none)
+    lanes = fused_sums(one, rows, parameters)
+    if lanes is not None:
+        return _halves(lanes)
 
     def add(i: Array, found: Array) -> Array:
-        return found + by_columns(one, formed(jax.lax.dynamic_slice_in_dim(rows, i * size, size)))
+        return found + _halves(jnp.sum(chunk(i).reshape(numbers, -1, 2**10), axis=2))
 
-    return jax.lax.fori_loop(0, count, add, jnp.zeros((jax.eval_shape(one, rows[0]).shape[0], size), jnp.int32))
+    return jax.lax.fori_loop(0, count, add, jnp.zeros((numbers, 2), jnp.int32))
+
+
+def _halves(sums: Array) -> Array:
+    """High and low parts, added up: with at most 2²² records each fits into 32 bits."""
+    return jnp.stack([jnp.sum(sums >> SPLIT, axis=1), jnp.sum(sums & LOW, axis=1)], axis=1)
+
+
+def _joined(found: Array) -> Ints:
+    """The sums of all devices, (m,), from their lanes, or from the halves that accelerators give."""
+    sums = np.asarray(found).sum(axis=0, dtype=np.int64)
+    return sums.sum(axis=1) if jax.default_backend() == "cpu" else sums @ np.array([2**SPLIT, 1])
 
 
 def _adds(statistic: Statistic, power: int, parameters: Sequence[Array], row: Array) -> Array:
@@ -145,7 +170,7 @@ Slab: TypeAlias = tuple[Array, Ints]
 
 
 class Slabs(NamedTuple):
-    """Packed rows in slabs of one size, (devices, 2¹⁶, ·) each, and how many rows of each are records.
+    """Packed rows in slabs of one size, (devices, rows, ·) each, and how many rows of each are records.
 
     All programs are compiled for a slab, whatever n is: a record's row is computed
     by the same code, however many processes and devices share the records.
@@ -163,23 +188,24 @@ def slabs_of(rows: NDArray[np.float32], devices: Sequence[jax.Device] | None = N
     devices = list(jax.local_devices()[:1] if devices is None else devices)[:units]
     each = -(-units // len(devices)) * UNIT
     mesh = None if len(devices) == 1 else Mesh(np.array(devices), ("device",))
-    parts = []
-    for start in range(0, each, _SLAB):
-        held = [rows[k * each + start : min(k * each + min(start + _SLAB, each), n)] for k in range(len(devices))]
-        put = [jax.device_put(_filled(part)[None], d, may_alias=True) for part, d in zip(held, devices, strict=True)]
+    parts, size = [], _slab_rows(each, width)
+    for start in range(0, each, size):
+        held = [rows[k * each + start : min(k * each + min(start + size, each), n)] for k in range(len(devices))]
+        filled = [_filled(part, size)[None] for part in held]
+        put = [jax.device_put(part, d, may_alias=True) for part, d in zip(filled, devices, strict=True)]
         whole = put[0]
         if mesh is not None:
-            form, where = (len(devices), _SLAB, width), NamedSharding(mesh, _DEVICE)
+            form, where = (len(devices), size, width), NamedSharding(mesh, _DEVICE)
             whole = jax.make_array_from_single_device_arrays(form, where, put)
         parts.append((whole, np.array([len(part) for part in held])))
     return Slabs(parts, mesh, n)
 
 
-def _filled(part: NDArray[np.float32]) -> NDArray[np.float32]:
+def _filled(part: NDArray[np.float32], size: int) -> NDArray[np.float32]:
     """A slab from at most as many rows."""
-    if len(part) == _SLAB:
+    if len(part) == size:
         return part
-    whole = np.zeros((_SLAB, part.shape[1]), np.float32)
+    whole = np.zeros((size, part.shape[1]), np.float32)
     whole[: len(part)] = part
     return whole
 
@@ -198,8 +224,7 @@ def sum_of(
 
     def found(part: Array, counts: Ints) -> Ints:
         count = (-(-counts // size)).astype(np.int32)
-        sums = _partial_sums(statistic, power, size, slabs.mesh, count, part, given)
-        return np.asarray(sums).sum(axis=(0, 2), dtype=np.int64)
+        return _joined(_partial_sums(statistic, power, size, slabs.mesh, count, part, given))
 
     result = _total(found, slabs.parts)
     if not _counts(statistic, power):
@@ -226,8 +251,30 @@ def _total(found: Callable[[Array, Ints], Ints], slabs: Iterable[Slab]) -> Ints:
 
 def _layout(statistic: Statistic, power: int, slabs: Slabs, parameters: Sequence[NDArray[np.float32]]) -> int:
     """Rows of a chunk."""
-    numbers = _numbers(statistic, power, slabs.parts[0][0].shape[-1], tuple(p.shape for p in parameters))
-    return min(max(_LEAST, 2 ** int(np.log2(max(_CELLS // max(numbers, 1), 1)))), _MOST)
+    part = slabs.parts[0][0]
+    numbers = _numbers(statistic, power, part.shape[-1], tuple(p.shape for p in parameters))
+    if jax.default_backend() == "cpu":
+        return min(max(_LEAST, _floor(_CELLS // numbers)), _MOST)
+    return min(max(2**10, _floor(_room() // 4 // numbers)), part.shape[1])
+
+
+def _floor(number: int) -> int:
+    """The largest power of two that is not larger; 1 at least."""
+    return 1 << max(number.bit_length() - 1, 0)
+
+
+@cache
+def _room() -> int:
+    """Bytes for the numbers of one piece on an accelerator: a small part of its memory."""
+    known = jax.local_devices()[0].memory_stats() or {}
+    return known.get("bytes_limit", 2**33) // 2**9
+
+
+def _slab_rows(n: int, width: int) -> int:
+    """Rows that a program is compiled for: on an accelerator as many as there are, as far as it has room."""
+    if jax.default_backend() == "cpu":
+        return _SLAB
+    return max(_SLAB, min(power_of_two(n), _floor(_room() // 4 // width), _LONGEST))
 
 
 @lru_cache(maxsize=256)
