@@ -3,7 +3,7 @@
     python benchmarks/scale.py [RECORDS] [TERMS] [quantile|linear|logistic]
 
 Prints the seconds of the first fit (compilation included) and of a second one, what each statistic takes of it, and the
-time to read all rows once for every answer, which no fit can beat that asks one thing after another. Five quantile levels.
+time to read all rows once for every answer, which no fit can beat that asks one thing after another. Five levels.
 """
 
 import sys

@@ -12,7 +12,6 @@ from importlib.metadata import requires, version
 from typing import Any, TypeVar
 
 import jax
-import jax.numpy as jnp
 
 from pgbb.errors import PgbbError
 

@@ -2,7 +2,7 @@
 
 The function of one record is written out number by number: each becomes an operation on as many records as a program
 has threads, all of it in registers. What only moves numbers, such as slices and concatenations, costs nothing. A
-function with an operation that kernels lack is not served here, and is computed by `columns`.
+function with an operation that kernels lack is computed by `columns`.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,13 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jax.experimental import pallas as pl
-from jax.extend.core import Literal
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal
 from numpy.typing import NDArray
 
 from pgbb.private.batch_sums import error_function
 from pgbb.private.poisson_on_device import Ref
 
-__all__ = ["fused_sums"]
+__all__ = ["fused_sums", "fuses"]
 
 Numbers = NDArray[np.object_]
 """An array of one record: in each place a number, as a column of many records or shared by all, or what computes it."""
@@ -30,42 +30,42 @@ _TILES = 2**6  # rows that a thread adds up: whole numbers of 20 bits stay withi
 _MOST = 2**7  # numbers that a program adds up, in registers
 _WIDEST = 2**10  # numbers of a record
 _OTHERS: dict[str, Callable[..., Array]] = {"erf": error_function, "erfc": lambda x: 1 - error_function(x)}
-_SAME = frozenset("abs add and clamp convert_element_type div eq exp expm1 ge gt integer_pow is_finite le log log1p "
-                  "logistic lt max min mul ne neg not or pow rsqrt select_n sign sqrt square stop_gradient sub tanh "
-                  "copy".split())  # fmt: skip
+_SAME = {
+    "abs", "add", "and", "clamp", "convert_element_type", "copy", "div", "eq", "exp", "expm1", "ge", "gt",
+    "integer_pow", "is_finite", "le", "log", "log1p", "logistic", "lt", "max", "min", "mul", "ne", "neg", "not",
+    "or", "pow", "rsqrt", "select_n", "sign", "sqrt", "square", "stop_gradient", "sub", "tanh",
+}  # fmt: skip
 
 
-class NotServed(Exception):
-    """An operation that kernels lack."""
+def fuses(traced: ClosedJaxpr) -> bool:
+    """Whether a kernel can compute a function of a record: it has every operation, and room for the numbers."""
+    return traced.out_avals[0].shape[0] <= _WIDEST and all(
+        all(map(fuses, _inner(step))) if _inner(step) else step.primitive.name in _SERVED for step in traced.jaxpr.eqns
+    )
 
 
-def fused_sums(
-    one: Callable[..., Array], rows: Array, parameters: Sequence[Array], *, interpret: bool = False
-) -> Array | None:
-    """Sums of one(parameters, row), whole numbers of at most 20 bits, in lanes: (m, lanes); None if it is not served.
+def _inner(step: JaxprEqn) -> list[ClosedJaxpr]:
+    """The function that an operation calls, if it does nothing else."""
+    if step.primitive.name not in ("jit", "pjit", "custom_jvp_call"):
+        return []
+    return [step.params.get("jaxpr") or step.params["call_jaxpr"]]
+
+
+def fused_sums(traced: ClosedJaxpr, shared: Sequence[Array], rows: Array, *, interpret: bool = False) -> Array:
+    """Sums of what a function (*shared, row) gives, whole numbers of at most 20 bits: (m, lanes).
 
     Args:
-      one: the function of a record.
+      traced: the function of a record.
+      shared: arrays that it is given first.
       rows: (n, width), n a multiple of 2¹².
-      parameters: arrays that the function is given first.
       interpret: compute without a GPU.
     """
-    forms = [jax.ShapeDtypeStruct(p.shape, jnp.float32) for p in parameters]  # type: ignore[no-untyped-call]
-    closed = jax.make_jaxpr(one)(forms, jax.ShapeDtypeStruct(rows.shape[1:], rows.dtype))  # type: ignore[no-untyped-call]
-    (m,) = closed.out_avals[0].shape
-    if m > _WIDEST:
-        return None
-    try:
-        parts = [
-            _kernel_sums(closed, rows, parameters, range(start, min(start + _MOST, m)), interpret)
-            for start in range(0, m, _MOST)
-        ]
-    except NotServed:
-        return None
-    return jnp.concatenate(parts)
+    (m,) = traced.out_avals[0].shape
+    groups = [range(start, min(start + _MOST, m)) for start in range(0, m, _MOST)]
+    return jnp.concatenate([_kernel_sums(traced, shared, rows, group, interpret) for group in groups])
 
 
-def _kernel_sums(closed: Any, rows: Array, parameters: Sequence[Array], asked: range, interpret: bool) -> Array:
+def _kernel_sums(traced: ClosedJaxpr, shared: Sequence[Array], rows: Array, asked: range, interpret: bool) -> Array:
     """The sums of some of the numbers."""
     from jax.experimental.pallas import triton
 
@@ -75,11 +75,11 @@ def _kernel_sums(closed: Any, rows: Array, parameters: Sequence[Array], asked: r
     def kernel(rows: Ref, *refs: Ref) -> None:
         *given, out = refs
         lane = pl.program_id(0) * _THREADS + lax.iota(jnp.int32, _THREADS)
-        shared = [_filled(p.shape, lambda at, r=ref: r[at or 0]) for p, ref in zip(parameters, given, strict=True)]
+        known = [_filled(p.shape, partial(_entry, ref)) for p, ref in zip(shared, given, strict=True)]
 
         def tile(t: Array, found: tuple[Array, ...]) -> tuple[Array, ...]:
             row = _filled((width,), lambda at: triton.load(rows.at[t * lanes + lane, at[0]]))
-            (numbers,) = _evaluated(closed, [*shared, row])
+            (numbers,) = _evaluated(traced, [*known, row])
             return tuple(f + jnp.broadcast_to(_now(numbers[k]), _THREADS) for f, k in zip(found, asked, strict=True))
 
         none = tuple(jnp.zeros(_THREADS, jnp.int32) for _ in asked)
@@ -92,7 +92,11 @@ def _kernel_sums(closed: Any, rows: Array, parameters: Sequence[Array], asked: r
         out_shape=jax.ShapeDtypeStruct((len(asked), lanes), jnp.int32),  # type: ignore[no-untyped-call]
         compiler_params=triton.CompilerParams(num_warps=_WARPS, num_stages=1),
         interpret=interpret,
-    )(rows, *[jnp.reshape(p, p.shape or (1,)) for p in parameters])
+    )(rows, *[jnp.reshape(p, p.shape or (1,)) for p in shared])
+
+
+def _entry(array: Ref, at: tuple[int, ...]) -> Array:
+    return array[at or 0]
 
 
 def _filled(shape: tuple[int, ...], number: Callable[[tuple[int, ...]], Any]) -> Numbers:
@@ -102,7 +106,7 @@ def _filled(shape: tuple[int, ...], number: Callable[[tuple[int, ...]], Any]) ->
     return out
 
 
-def _evaluated(closed: Any, given: Sequence[Numbers]) -> list[Numbers]:
+def _evaluated(closed: ClosedJaxpr, given: Sequence[Numbers]) -> list[Numbers]:
     """The results of a program, one operation after another."""
     jaxpr = closed.jaxpr
 
@@ -120,23 +124,22 @@ def _evaluated(closed: Any, given: Sequence[Numbers]) -> list[Numbers]:
     return [read(a) for a in jaxpr.outvars]
 
 
-def _step(step: Any, given: list[Numbers]) -> Sequence[Numbers]:
+def _step(step: JaxprEqn, given: list[Numbers]) -> Sequence[Numbers]:
     """One operation."""
-    name, options, shape = step.primitive.name, step.params, tuple(step.outvars[0].aval.shape)
-    if name in ("jit", "pjit", "custom_jvp_call"):
-        return _evaluated(options.get("jaxpr", options.get("call_jaxpr")), given)
+    name, options = step.primitive.name, step.params
+    for inner in _inner(step):
+        return _evaluated(inner, given)
     if name == "optimization_barrier":
         return given  # an operand of products alone is rounded once: docs/privacy.md, section 12
     if name == "unstack":
         return list(np.moveaxis(given[0], options["axis"], 0))
+    shape = tuple(step.outvars[0].aval.shape)  # type: ignore[attr-defined]
     if name in _MOVED:
         return [_MOVED[name](given, shape, options)]
-    if name in _SAME or name in _OTHERS:
-        return [_number_by_number(step, [np.broadcast_to(g, shape) for g in given], shape)]
-    raise NotServed(name)
+    return [_number_by_number(step, [np.broadcast_to(g, shape) for g in given], shape)]
 
 
-def _number_by_number(step: Any, given: list[Numbers], shape: tuple[int, ...]) -> Numbers:
+def _number_by_number(step: JaxprEqn, given: list[Numbers], shape: tuple[int, ...]) -> Numbers:
     """Each number once, even if it stands in several places, and only if it is needed."""
     made: dict[tuple[int, ...], Callable[[], Array]] = {}
 
@@ -151,13 +154,13 @@ def _now(number: Any) -> Array:
     return jnp.asarray(number() if callable(number) else number)
 
 
-def _computed(step: Any, parts: list[Any]) -> Array:
+def _computed(step: JaxprEqn, parts: list[Any]) -> Array:
     arrays = [_now(p) for p in parts]
     full = np.broadcast_shapes(*(a.shape for a in arrays))
     arrays = [jnp.broadcast_to(a, full) for a in arrays]
     other = _OTHERS.get(step.primitive.name)
-    found: Array = other(*arrays) if other else step.primitive.bind(*arrays, **step.params)
-    return found
+    bind: Callable[..., Array] = step.primitive.bind
+    return other(*arrays) if other else bind(*arrays, **step.params)
 
 
 def _repeated(given: list[Numbers], shape: tuple[int, ...], options: Any) -> Numbers:
@@ -172,9 +175,14 @@ def _added(given: list[Numbers], shape: tuple[int, ...], options: Any) -> Number
     terms = np.moveaxis(given[0], axes, range(len(axes))).reshape(-1, *shape)
 
     def total(at: tuple[int, ...]) -> Callable[[], Array]:
-        return cache(lambda: reduce(lambda a, b: a + b, map(_now, terms[(slice(None), *at)])))
+        return cache(lambda: reduce(lambda a, b: a + b, [_now(term[at]) for term in terms]))
 
     return _filled(shape, total)
+
+
+def _sliced(given: list[Numbers], shape: tuple[int, ...], options: Any) -> Numbers:
+    strides = options["strides"] or (1,) * len(shape)
+    return given[0][tuple(map(slice, options["start_indices"], options["limit_indices"], strides))]
 
 
 _MOVED: dict[str, Callable[[list[Numbers], tuple[int, ...], Any], Numbers]] = {
@@ -182,11 +190,10 @@ _MOVED: dict[str, Callable[[list[Numbers], tuple[int, ...], Any], Numbers]] = {
     "concatenate": lambda g, shape, o: np.concatenate(g, o["dimension"]),
     "reduce_sum": _added,
     "reshape": lambda g, shape, o: g[0].reshape(shape),
-    "slice": lambda g, shape, o: g[0][
-        tuple(map(slice, o["start_indices"], o["limit_indices"], o["strides"] or (1,) * g[0].ndim))
-    ],
+    "slice": _sliced,
     "squeeze": lambda g, shape, o: g[0].reshape(shape),
     "stack": lambda g, shape, o: np.stack(g, o["axis"]),
     "transpose": lambda g, shape, o: g[0].transpose(o["permutation"]),
 }
 """What only moves numbers, and sums of the numbers of one record."""
+_SERVED = {*_MOVED, *_OTHERS, *_SAME, "optimization_barrier", "unstack"}

@@ -13,8 +13,9 @@ accountant certifies is the object that this code runs.
 
 import os
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 from weakref import WeakKeyDictionary, finalize
@@ -24,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.experimental.layout import Layout, with_layout_constraint
+from jax.extend.core import ClosedJaxpr
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import ArrayLike, NDArray
 
@@ -33,7 +35,7 @@ from pgbb.engine.protocol import Engine, Question
 from pgbb.errors import PgbbError
 from pgbb.private.clipping import FULL_BATCH, clipped, limit
 from pgbb.private.columns import by_columns
-from pgbb.private.fused import fused_sums
+from pgbb.private.fused import fused_sums, fuses
 from pgbb.private.noise import rounded_normals
 from pgbb.private.placement import shifted
 from pgbb.private.randomness import Randomness
@@ -55,35 +57,34 @@ UNIT = 2**13
 
 _CELLS = 2**16  # numbers of one chunk of rows, which a cache holds; changes no result
 _LEAST, _MOST = 2**6, 2**8  # rows of a chunk
-_THREADS = 2  # that compile
 _CORES = max(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 2)
 _SLAB = 2**16  # rows that a program is compiled for, on an accelerator at least
 _LONGEST = 2**22  # and at most
+_KERNELS = 2**26  # records from which kernels of our own are compiled for a GPU
 _BITS = 20  # whole numbers of at most 20 bits, one of each of 2¹⁰ chunks, add up in 32 bits without rounding
 
 
 def _slab_sums(
-    statistic: Statistic, power: int, size: int, count: Array, rows: Array, parameters: Sequence[Array]
+    statistic: Statistic, power: int, size: int | None, count: Array, rows: Array, parameters: Sequence[Array]
 ) -> Array:
     """Sums of the clipped rows in whole units of 2⁻²⁰, rounded toward zero, in lanes: (m, lanes); `_joined` adds them.
 
     Sums of floating-point numbers are rounded differently when one record is
     replaced, the more the longer the sum; whole numbers add up exactly, in any
     order and on any device. Rounding toward zero makes no row longer. `count`
-    chunks of `size` rows are summed; the compiler does not know how many.
+    chunks of `size` rows are summed; the compiler does not know how many. Without a size a kernel reads all rows.
     """
-    one = partial(_one(statistic, power), statistic, power)
+    traced = _traced(statistic, power, rows.shape[1], tuple(p.shape for p in parameters))
+    if size is None:
+        return _halves(fused_sums(traced, parameters, rows))
 
     def chunk(i: Array) -> Array:
-        return by_columns(partial(one, parameters), formed(jax.lax.dynamic_slice_in_dim(rows, i * size, size)))
+        return by_columns(traced, parameters, formed(jax.lax.dynamic_slice_in_dim(rows, i * size, size)))
 
-    numbers = jax.eval_shape(one, parameters, rows[0]).shape[0]
+    (numbers,) = traced.out_avals[0].shape
     if jax.default_backend() == "cpu":
         none = jnp.zeros((numbers, size), jnp.int32)
         return jax.lax.fori_loop(0, count, lambda i, found: found + chunk(i), none)
-    lanes = fused_sums(one, rows, parameters)
-    if lanes is not None:
-        return _halves(lanes)
 
     def add(i: Array, found: Array) -> Array:
         return found + _halves(jnp.sum(chunk(i).reshape(numbers, -1, 2**10), axis=2))
@@ -119,10 +120,6 @@ def _counts(statistic: Statistic, power: int) -> bool:
     return power == 0 and hasattr(statistic, "above")
 
 
-def _one(statistic: Statistic, power: int) -> Callable[..., Array]:
-    return _counted if _counts(statistic, power) else _adds
-
-
 def _counted(statistic: Statistic, power: int, parameters: Sequence[Array], row: Array) -> Array:
     """Whether each number of a usable record is in or above each bin."""
     above = statistic.above(row[:-EXTRA], row[-2], *parameters)  # type: ignore[attr-defined]
@@ -139,7 +136,8 @@ def _entries(table: Array, times: int) -> Array:
 
 def formed(stored: Array) -> Array:
     """The columns that statistics see, (width, rows), from stored rows: the one place where they are formed."""
-    return with_layout_constraint(computed_once(stored).T, Layout((0, 1)))
+    columns: Array = with_layout_constraint(computed_once(stored).T, Layout((0, 1)))  # type: ignore[no-untyped-call]
+    return columns
 
 
 _DEVICE, _ALL = PartitionSpec("device"), PartitionSpec()  # type: ignore[no-untyped-call]
@@ -149,7 +147,7 @@ _DEVICE, _ALL = PartitionSpec("device"), PartitionSpec()  # type: ignore[no-unty
 def _partial_sums(
     statistic: Statistic,
     power: int,
-    size: int,
+    size: int | None,
     mesh: Mesh | None,
     counts: Array,
     rows: Array,
@@ -223,7 +221,7 @@ def sum_of(
     size = _layout(statistic, power, slabs, given)
 
     def found(part: Array, counts: Ints) -> Ints:
-        count = (-(-counts // size)).astype(np.int32)
+        count = (-(-counts // (size or 1))).astype(np.int32)
         return _joined(_partial_sums(statistic, power, size, slabs.mesh, count, part, given))
 
     result = _total(found, slabs.parts)
@@ -249,10 +247,13 @@ def _total(found: Callable[[Array, Ints], Ints], slabs: Iterable[Slab]) -> Ints:
         return result + sum(part.result() for part in running)
 
 
-def _layout(statistic: Statistic, power: int, slabs: Slabs, parameters: Sequence[NDArray[np.float32]]) -> int:
-    """Rows of a chunk."""
+def _layout(statistic: Statistic, power: int, slabs: Slabs, parameters: Sequence[NDArray[np.float32]]) -> int | None:
+    """Rows of a chunk; None where a kernel serves, which is faster, and takes long to compile."""
     part = slabs.parts[0][0]
-    numbers = _numbers(statistic, power, part.shape[-1], tuple(p.shape for p in parameters))
+    traced = _traced(statistic, power, part.shape[-1], tuple(p.shape for p in parameters))
+    (numbers,) = traced.out_avals[0].shape
+    if jax.default_backend() == "gpu" and slabs.n >= _KERNELS and fuses(traced):
+        return None
     if jax.default_backend() == "cpu":
         return min(max(_LEAST, _floor(_CELLS // numbers)), _MOST)
     return min(max(2**10, _floor(_room() // 4 // numbers)), part.shape[1])
@@ -278,11 +279,11 @@ def _slab_rows(n: int, width: int) -> int:
 
 
 @lru_cache(maxsize=256)
-def _numbers(statistic: Statistic, power: int, width: int, shapes: tuple[tuple[int, ...], ...]) -> int:
-    """Numbers that one record adds, from the trace."""
-    one = partial(_one(statistic, power), statistic, power)
-    given = [np.empty(shape, np.float32) for shape in shapes]
-    return int(jax.eval_shape(one, given, np.empty(width, np.float32)).shape[0])
+def _traced(statistic: Statistic, power: int, width: int, shapes: tuple[tuple[int, ...], ...]) -> ClosedJaxpr:
+    """What one record adds: a function of the parameters and its row, (m,)."""
+    add = _counted if _counts(statistic, power) else _adds
+    forms = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in (*shapes, (width,))]  # type: ignore[no-untyped-call]
+    return jax.make_jaxpr(lambda *given: add(statistic, power, given[:-1], given[-1]))(*forms)
 
 
 def _compile(question: Question, slabs: Slabs) -> jax.stages.Compiled:
@@ -312,7 +313,7 @@ def compile_ahead(questions: Sequence[Question], slabs: Slabs, owner: object = N
     kept = [(_AHEAD.setdefault(cast(Statistic, q.statistic), {}), _kind(q, slabs), q) for q in questions]
     new = [(known, kind, q) for known, kind, q in kept if kind not in known or known[kind].cancelled()]
     if new:
-        threads = ThreadPoolExecutor(_THREADS)
+        threads = ThreadPoolExecutor(_CORES)
         for known, kind, question in new:
             known[kind] = threads.submit(_compiled, question, slabs)
         threads.shutdown(wait=False)
@@ -332,8 +333,9 @@ class Here:
     """
 
     def __init__(self, records: "Records", shift: float, *, consume: bool = False) -> None:
-        self.n = records.n
-        self._rows = slabs_of(shifted(records, shift, consume=consume), jax.local_devices())
+        self.n, self._bytes = records.n, records.rows.nbytes
+        with self._room():
+            self._rows = slabs_of(shifted(records, shift, consume=consume), jax.local_devices())
 
     def prepare(self, questions: Sequence[Question]) -> None:
         """Compile what will be asked."""
@@ -341,7 +343,23 @@ class Here:
 
     def sum(self, question: Question) -> Ints:
         """`sum_of` all records."""
-        return asked(question, self._rows)
+        with self._room():
+            return asked(question, self._rows)
+
+    @contextmanager
+    def _room(self) -> Iterator[None]:
+        """A device without room, in our words."""
+        try:
+            yield
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            device = jax.local_devices()[0].device_kind
+            raise PgbbError(
+                f"the memory of the device ({device}) does not suffice for {self.n:,} records of {self._bytes:,} bytes "
+                "and a piece of an answer. Take a device with more memory, several of them, or the processor "
+                "(JAX_PLATFORMS=cpu)."
+            ) from None
 
 
 def asked(question: Question, slabs: Slabs) -> Ints:
