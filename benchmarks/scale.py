@@ -2,13 +2,18 @@
 
     python benchmarks/scale.py [RECORDS] [TERMS] [quantile|linear|logistic]
 
-Prints the seconds of the first fit (compilation included) and of a second one, what each statistic takes of it, and the
-time to read all rows once for every answer, which no fit can beat that asks one thing after another. Five levels.
+Prints the seconds of the first fit (compilation included) and of a second one, and the time to read all rows once for
+every answer, which no fit can beat that asks one thing after another. Five levels. Of each statistic it prints the
+operations that its definition has for one record, and beside the time of an answer two limits that were measured in
+the same run: reading the rows, and so many operations at the rate of a loop of multiplications and additions.
 """
 
+import math
 import sys
 import time
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
 from typing import Any, cast
 
 import jax
@@ -16,10 +21,12 @@ import jax.numpy as jnp
 import numpy as np
 
 import pgbb
+from pgbb._numerics.compiled import Compiled
 from pgbb.accountant import noise_scale
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.families import fit
 from pgbb.methods.calibrated.questions import composition, questions_for, whole_noise
+from pgbb.private import columns
 from pgbb.private import sums as private_sums
 from pgbb.private.randomness import Randomness
 from pgbb.private.rows import EXTRA
@@ -63,6 +70,39 @@ def read(slabs: private_sums.Slabs) -> float:
     return min(once() for _ in range(5))
 
 
+def rate(size: int = 2**12, turns: int = 16) -> float:
+    """Operations a second of all cores or of the device, in a loop that has nothing to read."""
+    on_cpu = jax.default_backend() == "cpu"
+    cores, size = (private_sums._CORES, size) if on_cpu else (1, 2**22)
+
+    def chain(x: Any) -> Any:
+        return jax.lax.fori_loop(0, 2**12, lambda _, v: reduce(lambda a, _: a * 0.999 + 0.001, range(turns), v), x)
+
+    run, x = Compiled(chain, one_core=True), jnp.ones(size)
+    jax.block_until_ready(run(x))
+    best = np.inf
+    for _ in range(3):
+        begin = time.perf_counter()
+        with ThreadPoolExecutor(cores) as pool:
+            list(pool.map(lambda _: jax.block_until_ready(run(x)), range(cores)))
+        best = min(best, time.perf_counter() - begin)
+    return 2 * turns * 2**12 * size * cores / best
+
+
+def operations(traced: Any) -> int:
+    """Arithmetic on numbers in a function of one record; comparisons and conversions count, moves do not."""
+    found = 0
+    for step in traced.jaxpr.eqns:
+        inner = step.params.get("jaxpr") or step.params.get("call_jaxpr")
+        if inner is not None and hasattr(inner, "jaxpr"):
+            found += operations(inner)
+        elif step.primitive.name in columns._NUMBER_BY_NUMBER:
+            found += math.prod(step.outvars[0].aval.shape)
+        elif step.primitive.name in columns._OVER_AXES:
+            found += math.prod(step.invars[0].aval.shape)
+    return found
+
+
 def main(n: int = 1_000_000, p: int = 14, family: str = "quantile") -> None:
     slabs = simulated(n, p, family)
     names = [f"x{j}" for j in range(1, p)]
@@ -94,10 +134,22 @@ def main(n: int = 1_000_000, p: int = 14, family: str = "quantile") -> None:
             f"{attempt} fit {whole:.3f} s",
             flush=True,
         )
-    reading = read(slabs) * len(asked.asked)
-    print(f"reading the rows {len(asked.asked)} times {reading:.3f} s: ratio {whole / reading:.1f}")
+    once, fast = read(slabs), rate()
+    answers = len(asked.asked)
+    print(f"reading the rows {answers} times {answers * once:.3f} s: ratio {whole / answers / once:.1f}")
+    print(f"{fast / 1e9:,.0f} thousand million operations a second")
+    print(
+        f"{'statistic':20}{'answers':>8}{'numbers':>8}{'operations':>11}{'answer':>11}{'reading':>11}{'arithmetic':>11}"
+    )
+    questions = {q.statistic: q for stage in stages for q in stage.questions}
     for name, times in spent.items():
-        print(f"  {name:20} {len(times)} × {1e3 * sum(times) / len(times):8.2f} ms")
+        q = questions[name]
+        traced = private_sums._traced(q.function(problem), q.power, p + EXTRA, q.shapes)
+        count, per = operations(traced), sum(times) / len(times)
+        print(
+            f"{name:20}{len(times):8}{traced.out_avals[0].shape[0]:8}{count:11}{1e3 * per:8.2f} ms{1e3 * once:8.2f} ms"
+            f"{1e3 * count * n / fast:8.2f} ms"
+        )
     if family != "logistic":
         shifts = np.outer(0.5 * np.array([-1.2816, -0.5244, 0, 0.5244, 1.2816]), np.eye(p)[0])
         true = np.linspace(0.5, -0.5, p) + (shifts if family == "quantile" else 0.0)
