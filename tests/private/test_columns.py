@@ -8,10 +8,9 @@ from pgbb._numerics.compiled import Compiled
 from pgbb.methods.calibrated import statistics
 from pgbb.methods.calibrated.algebra import prefixes
 from pgbb.methods.calibrated.questions import BINS
-from pgbb.private import fused, sums
+from pgbb.private import sums
 from pgbb.private.columns import by_columns
 from pgbb.private.records import Records
-from tests.methods.calibrated import slow
 
 
 def odd(shared, record):
@@ -54,29 +53,6 @@ def test_counting_records_in_bins_gives_the_sum_of_what_each_looks_up():
     assert not np.array_equal(counted, looked_up(rows[1:], 0, a))
     long = np.linalg.norm(looked_up(rows[rows[:, -1] > 0][100:101], 0, 7 * a))  # columns that are too long are clipped
     assert 0.99 * 2**20 < long <= 2**20
-
-
-@pytest.mark.parametrize("name", ["weighted_response", "densities"])
-def test_a_kernel_gives_the_sums_of_the_columns_up_to_its_own_rounding(name):
-    rng = np.random.default_rng(2)
-    fast, _, given, _ = slow.parameters(rng)[name]
-    rows = np.column_stack([rng.uniform(-1, 1, (4096, slow.P)), rng.normal(size=4096), rng.random(4096)])
-    rows = jnp.asarray(rows, jnp.float32)
-    given = [jnp.asarray(g, jnp.float32) for g in given]
-    traced = sums._traced(fast, 1, rows.shape[1], tuple(g.shape for g in given))
-    found = jax.jit(lambda r, *p: fused.fused_sums(traced, p, r, interpret=True))(rows, *given)
-    wanted = sums.sum_of(fast, np.asarray(rows), given)
-    off = np.abs(np.asarray(found).sum(axis=1, dtype=np.int64) - wanted).max()
-    assert off <= 64 < np.abs(wanted).max() // 1000  # a unit in one record of 64
-
-
-def test_what_kernels_lack_is_left_to_the_columns():
-    edges, a = slow.EDGES, np.eye(BINS)
-    shapes = ((slow.P,), edges.shape, a.shape)
-    looked, counted = (sums._traced(statistics.histogram, power, slow.P + 2, shapes) for power in (1, 0))
-    rows, given = jnp.zeros((4096, slow.P + 2)), [jnp.zeros(s) for s in shapes]
-    assert fused.fuses(counted) and not fused.fuses(looked)
-    assert jax.eval_shape(lambda r, *p: fused.fused_sums(counted, p, r), rows, *given).shape == (BINS, 64)
 
 
 def test_a_program_of_one_core_has_no_loop_that_cores_share():

@@ -23,7 +23,7 @@ from pgbb.private.poisson_on_device import Ref
 from pgbb.private.rows import EXTRA
 from pgbb.private.wide_integers import LOW, SPLIT
 
-__all__ = ["add_batch_sums", "error_function", "noise_totals", "serves"]
+__all__ = ["add_batch_sums", "noise_totals", "serves"]
 
 _ROWS = 64  # of one program: so many whole numbers of 24 bits add up in 32; capacities of lists are a multiple of it
 _WARPS = 1
@@ -41,16 +41,11 @@ def serves(problem: Problem, width: int) -> bool:
     return problem.score is not None and width <= _WIDEST
 
 
-def error_function(z: Array) -> Array:
-    """erf in single precision: kernels have none."""
-    x = jnp.clip(z, -4.0, 4.0)
-    above, below = (reduce(lambda value, c: value * (x * x) + c, part, jnp.zeros_like(x)) for part in _ERF)
-    return x * above / below
-
-
 def _normal_cdf(z: Array) -> Array:
-    """Φ."""
-    return 0.5 + 0.5 * error_function(z * math.sqrt(0.5))
+    """Φ in single precision: kernels have no error function."""
+    x = jnp.clip(z * math.sqrt(0.5), -4.0, 4.0)
+    above, below = (reduce(lambda value, c: value * (x * x) + c, part, jnp.zeros_like(x)) for part in _ERF)
+    return 0.5 + 0.5 * x * above / below
 
 
 _NUMBERS = SimpleNamespace(clip=jnp.clip, tanh=jnp.tanh, normal_cdf=_normal_cdf)

@@ -35,7 +35,6 @@ from pgbb.engine.protocol import Engine, Question
 from pgbb.errors import PgbbError
 from pgbb.private.clipping import FULL_BATCH, clipped, limit
 from pgbb.private.columns import by_columns
-from pgbb.private.fused import fused_sums, fuses
 from pgbb.private.noise import rounded_normals
 from pgbb.private.placement import shifted
 from pgbb.private.randomness import Randomness
@@ -60,23 +59,20 @@ _LEAST, _MOST = 2**6, 2**8  # rows of a chunk
 _CORES = max(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 2)
 _SLAB = 2**16  # rows that a program is compiled for, on an accelerator at least
 _LONGEST = 2**22  # and at most
-_KERNELS = 2**26  # records from which kernels of our own are compiled for a GPU
 _BITS = 20  # whole numbers of at most 20 bits, one of each of 2¹⁰ chunks, add up in 32 bits without rounding
 
 
 def _slab_sums(
-    statistic: Statistic, power: int, size: int | None, count: Array, rows: Array, parameters: Sequence[Array]
+    statistic: Statistic, power: int, size: int, count: Array, rows: Array, parameters: Sequence[Array]
 ) -> Array:
     """Sums of the clipped rows in whole units of 2⁻²⁰, rounded toward zero, in lanes: (m, lanes); `_joined` adds them.
 
     Sums of floating-point numbers are rounded differently when one record is
     replaced, the more the longer the sum; whole numbers add up exactly, in any
     order and on any device. Rounding toward zero makes no row longer. `count`
-    chunks of `size` rows are summed; the compiler does not know how many. Without a size a kernel reads all rows.
+    chunks of `size` rows are summed; the compiler does not know how many.
     """
     traced = _traced(statistic, power, rows.shape[1], tuple(p.shape for p in parameters))
-    if size is None:
-        return _halves(fused_sums(traced, parameters, rows))
 
     def chunk(i: Array) -> Array:
         return by_columns(traced, parameters, formed(jax.lax.dynamic_slice_in_dim(rows, i * size, size)))
@@ -147,7 +143,7 @@ _DEVICE, _ALL = PartitionSpec("device"), PartitionSpec()  # type: ignore[no-unty
 def _partial_sums(
     statistic: Statistic,
     power: int,
-    size: int | None,
+    size: int,
     mesh: Mesh | None,
     counts: Array,
     rows: Array,
@@ -221,7 +217,7 @@ def sum_of(
     size = _layout(statistic, power, slabs, given)
 
     def found(part: Array, counts: Ints) -> Ints:
-        count = (-(-counts // (size or 1))).astype(np.int32)
+        count = (-(-counts // size)).astype(np.int32)
         return _joined(_partial_sums(statistic, power, size, slabs.mesh, count, part, given))
 
     result = _total(found, slabs.parts)
@@ -247,13 +243,11 @@ def _total(found: Callable[[Array, Ints], Ints], slabs: Iterable[Slab]) -> Ints:
         return result + sum(part.result() for part in running)
 
 
-def _layout(statistic: Statistic, power: int, slabs: Slabs, parameters: Sequence[NDArray[np.float32]]) -> int | None:
-    """Rows of a chunk; None where a kernel serves, which is faster, and takes long to compile."""
+def _layout(statistic: Statistic, power: int, slabs: Slabs, parameters: Sequence[NDArray[np.float32]]) -> int:
+    """Rows of a chunk."""
     part = slabs.parts[0][0]
     traced = _traced(statistic, power, part.shape[-1], tuple(p.shape for p in parameters))
     (numbers,) = traced.out_avals[0].shape
-    if jax.default_backend() == "gpu" and slabs.n >= _KERNELS and fuses(traced):
-        return None
     if jax.default_backend() == "cpu":
         return min(max(_LEAST, _floor(_CELLS // numbers)), _MOST)
     return min(max(2**10, _floor(_room() // 4 // numbers)), part.shape[1])
