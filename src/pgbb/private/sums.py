@@ -56,6 +56,7 @@ UNIT = 2**13
 
 _CELLS = 2**16  # numbers of one chunk of rows, which a cache holds; changes no result
 _LEAST, _MOST = 2**6, 2**8  # rows of a chunk
+_THREADS = 2  # that compile
 _CORES = max(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 2)
 _SLAB = 2**16  # rows that a program is compiled for, on an accelerator at least
 _LONGEST = 2**22  # and at most
@@ -307,7 +308,7 @@ def compile_ahead(questions: Sequence[Question], slabs: Slabs, owner: object = N
     kept = [(_AHEAD.setdefault(cast(Statistic, q.statistic), {}), _kind(q, slabs), q) for q in questions]
     new = [(known, kind, q) for known, kind, q in kept if kind not in known or known[kind].cancelled()]
     if new:
-        threads = ThreadPoolExecutor(_CORES)
+        threads = ThreadPoolExecutor(_THREADS)
         for known, kind, question in new:
             known[kind] = threads.submit(_compiled, question, slabs)
         threads.shutdown(wait=False)
