@@ -110,7 +110,7 @@ def plain_run(
 def plain_partial_sums(
     statistic: Any, power: int, size: int, mesh: Any, counts: Any, rows: Any, parameters: Any
 ) -> Any:
-    """Sums in single precision, block by block."""
+    """Sums in single precision, chunk by chunk."""
     width = rows.shape[-1] - EXTRA
 
     def chunk(packed: Any) -> Any:
@@ -119,14 +119,14 @@ def plain_partial_sums(
         survey = packed[:, width + 1]
         weight = jnp.where(jnp.isfinite(norm) & (survey > 0), survey**power / jnp.maximum(norm, 1.0), 0.0)
         rows = jnp.where(jnp.isfinite(norm)[:, None], values, 0.0) * weight[:, None]
-        return jnp.sum(rows.reshape(-1, sums._BLOCK, rows.shape[1]) * 2.0**sums._BITS, axis=1)
+        return jnp.sum(rows * 2.0**sums._BITS, axis=0)
 
     def add(i: Any, found: Any) -> Any:  # as many chunks as the exact sum has
         part = jax.lax.dynamic_slice_in_dim(rows[0], i * size, size)
-        return jax.lax.dynamic_update_index_in_dim(found, chunk(part), i, 0)
+        return jax.lax.dynamic_update_index_in_dim(found, chunk(part), i, 1)
 
     form = jax.eval_shape(chunk, rows[0, :size])
-    return jax.lax.fori_loop(0, counts[0], add, jnp.zeros((rows.shape[1] // size, *form.shape), form.dtype))
+    return jax.lax.fori_loop(0, counts[0], add, jnp.zeros((*form.shape, rows.shape[1] // size), form.dtype))[None]
 
 
 @contextmanager
@@ -141,6 +141,7 @@ def unhardened() -> Iterator[None]:
         mock.patch.object(loop, "joined", lambda high, _: high),
         mock.patch.object(loop, "run_one", plain_run),
         mock.patch.object(sums, "_partial_sums", plain_partial_sums),
+        mock.patch.object(sums, "_counts", lambda statistic, power: False),
         mock.patch.object(sums, "rounded_normals", plain_normals),
     ):
         yield

@@ -1,80 +1,171 @@
-"""The default method on very many records, without pandas: simulated quantile regression, p = 14, five levels.
+"""The default method on very many records, made on the device: seconds of a fit beside those of reading the rows.
 
-    python benchmarks/scale.py [RECORDS]
+    python benchmarks/scale.py [RECORDS] [TERMS] [quantile|linear|logistic]
 
-Prints the seconds of the first fit (compilation included) and of a second one; loading is not counted.
+Prints the seconds of the first fit (compilation included) and of a second one, and the time to read all rows once for
+every answer, which no fit can beat that asks one thing after another. Five levels. Of each statistic it prints the
+operations that its definition has for one record, and beside the time of an answer two limits that were measured in
+the same run: reading the rows, and so many operations at the rate of a loop of multiplications and additions.
 """
 
+import math
 import sys
 import time
-from types import SimpleNamespace
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
 from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+import pgbb
+from pgbb._numerics.compiled import Compiled
 from pgbb.accountant import noise_scale
 from pgbb.methods.calibrated.asking import Asker
-from pgbb.methods.calibrated.quantile import fit_quantile
-from pgbb.methods.calibrated.questions import composition, questions_for
-from pgbb.model.models import Problem
+from pgbb.methods.calibrated.families import fit
+from pgbb.methods.calibrated.questions import composition, questions_for, whole_noise
+from pgbb.private import columns
 from pgbb.private import sums as private_sums
 from pgbb.private.randomness import Randomness
 from pgbb.private.rows import EXTRA
 
 TAUS = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
+EPSILON, DELTA, HALF = 1.0, 1e-9, 6.0
 
 
-def simulated(n: int, p: int, seed: int) -> Any:
-    """Packed rows [x, y, weight] on the device, made there in pieces."""
+def simulated(n: int, p: int, family: str) -> private_sums.Slabs:
+    """Packed rows [x, y, weight] on the device, made there slab by slab."""
+    size = private_sums._slab_rows(n, p + EXTRA)
+    slopes = jnp.linspace(0.5, -0.5, p)
 
     @jax.jit
-    def fill(rows: Any, start: Any, key: Any) -> Any:
+    def slab(key: Any, count: Any) -> Any:
         a, b = jax.random.split(key)
-        x = jax.random.uniform(a, (piece, p), minval=-1.0, maxval=1.0).at[:, 0].set(1.0)
-        y = x @ jnp.linspace(0.5, -0.5, p) + 0.5 * jax.random.normal(b, (piece,))
-        made = jnp.concatenate([x, y[:, None], jnp.ones((piece, 1))], axis=1)
-        return jax.lax.dynamic_update_slice(rows, made, (start, 0))
+        x = jax.random.uniform(a, (size, p), minval=-1.0, maxval=1.0).at[:, 0].set(1.0)
+        y = x @ slopes + 0.5 * jax.random.normal(b, (size,))
+        y = jnp.clip(y, -HALF, HALF) if family != "logistic" else (y > 0) * 1.0
+        made = jnp.concatenate([x, y[:, None], jnp.ones((size, 1))], axis=1)
+        return jnp.where(jnp.arange(size)[:, None] < count, made, 0.0)[None]
 
-    piece = min(n, 10**6)
-    filler = jax.jit(fill, donate_argnums=0)
-    rows, key = jnp.zeros((n, p + EXTRA), jnp.float32), jax.random.key(seed)
-    for start in range(0, n - piece + 1, piece):
-        rows = filler(rows, start, jax.random.fold_in(key, start))
-    return jax.block_until_ready(rows)
+    counts = [min(size, n - start) for start in range(0, n, size)]
+    keys = jax.random.split(jax.random.key(0), len(counts))
+    parts = [(slab(key, count), np.array([count])) for key, count in zip(keys, counts, strict=True)]
+    return private_sums.Slabs(jax.block_until_ready(parts), None, n)
 
 
-def main(n: int = 1_000_000, p: int = 14) -> None:
-    rows = simulated(n, p, 0)
-    half, names = 6.0, ("Intercept", *(f"x{j}" for j in range(1, p)))
-    design = SimpleNamespace(
-        names=names, has_intercept=True, norm_bound=float(np.sqrt(p)), response_bounds=(-half, half)
-    )
-    problem = Problem(
-        kind="quantile", formula=None, names=design.names, clip=1.0, center=np.zeros(p), radius=np.full(p, half),
-        transform=np.eye(p), offset=np.zeros(p), index=None, response="y", shift=0.0, design=cast(Any, design),
-    )  # fmt: skip
-    stages = questions_for(problem, len(TAUS))
+def read(slabs: private_sums.Slabs) -> float:
+    """Seconds to read all rows once, by every core."""
+
+    def once() -> float:
+        begin = time.perf_counter()
+        if jax.default_backend() == "cpu":
+            private_sums._total(lambda part, _: np.asarray(part).sum(), slabs.parts)
+        else:
+            jax.block_until_ready([total(part) for part, _ in slabs.parts])
+        return time.perf_counter() - begin
+
+    total = jax.jit(jnp.sum)
+    return min(once() for _ in range(5))
+
+
+def rate(size: int = 2**12, turns: int = 16) -> float:
+    """Operations a second of all cores or of the device, in a loop that has nothing to read."""
+    on_cpu = jax.default_backend() == "cpu"
+    cores, size = (private_sums._CORES, size) if on_cpu else (1, 2**22)
+
+    def chain(x: Any) -> Any:
+        return jax.lax.fori_loop(0, 2**12, lambda _, v: reduce(lambda a, _: a * 0.999 + 0.001, range(turns), v), x)
+
+    run, x = Compiled(chain, one_core=True), jnp.ones(size)
+    jax.block_until_ready(run(x))
+    best = np.inf
+    for _ in range(3):
+        begin = time.perf_counter()
+        with ThreadPoolExecutor(cores) as pool:
+            list(pool.map(lambda _: jax.block_until_ready(run(x)), range(cores)))
+        best = min(best, time.perf_counter() - begin)
+    return 2 * turns * 2**12 * size * cores / best
+
+
+def operations(traced: Any) -> int:
+    """Arithmetic on numbers in a function of one record; comparisons and conversions count, moves do not."""
+    found = 0
+    for step in traced.jaxpr.eqns:
+        inner = step.params.get("jaxpr") or step.params.get("call_jaxpr")
+        if inner is not None and hasattr(inner, "jaxpr"):
+            found += operations(inner)
+        elif step.primitive.name in columns._NUMBER_BY_NUMBER:
+            found += math.prod(step.outvars[0].aval.shape)
+        elif step.primitive.name in columns._OVER_AXES:
+            found += math.prod(step.invars[0].aval.shape)
+    return found
+
+
+def main(n: int = 1_000_000, p: int = 14, family: str = "quantile") -> None:
+    slabs = simulated(n, p, family)
+    names = [f"x{j}" for j in range(1, p)]
+    schema = pgbb.Schema(y=pgbb.Range(-HALF, HALF), z=pgbb.Flag(), **{name: pgbb.Range(-1, 1) for name in names})
+    terms = " + ".join(names)
+    models = {
+        "quantile": lambda: pgbb.QuantileRegression(f"y ~ {terms}", taus=TAUS.tolist()),
+        "linear": lambda: pgbb.LinearRegression(f"y ~ {terms}"),
+        "logistic": lambda: pgbb.LogisticRegression(f"z ~ {terms}"),
+    }
+    problem = models[family]().prepare(schema)
+    stages = questions_for(problem, len(TAUS), whole_noise(n, EPSILON, DELTA), weighted=False)
     plan = composition(stages, n)
-    sigma = noise_scale(plan, 1.0, 1e-9)
+    sigma = noise_scale(plan, EPSILON, DELTA)
+    spent: dict[str, list[float]] = defaultdict(list)
     for attempt in ("first", "second"):
         here = private_sums.Here.__new__(private_sums.Here)
-        here.n, here._rows = n, private_sums.slabs_of(rows)
+        here.n, here._rows = n, slabs
         asked = private_sums.Sums(here, plan, [s.name for s in stages], sigma, Randomness.create(0))
+        asker = Asker(asked, problem, stages)
         begin = time.perf_counter()
-        found, _ = fit_quantile(Asker(asked, problem, stages), problem, cast(Any, design), TAUS)
-        spent = time.perf_counter() - begin
+        asker.compile_ahead()
+        spent.clear()
+        asker.ask = timed(asker.ask, spent)  # type: ignore[method-assign]
+        found, _ = fit(asker, problem, TAUS if family == "quantile" else None)
+        whole = time.perf_counter() - begin
         print(
-            f"n = {n:,}, p = {p}, {len(asked.asked)} answers on {jax.devices()[0].platform}: "
-            f"{attempt} fit {spent:.2f} s"
+            f"{family}, n = {n:,}, p = {p}, {len(asked.asked)} answers on {jax.devices()[0].platform}: "
+            f"{attempt} fit {whole:.3f} s",
+            flush=True,
         )
-    error = np.abs(
-        found.center
-        - (np.linspace(0.5, -0.5, p) + np.outer(0.5 * np.array([-1.2816, -0.5244, 0, 0.5244, 1.2816]), np.eye(p)[0]))
-    ).max()
-    print(f"largest error of a coefficient {error:.5f}")
+    once, fast = read(slabs), rate()
+    answers = len(asked.asked)
+    print(f"reading the rows {answers} times {answers * once:.3f} s: ratio {whole / answers / once:.1f}")
+    print(f"{fast / 1e9:,.0f} thousand million operations a second")
+    print(
+        f"{'statistic':20}{'answers':>8}{'numbers':>8}{'operations':>11}{'answer':>11}{'reading':>11}{'arithmetic':>11}"
+    )
+    questions = {q.statistic: q for stage in stages for q in stage.questions}
+    for name, times in spent.items():
+        q = questions[name]
+        traced = private_sums._traced(q.function(problem), q.power, p + EXTRA, q.shapes)
+        count, per = operations(traced), sum(times) / len(times)
+        print(
+            f"{name:20}{len(times):8}{traced.out_avals[0].shape[0]:8}{count:11}{1e3 * per:8.2f} ms{1e3 * once:8.2f} ms"
+            f"{1e3 * count * n / fast:8.2f} ms"
+        )
+    if family != "logistic":
+        shifts = np.outer(0.5 * np.array([-1.2816, -0.5244, 0, 0.5244, 1.2816]), np.eye(p)[0])
+        true = np.linspace(0.5, -0.5, p) + (shifts if family == "quantile" else 0.0)
+        print(f"largest error of a coefficient {np.abs(found.center - true).max():.5f}")
+
+
+def timed(ask: Any, spent: dict[str, list[float]]) -> Any:
+    def asking(stage: str, statistic: str, *parameters: Any) -> Any:
+        begin = time.perf_counter()
+        out = ask(stage, statistic, *parameters)
+        spent[statistic].append(time.perf_counter() - begin)
+        return out
+
+    return asking
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    given = sys.argv[1:]
+    main(*(int(float(g)) for g in given[:2]), *cast(Any, given[2:]))

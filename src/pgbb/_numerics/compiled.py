@@ -12,7 +12,6 @@ from importlib.metadata import requires, version
 from typing import Any, TypeVar
 
 import jax
-import jax.numpy as jnp
 
 from pgbb.errors import PgbbError
 
@@ -21,10 +20,12 @@ __all__ = ["Compiled", "computed_once", "dots", "power_of_two", "times"]
 _Tree = TypeVar("_Tree")
 _TERMS = 32  # products that are added up in one expression
 _LANES = 16
+_STREAMS = 8
 
+_PASSES = "cse_barrier_expander,small-while-loop-hoisting"
+"""The first drops barriers before fusion, the second makes one function of a small loop and knows no barriers."""
+_SHARING = "cpu-parallel-task-assigner"  # gives each core a part of every small loop, at the end of which all wait
 _CPU = {
-    # the first drops barriers before fusion, the second makes one function of a small loop and knows no barriers
-    "xla_disable_hlo_passes": "cse_barrier_expander,small-while-loop-hoisting",
     "xla_cpu_experimental_ynn_fusion_type": "",  # no kernels of the library YNNPACK
 }
 
@@ -39,15 +40,19 @@ def computed_once(values: _Tree) -> _Tree:
 
 
 class Compiled:
-    """`jax.jit` with barriers that hold on a CPU too, and without YNNPACK there."""
+    """`jax.jit` with barriers that hold on a CPU too, and without YNNPACK there.
 
-    def __init__(self, function: Callable[..., object], **options: Any) -> None:
+    A program with `one_core` leaves the other cores of a CPU to programs that run beside it.
+    """
+
+    def __init__(self, function: Callable[..., object], *, one_core: bool = False, **options: Any) -> None:
         self._function, self._options = function, options
+        self._passes = f"{_PASSES},{_SHARING}" if one_core else _PASSES
 
     @cached_property
     def _jit(self) -> jax.stages.Wrapped:
-        cpu = jax.default_backend() == "cpu"
-        return jax.jit(self._function, compiler_options=_CPU if cpu else None, **self._options)
+        cpu = _CPU | {"xla_disable_hlo_passes": self._passes} if jax.default_backend() == "cpu" else None
+        return jax.jit(self._function, compiler_options=cpu, **self._options)
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         """What the function gives; its program is compiled at the first call."""
@@ -76,7 +81,10 @@ def dots(a: jax.Array, b: jax.Array) -> jax.Array:
     lanes = a.shape[-1] // _LANES * _LANES if a.shape[-1] > _TERMS else 0
     terms = [a[..., j] * b[..., j] for j in range(lanes, a.shape[-1])]
     if lanes:
-        wide = computed_once(jnp.sum((a[..., :lanes] * b[..., :lanes]).reshape(*a.shape[:-1], -1, _LANES), axis=-2))
+        groups = [a[..., j : j + _LANES] * b[..., j : j + _LANES] for j in range(0, lanes, _LANES)]
+        wide = groups[0]
+        for j in range(1, len(groups), _STREAMS):  # caches cannot follow many places at once
+            wide = computed_once(sum(groups[j : j + _STREAMS], wide))
         terms += [wide[..., j] for j in range(_LANES)]
     return sum(terms[1:], terms[0])
 

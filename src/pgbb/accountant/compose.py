@@ -9,11 +9,11 @@ powers, wrap-around, the tail to the right of the window, and mass at +∞.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import irfft, next_fast_len, rfft
-from scipy.signal import lfilter
 
 from pgbb.accountant.exact import GridLaw
 
@@ -25,6 +25,7 @@ LONGEST = 2**21
 """Longest transform, in grid points."""
 
 _UNIT = float(np.finfo(float).eps)
+_SHORT = 2**14  # what Python adds up as fast as a library is imported
 
 
 def log_mgf(law: GridLaw, theta: float) -> tuple[float, Floats]:
@@ -96,6 +97,16 @@ class Tail:
         return max(float(np.clip(inside, low, high)), 0.0)
 
 
+def _shrunk(mass: Floats, decay: float) -> Floats:
+    """s_j = decay·(s_{j+1} + m_{j+1}), from zero at the end."""
+    if len(mass) <= _SHORT:
+        found = accumulate(mass[:0:-1].tolist(), lambda s, m: decay * m + decay * s, initial=0.0)
+        return np.fromiter(found, np.float64, len(mass))[::-1]
+    from scipy.signal import lfilter  # the same numbers; slow to import
+
+    return np.asarray(lfilter([0.0, decay], [1.0, -decay], mass[::-1])[::-1])
+
+
 def compose_laws(
     parts: Sequence[tuple[GridLaw, int]], theta: float, epsilon: float, delta: float, *, upper: bool
 ) -> Tail | None:
@@ -153,7 +164,7 @@ def compose_laws(
     mass = scale * sums
     above = _sum_beyond(mass)
     decay = np.exp(-step)
-    shrunk = lfilter([0.0, decay], [1.0, -decay], mass[::-1])[::-1]  # s_j = e^{−h}(s_{j+1} + m_{j+1})
+    shrunk = _shrunk(mass, float(decay))
     answers = sum(count for _, count in parts)
     slack = rounding * _sum_beyond(scale) + (4 * len(mass) + 512 * answers) * _UNIT * above
     slack = slack + infinite

@@ -55,6 +55,7 @@ def clipped(
     most: float | None = None,
     xp: ModuleType = np,
     once: Callable[[tuple[Numbers, ...]], tuple[Numbers, ...]] = _same,
+    held: Callable[[Numbers], Numbers] = _same,
 ) -> tuple[Numbers, ...]:
     """A vector times scale/max(length, 1); zero where that is no number.
 
@@ -65,12 +66,13 @@ def clipped(
       most: look again: a vector whose square is above this after all becomes zero.
       xp: numpy, or jax.numpy.
       once: keeps a compiler from computing parts twice, with different rounding for the length and for the sum.
+      held: keeps it from computing the length, and the factor, anew for every number of the vector.
 
     >>> [clipped([np.array(v)], lambda v: v @ v, 10.0)[0].tolist() for v in ([3.0, 4.0], [0.3, 0.4], [np.nan, 1.0])]
     [[6.0, 8.0], [3.0, 4.0], [0.0, 0.0]]
     """
-    size = square(*parts)
-    factor = scale / xp.maximum(xp.sqrt(size), 1.0)
+    size = held(square(*parts))
+    factor = held(scale / xp.maximum(xp.sqrt(size), 1.0))
     parts = once(tuple(part * factor for part in parts))
     fits = xp.isfinite(size) if most is None else square(*parts) <= most
     return tuple(xp.where(fits, part, 0.0) for part in parts)

@@ -10,7 +10,7 @@ from jax import Array
 
 from pgbb.private.poisson import MULTIPLE
 
-__all__ = ["LOW", "SPLIT", "block_sums", "carried", "joined", "wide_sum"]
+__all__ = ["LOW", "SPLIT", "carried", "joined", "wide_sum"]
 
 SPLIT = 12  # bits of the low part
 LOW = 2**SPLIT - 1
@@ -25,12 +25,6 @@ def joined(high: Array, low: Array) -> Array:
     """Whole numbers from their parts in single precision, rounded once noise has been added."""
     high, low = carried(high, low)
     return high.astype(jnp.float32) * 2.0**SPLIT + low.astype(jnp.float32)
-
-
-def block_sums(values: Array, block: int) -> Array:
-    """Sums over blocks of rows of values truncated to whole numbers: of 20 bits, 2¹⁰ add up in 32."""
-    whole = values.astype(jnp.int32)  # toward zero
-    return jnp.sum(whole.reshape(-1, block, whole.shape[1]), axis=1)
 
 
 def wide_sum(values: Array) -> tuple[Array, Array]:

@@ -118,8 +118,15 @@ def questions_for(problem: Problem, levels: int, noise: float = 0.0, *, weighted
       problem: the model.
       levels: how many quantile levels there are.
       noise: standard deviation of one answer that has the whole budget: with n, ε and δ it is public.
-      weighted: whether records have survey weights.
+      weighted: whether records have survey weights; all powers of a weight of 1 are the same.
     """
+    stages = _stages(problem, levels, noise, weighted)
+    if weighted:
+        return stages
+    return tuple(replace(s, questions=tuple(replace(q, power=0) for q in s.questions)) for s in stages)
+
+
+def _stages(problem: Problem, levels: int, noise: float, weighted: bool) -> tuple[Stage, ...]:
     if problem.kind == "mean":
         return _mean()
     if problem.design is None:

@@ -8,6 +8,8 @@ rests on that and on the loss alone. Since ω depends on x only, the weighted
 equation has the same root where the model is right.
 """
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import jax
@@ -70,18 +72,19 @@ WRITTEN_OUT = 128  # outer products of so few numbers are written out: processor
 def _packed(v: Any) -> Any:
     """The packed outer product v vᵀ; its length is ‖v‖²."""
     d = v.shape[0]
-    i, j = np.triu_indices(d)
-    scale = jnp.asarray(np.where(i == j, 1.0, np.sqrt(2.0)), v.dtype)
+    scale = jnp.asarray(np.where(np.arange(d) == 0, 1.0, np.sqrt(2.0)), v.dtype)
     if d > WRITTEN_OUT:
-        return v[i] * v[j] * scale
-    return jnp.concatenate([v[k : k + 1] * v[k:] for k in range(d)]) * scale
+        i, j = np.triu_indices(d)
+        return v[i] * v[j] * scale[j - i]
+    v = computed_once(v)
+    return jnp.concatenate([v[k : k + 1] * v[k:] * scale[: d - k] for k in range(d)])
 
 
 def _bounded(x: Any, frame: Any) -> tuple[Any, Any]:
     """√ω u, of norm at most 1, and √ω."""
     u = times(x, frame)
-    root = 1 / jnp.maximum(jnp.sqrt(dots(u, u)), 1.0)
-    return u * root, root
+    root = computed_once(1 / jnp.maximum(jnp.sqrt(dots(u, u)), 1.0))
+    return computed_once(u * root), root
 
 
 def _weighted(x: Any, frame: Any) -> Any:
@@ -89,15 +92,32 @@ def _weighted(x: Any, frame: Any) -> Any:
     return _bounded(x, frame)[0]
 
 
-def _bin(number: Any, edges: Any, a: Any) -> Any:
-    """The column of A of the bin of a number; the outer bins are open."""
-    return a.T[jnp.searchsorted(edges[1:-1], number)]
+def _looked_up(numbers: Callable[..., Any]) -> Callable[..., Any]:
+    """The columns of A of the bins of K numbers of a record, over √K: side by side they have norm at most 1.
+
+    Edges, (K, bins + 1) or (bins + 1,), and A are the last parameters; the outer bins are open. `above` tells of which
+    bins each number is in or above: who adds up many records may count instead.
+    """
+
+    def above(x: Any, y: Any, *given: Any) -> Any:
+        *first, edges, a = given
+        lower = edges.reshape(-1, edges.shape[-1])[:, :-1]
+        number = computed_once(jnp.atleast_1d(numbers(x, y, *first)))
+        return (np.arange(len(a)) == 0) | ~(number[:, None] <= lower)  # also what is no number
+
+    @wraps(numbers)
+    def statistic(x: Any, y: Any, *given: Any) -> Any:
+        found = above(x, y, *given)
+        return given[-1].T[jnp.sum(found, axis=1, dtype=jnp.int32) - 1].reshape(-1) / jnp.sqrt(1.0 * len(found))
+
+    statistic.above = above  # type: ignore[attr-defined]
+    return statistic
 
 
-def column_histograms(x: Any, y: Any, pick: Any, edges: Any, a: Any) -> Any:
-    """The columns of A of the bins of K terms, over √K: K vectors of norm at most 1, side by side."""
-    places = jax.vmap(jnp.searchsorted)(edges[:, 1:-1], times(x, pick))
-    return a.T[places].reshape(-1) / jnp.sqrt(1.0 * len(edges))
+@_looked_up
+def column_histograms(x: Any, y: Any, pick: Any) -> Any:
+    """The bins of K terms."""
+    return times(x, pick)
 
 
 def column_means(x: Any, y: Any, pick: Any) -> Any:
@@ -122,20 +142,22 @@ def moment_and_cut(x: Any, y: Any, frame: Any, part: Any) -> Any:
     return jnp.append(_packed(bounded), part * (root < 1)) / jnp.sqrt(1 + part**2)
 
 
-def distances(x: Any, y: Any, frame: Any, edges: Any, a: Any) -> Any:
-    """The column of A, of norm at most 1, of the bin of ‖u‖; the last bin is open."""
+@_looked_up
+def distances(x: Any, y: Any, frame: Any) -> Any:
+    """The bin of ‖u‖."""
     u = times(x, frame)
-    return _bin(jnp.sqrt(dots(u, u)), edges, a)
+    return jnp.sqrt(dots(u, u))
 
 
 def weighted_response(x: Any, y: Any, theta: Any, reach: Any, frame: Any) -> Any:
     """√ωu·r/reach for the residual r = y − xᵀθ clipped to ± reach: what a least-squares fit needs beside ωuuᵀ."""
-    return jnp.clip((y - times(x, theta)) / reach, -1.0, 1.0) * _weighted(x, frame)
+    return computed_once(jnp.clip((y - times(x, theta)) / reach, -1.0, 1.0)) * _weighted(x, frame)
 
 
-def histogram(x: Any, y: Any, theta: Any, edges: Any, a: Any) -> Any:
-    """The column of A, of norm at most 1, of the bin of the residual (of y, at θ = 0); the outer bins are open."""
-    return _bin(y - times(x, theta), edges, a)
+@_looked_up
+def histogram(x: Any, y: Any, theta: Any) -> Any:
+    """The bin of the residual (of y, at θ = 0)."""
+    return y - times(x, theta)
 
 
 def cells(x: Any, y: Any, theta: Any, h: Any, a: Any, frame: Any, around: Any) -> Any:
@@ -144,7 +166,7 @@ def cells(x: Any, y: Any, theta: Any, h: Any, a: Any, frame: Any, around: Any) -
     Where curves cross, sorting the m indicators restores their order, so c is a
     point of the simplex and ‖A c‖ ≤ 1. A response with a step lies at once at several places `around` its value.
     """
-    above = _decreasing(jnp.mean(ndtr((y + around[:, None] - times(x, theta.T)) / h), axis=0))
+    above = _decreasing(computed_once(jnp.mean(ndtr((y + around[:, None] - times(x, theta.T)) / h), axis=0)))
     one, zero = jnp.ones_like(above[:1]), jnp.zeros_like(above[:1])
     cell = computed_once(jnp.concatenate([one, above]) - jnp.concatenate([above, zero]))
     return times(cell, a.T)[:, None] * _weighted(x, frame)[None, :]
@@ -165,7 +187,7 @@ def _decreasing(values: Any) -> Any:
 def cell_curvature(x: Any, y: Any, theta: Any, h: Any, overlap: Any, frame: Any, around: Any) -> Any:
     """exp(−r_j²/2h_j²)/overlap · ωuuᵀ for every level j, side by side; on average `around` the response."""
     kernel = jnp.mean(jnp.exp(-0.5 * ((y + around[:, None] - times(x, theta.T)) / h) ** 2), axis=0) / overlap
-    packed = computed_once(_packed(_bounded(x, frame)[0]))
+    kernel, packed = computed_once((kernel, _packed(_bounded(x, frame)[0])))
     return jnp.concatenate([kernel[j : j + 1] * packed for j in range(len(theta))])
 
 
@@ -222,9 +244,10 @@ def _beyond(v: Any, bound: Any, most: Any, part: Any) -> Any:
     return jnp.concatenate([taken, part * jnp.stack([1.0 * (over > 0), square])]) / jnp.sqrt(1 + 2 * part**2)
 
 
-def linear_lengths(x: Any, y: Any, theta: Any, frame: Any, edges: Any, a: Any) -> Any:
-    """The column of A, of norm at most 1, of the bin of ‖v‖; the last bin is open."""
-    return _bin(_score(x, y, theta, frame)[1], edges, a)
+@_looked_up
+def linear_lengths(x: Any, y: Any, theta: Any, frame: Any) -> Any:
+    """The bin of ‖v‖."""
+    return _score(x, y, theta, frame)[1]
 
 
 def linear_score(x: Any, y: Any, theta: Any, frame: Any, bound: Any) -> Any:
@@ -259,10 +282,11 @@ def _poisson(x: Any, y: Any, theta: Any, frame: Any, link: Any) -> tuple[Any, An
     return u * (root**2 - y), u * root
 
 
-def poisson_lengths(x: Any, y: Any, theta: Any, frame: Any, link: Any, edges: Any, a: Any) -> Any:
-    """The column of A, of norm at most 1, of the bin of ‖v‖ for v = u(μ − y); the last bin is open."""
+@_looked_up
+def poisson_lengths(x: Any, y: Any, theta: Any, frame: Any, link: Any) -> Any:
+    """The bin of ‖v‖ for v = u(μ − y)."""
     v = _poisson(x, y, theta, frame, link)[0]
-    return _bin(jnp.sqrt(dots(v, v)), edges, a)
+    return jnp.sqrt(dots(v, v))
 
 
 def poisson_score(x: Any, y: Any, theta: Any, frame: Any, link: Any, bound: Any) -> Any:
@@ -292,10 +316,11 @@ def _expectile(x: Any, y: Any, theta: Any, frame: Any, tau: Any) -> tuple[Any, A
     return -u * (w * r), u * jnp.sqrt(w)
 
 
-def expectile_lengths(x: Any, y: Any, theta: Any, frame: Any, tau: Any, edges: Any, a: Any) -> Any:
-    """The column of A, of norm at most 1, of the bin of ‖v‖ for v = −uwr; the last bin is open."""
+@_looked_up
+def expectile_lengths(x: Any, y: Any, theta: Any, frame: Any, tau: Any) -> Any:
+    """The bin of ‖v‖ for v = −uwr."""
     v = _expectile(x, y, theta, frame, tau)[0]
-    return _bin(jnp.sqrt(dots(v, v)), edges, a)
+    return jnp.sqrt(dots(v, v))
 
 
 def expectile_score(x: Any, y: Any, theta: Any, frame: Any, tau: Any, bound: Any) -> Any:
@@ -320,13 +345,13 @@ def expectile_excess(x: Any, y: Any, theta: Any, frame: Any, tau: Any, bound: An
 
 def logistic_score(x: Any, y: Any, theta: Any, frame: Any) -> Any:
     """√ω(expit(xᵀθ) − y)u."""
-    return (jax.nn.sigmoid(times(x, theta)) - y) * _weighted(x, frame)
+    return computed_once(jax.nn.sigmoid(times(x, theta)) - y) * _weighted(x, frame)
 
 
 def logistic_curvature(x: Any, y: Any, theta: Any, frame: Any) -> Any:
     """4 p(1 − p)ωuuᵀ."""
     p = jax.nn.sigmoid(times(x, theta))
-    return 4 * p * (1 - p) * _packed(_bounded(x, frame)[0])
+    return computed_once(4 * p * (1 - p)) * _packed(_bounded(x, frame)[0])
 
 
 def logistic_spread(x: Any, y: Any, theta: Any, frame: Any) -> Any:
@@ -360,9 +385,10 @@ def group_moments(x: Any, y: Any, middle: Any, half: Any) -> Any:
     return jnp.concatenate([e, e * z, e * z**2]) / jnp.sqrt(3.0)
 
 
-def group_residuals(x: Any, y: Any, middle: Any, spread: Any, edges: Any, a: Any) -> Any:
-    """The column of A, of norm at most 1, of the bin of y less the middle of its group, in spreads of the group."""
-    return _bin(_group(x, y, middle, spread)[1], edges, a)
+@_looked_up
+def group_residuals(x: Any, y: Any, middle: Any, spread: Any) -> Any:
+    """The bin of y less the middle of its group, in spreads of the group."""
+    return _group(x, y, middle, spread)[1]
 
 
 def group_excess(x: Any, y: Any, middle: Any, spread: Any, bound: Any, most: Any) -> Any:
