@@ -144,9 +144,9 @@ def main() -> None:
         ]
         for label, futures in asked:
             covered, seen, width = (np.array(v) for v in zip(*(r for f in futures for r in f.result()), strict=True))
-            shown = f"{covered[seen].mean():6.2f}{1 - seen.mean():8.2f}{np.median(width[seen]):8.2f}" if seen.any() else (
-                f"{'–':>6}{1:8.2f}{'–':>8}"
-            )  # fmt: skip
+            shown = f"{'–':>6}{1:8.2f}{'–':>8}"
+            if seen.any():
+                shown = f"{covered[seen].mean():6.2f}{1 - seen.mean():8.2f}{np.median(width[seen]):8.2f}"
             print(f"{label:36}{shown}{covered.mean():12.2f}", flush=True)
 
 

@@ -30,6 +30,7 @@ from pgbb.engine.protocol import Engine, Question
 from pgbb.errors import PgbbError
 from pgbb.private.clipping import FULL_BATCH, clipped, limit
 from pgbb.private.noise import rounded_normals
+from pgbb.private.persons import outer_sums
 from pgbb.private.placement import shifted
 from pgbb.private.randomness import Randomness
 from pgbb.private.rows import EXTRA
@@ -54,6 +55,26 @@ _SLAB = 2**16  # rows that a program is compiled for
 _BLOCK, _BITS = 2**10, 20  # whole numbers of at most 20 bits, 2¹⁰ of them, add up in 32 bits without rounding
 
 
+def _each(statistic: Statistic, power: int, rows: Array, parameters: Sequence[Array]) -> Array:
+    """What each record adds, in units of 2⁻²⁰, (rows, m)."""
+    width = rows.shape[1] - EXTRA
+
+    def one(row: Array) -> Array:
+        """What one record adds; `vmap` leaves no way for other rows to take part."""
+        values = computed_once(jnp.ravel(statistic(row[:width], row[width], *parameters)))
+        survey, most = row[width + 1], limit(values.shape[0], FULL_BATCH) * 2.0**_BITS
+        scale = jnp.where(survey > 0, survey**power * most, 0.0)
+        return clipped([values], lambda v: dots(v, v), scale, xp=jnp)[0]
+
+    return jax.vmap(one)(rows)
+
+
+@partial(Compiled, static_argnames=("statistic", "power"))
+def _whole(statistic: Statistic, power: int, rows: Array, parameters: Sequence[Array]) -> Array:
+    """The same in whole numbers, rounded toward zero."""
+    return _each(statistic, power, rows, parameters).astype(jnp.int32)
+
+
 def _chunk_sums(
     statistic: Statistic, power: int, size: int, count: Array, rows: Array, parameters: Sequence[Array]
 ) -> Array:
@@ -64,17 +85,9 @@ def _chunk_sums(
     order and on any device. Rounding toward zero makes no row longer. `count`
     chunks of `size` rows are summed; the compiler does not know how many.
     """
-    width = rows.shape[1] - EXTRA
-
-    def one(row: Array) -> Array:
-        """What one record adds, in units of 2⁻²⁰; `vmap` leaves no way for other rows to take part."""
-        values = computed_once(jnp.ravel(statistic(row[:width], row[width], *parameters)))
-        survey, most = row[width + 1], limit(values.shape[0], FULL_BATCH) * 2.0**_BITS
-        scale = jnp.where(survey > 0, survey**power * most, 0.0)
-        return clipped([values], lambda v: dots(v, v), scale, xp=jnp)[0]
 
     def chunk(packed: Array) -> Array:
-        return block_sums(jax.vmap(one)(packed), _BLOCK)
+        return block_sums(_each(statistic, power, packed, parameters), _BLOCK)
 
     def add(i: Array, found: Array) -> Array:
         part = computed_once(jax.lax.dynamic_slice_in_dim(rows, i * size, size))
@@ -226,20 +239,37 @@ def _compiled(question: Question, slabs: Slabs) -> None:
 class Here:
     """The engine that is this process with all its devices; it holds the records out of sight.
 
-    With `consume` it takes their memory over.
+    With `consume` it takes their memory over. Where records tell their persons, outer products are of what persons
+    with up to `group_size` records add.
     """
 
-    def __init__(self, records: "Records", shift: float, *, consume: bool = False) -> None:
-        self.n = records.n
-        self._rows = slabs_of(shifted(records, shift, consume=consume), jax.local_devices())
+    def __init__(self, records: "Records", shift: float, group_size: int = 1, *, consume: bool = False) -> None:
+        self.n, self._persons, self._group_size = records.n, records.persons, group_size
+        rows = shifted(records, shift, consume=consume)
+        self._rows = slabs_of(rows, jax.local_devices())
+        self._alone = None if self._persons is None else slabs_of(rows, jax.local_devices()[:1])
+
+    def _by_person(self, question: Question) -> bool:
+        return self._persons is not None and hasattr(question.statistic, "root")
 
     def prepare(self, questions: Sequence[Question]) -> None:
         """Compile what will be asked."""
-        compile_ahead(questions, self._rows, self)
+        compile_ahead([q for q in questions if not self._by_person(q)], self._rows, self)
 
     def sum(self, question: Question) -> Ints:
         """`sum_of` all records."""
-        return asked(question, self._rows)
+        if not self._by_person(question):
+            return asked(question, self._rows)
+        assert self._persons is not None and self._alone is not None
+        root, given = cast(Statistic, question.statistic.root), question.parameters  # type: ignore[union-attr]
+        width = self._alone.parts[0][0].shape[-1] - EXTRA
+        form = jax.eval_shape(root, *(np.empty(s, np.float32) for s in ((width,), (), *(p.shape for p in given)))).shape
+        parts = [
+            np.asarray(_whole(root, question.power, part[0], given))[: int(counts[0])]
+            for part, counts in self._alone.parts
+        ]
+        added = np.concatenate(parts).reshape(self.n, -1, form[-1] if form else 1)
+        return outer_sums(added, self._persons, self._group_size, _BITS)
 
 
 def asked(question: Question, slabs: Slabs) -> Ints:

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb._numerics.compiled import squared
 from pgbb.engine.protocol import Failed, Question, Receipt
 from pgbb.errors import InvalidValue
 from pgbb.model.problem import Problem
@@ -96,8 +97,10 @@ def _function(question: Question, problem: Problem) -> Question:
     module, _, name = str(question.statistic).partition(":")
     if not module.startswith("pgbb."):
         raise InvalidValue(f"{module!r} holds no statistic of pgbb.")
-    found = getattr(import_module(module), name.removesuffix("()"))
-    return replace(question, statistic=found(problem) if name.endswith("()") else found)
+    plain = name.removesuffix("²")
+    found = getattr(import_module(module), plain.removesuffix("()"))
+    found = found(problem) if plain.endswith("()") else found
+    return replace(question, statistic=squared(found) if name.endswith("²") else found)
 
 
 def prepare(told: bytes, questions: Sequence[Question], kept: Kept | Failed) -> None:

@@ -33,25 +33,23 @@ NEAREST, FARTHEST = 4.0, 400.0  # squared lengths at which a curvature is cut, i
 
 @dataclass(frozen=True)
 class Clipped:
-    """A family whose statistics are `family`_score, _lengths, _excess, _spread and _curvature.
+    """A family of scores that are clipped.
 
     Args:
       asker: asks.
       near: the frame of the design.
-      family: their first word.
-      given: what they need beside θ and the frame.
+      given: what its statistics need beside θ and the frame, which says what family it is.
       skewed: times as much that a cut moves a coordinate, as where errors are symmetric.
     """
 
     asker: Asker
     near: Frame
-    family: str
     given: Floats | float
     skewed: float = 1.0
 
     def ask(self, stage: str, statistic: str, at: Floats, *rest: Floats | float) -> tuple[Floats, float]:
         """One answer, and the standard deviation of its noise."""
-        return self.asker.ask(stage, f"{self.family}_{statistic}", at, self.near.matrix, self.given, *rest)
+        return self.asker.ask(stage, f"clipped_{statistic}", at, self.near.matrix, self.given, *rest)
 
     def score(self, stage: str, at: Floats, bound: float) -> tuple[Floats, float]:
         """The mean of scores cut to length `bound`, and the noise of each coordinate."""
@@ -78,19 +76,19 @@ class Clipped:
     ) -> tuple[LocalGaussian, list[str]]:
         """The bound, what it takes off, two rounds of gradients; the posterior, and a note. Arguments as `refine`."""
         asker, near, p, n = self.asker, self.near, len(theta), self.asker.n
-        law = lengths(asker, near, theta, size, self.family, self.given)
+        law = lengths(asker, near, theta, size, self.given)
         tail = _usual(tail_of(law), law.sd)
         sampling = float(np.sqrt(law.mean(np.minimum(law.middles, tail.start) ** 2) / p / n))
         b, expected = bound_for(tail, asker.noise("final") / self.skewed, sampling / self.skewed)
-        cut = excess(asker, near, theta, b, self.skewed * expected, sampling, self.family, self.given)
+        cut = excess(asker, near, theta, b, self.skewed * expected, sampling, self.given)
 
         def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
             answer, sd = self.score(stage, at, b)
             return answer - cut.moved, sd
 
         def spread(at: Floats, bend: Curvature) -> tuple[Floats, Floats]:
-            answer, sd = self.ask("spread", "spread", at, b)
-            found, left = covariance_of(unpack(answer, p) * b**2, bend.value, sd * b**2, shrink=asker.shrink)
+            raw, sd = asker.score_moments(at, near.matrix, self.given, b)
+            found, left = covariance_of(raw * b**2, bend.value, sd * b**2, shrink=asker.shrink)
             wider = 1 + min(cut.square / max(float(np.trace(found)), 1e-300), 2.0)
             return found * wider, left * wider
 

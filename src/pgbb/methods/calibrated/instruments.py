@@ -19,7 +19,7 @@ from pgbb.methods.calibrated.linear import score_spread, wide_curvature
 from pgbb.methods.calibrated.prior import SPREADS, Prior
 from pgbb.methods.calibrated.refine import refine
 from pgbb.methods.calibrated.start import locate_response
-from pgbb.methods.calibrated.tails import bound_for, excess, lengths, tail_of
+from pgbb.methods.calibrated.tails import NOTHING, bound_for, excess, lengths, tail_of
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
@@ -91,7 +91,7 @@ def fit_instruments(asker: Asker, problem: Problem, design: Design) -> tuple[Loc
     cut = excess(asker, near, everywhere(beta), b, expected, sampling)
 
     def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
-        answer, sd = asker.ask(stage, "linear_score", everywhere(at), near.matrix, b)
+        answer, sd = asker.ask(stage, "clipped_score", everywhere(at), near.matrix, NOTHING, b)
         return found.turn.T @ (answer * b - cut.moved), sd * b
 
     def spread(at: Floats, _: Curvature) -> tuple[Floats, Floats]:

@@ -148,10 +148,9 @@ def fit_logistic(asker: Asker, problem: Problem, design: Design) -> tuple[LocalG
         return asker.ask(stage, "logistic_score", at, frame)
 
     def spread(at: Floats, bend: Curvature) -> tuple[Floats, Floats]:
-        if not asker.asks("spread"):
+        if asker.spread is None:
             return bend.value, bend.sd
-        answer, sd = asker.ask("spread", "logistic_spread", at, frame)
-        raw = unpack(answer, p)
+        raw, sd = asker.score_moments(at, frame)
         return covariance_of(raw, bend.value, sd, shrink=asker.shrink)
 
     prior = Prior(np.zeros(p), np.full(p, LOGITS * near.reach), problem.transform)

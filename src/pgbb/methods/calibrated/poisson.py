@@ -73,8 +73,8 @@ def fit_poisson(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGa
     box = box_for(problem, near, start=theta)
     believed = np.where(np.arange(p) == 0, theta, 0.0) if constant else np.zeros(p)
 
-    rough, error = Clipped(asker, near, "poisson", link), (EFFECT * near.reach) ** 2 * np.eye(p)
-    for _ in range(asker.question("locate", "poisson_score").times):
+    rough, error = Clipped(asker, near, link), (EFFECT * near.reach) ** 2 * np.eye(p)
+    for _ in range(asker.question("locate", "clipped_score").times):
         g, sd = rough.score("locate", theta, 2 * size * np.sqrt(p) / near.reach)
         level = float(np.exp(min(theta[0] + base, float(link[0])))) if constant else 1.0
         step, error = filtered(raised(model.at(theta), near.moment_sd * level), g, sd, error)
@@ -84,7 +84,7 @@ def fit_poisson(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGa
     _, axes = np.linalg.eigh(model.at(theta))  # along which a weak curvature is told from its noise by the model
     near, error = near.turned(axes), axes.T @ error @ axes
     model = _model(near, constant, base, float(link[0]))
-    family = Clipped(asker, near, "poisson", link, SKEWED)
+    family = Clipped(asker, near, link, SKEWED)
 
     def curvature(at: Floats, before: Curvature | None) -> Curvature:
         shape = model.at(at)

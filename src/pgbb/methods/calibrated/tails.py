@@ -16,8 +16,9 @@ from pgbb.methods.calibrated.response import Distribution, asked_law
 
 Floats = NDArray[np.float64]
 
-__all__ = ["PART", "Cut", "Tail", "bound_for", "excess", "lengths", "tail_of"]
+__all__ = ["NOTHING", "PART", "Cut", "Tail", "bound_for", "excess", "lengths", "tail_of"]
 
+NOTHING = np.zeros(0)  # that least squares needs beside θ and the frame
 ONE_SIDED = 0.5  # of the mean length that is cut off: what it may move one coordinate
 NEAREST, FARTHEST = 1.5, 30.0  # excess is asked up to so many bounds
 LOUD = 0.6  # noise of the last gradient beside the sampling error, where the bound is chosen by it
@@ -43,13 +44,11 @@ def bound_for(tail: Tail, noise: float, sampling: float) -> tuple[float, float]:
     return float(bounds[best]), float(moved[best])
 
 
-def lengths(
-    asker: Asker, near: Frame, theta: Floats, size: float, family: str = "linear", *given: Floats | float
-) -> Distribution:
-    """The law of ‖u‖|r| at θ: the stage "residuals". `given` are what the statistics of the family need besides."""
+def lengths(asker: Asker, near: Frame, theta: Floats, size: float, given: Floats | float = NOTHING) -> Distribution:
+    """The law of lengths of scores at θ: the stage "residuals". `given` is what the family needs besides."""
     far, unit = 4 * size * np.sqrt(len(theta)), FINEST * size / near.reach
     edges = np.sinh(np.linspace(0, 1, BINS + 1) * np.arcsinh(far / unit)) * unit
-    return asked_law(asker, "residuals", f"{family}_lengths", edges, theta, near.matrix, *given)[0]
+    return asked_law(asker, "residuals", "clipped_lengths", edges, theta, near.matrix, given)[0]
 
 
 @dataclass(frozen=True)
@@ -69,8 +68,7 @@ def excess(
     b: float,
     expected: float,
     sampling: float,
-    family: str = "linear",
-    *given: Floats | float,
+    given: Floats | float = NOTHING,
 ) -> Cut:
     """Ask for the mean of v − clip(v), up to a number of bounds that noise allows: the stage "tail".
 
@@ -79,7 +77,7 @@ def excess(
     unit = np.sqrt(1 + 2 * PART**2)
     noise = asker.noise("tail") * unit
     times = float(np.clip(QUIET * sampling / max(noise * b, 1e-300), NEAREST, FARTHEST))
-    answer, sd = asker.ask("tail", f"{family}_excess", theta, near.matrix, *given, b, times, PART)
+    answer, sd = asker.ask("tail", "clipped_excess", theta, near.matrix, given, b, times, PART)
     mean, doubt = answer[:-2] * unit * times * b, sd * unit * times * b
     prior = max(expected**2, float(np.mean(mean**2)) - doubt**2 * (1 + 3 * np.sqrt(2 / len(mean))))
     keep = prior / (prior + doubt**2) if prior > 0 else 0.0
