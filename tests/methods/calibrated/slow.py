@@ -180,6 +180,13 @@ def logistic_curvature(x, y, theta, frame):
     return 4 * p * (1 - p) * omega * packed(u)
 
 
+def logistic_slope(x, y, theta, frame):
+    u, omega = weighted(x, frame)
+    p = expit(x @ theta)
+    bend = 6 * math.sqrt(3) * p * (1 - p) * (1 - 2 * p) * math.sqrt(omega) * u
+    return np.append(4 * p * (1 - p), bend) / math.sqrt(2)
+
+
 def mean_score(x, y, low, high):
     return np.array([(min(max(y, low), high) - (low + high) / 2) / ((high - low) / 2)])
 
@@ -286,6 +293,7 @@ def parameters(rng, scale=1.0, spread=1.0):
         },
         "logistic_score": (ask_for.logistic_score, logistic_score, (theta, frame), True),
         "logistic_curvature": (ask_for.logistic_curvature, logistic_curvature, (theta, frame), True),
+        "logistic_slope": (ask_for.logistic_slope, logistic_slope, (theta, frame), True),
         "mean_score": (ask_for.mean_score, mean_score, (LOW, HIGH), False),
         "mean_spread": (ask_for.mean_spread, mean_spread, (LOW, HIGH, CENTRE), False),
         "group_moments": (ask_for.group_moments, group_moments, own, False),

@@ -300,11 +300,12 @@ def _logistic(design: Design, noise: float) -> tuple[Stage, ...]:
     given = ((p,), (p, p))
     stages = (
         *_design(design, noise, not _shown(p, noise, CHEAPER)),
-        Stage("locate", 0.15, "Newton steps, roughly", (Question("logistic_score", given, times=4),)),
+        Stage("locate", 0.14, "Newton steps, roughly", (Question("logistic_score", given, times=4),)),
         *_matrices(_shown(p, noise, CHEAPER),
                    Question("logistic_curvature", given, times=2),
                    Question("logistic_score", given, power=2, outer=True)),
         Stage("refine", 0.14, "gradient", (Question("logistic_score", given),)),
+        Stage("slope", 0.01, "mean slope of the probability", (Question("logistic_slope", given),)),
     )  # fmt: skip
     return _rest(stages, "gradient, once more", Question("logistic_score", given))
 

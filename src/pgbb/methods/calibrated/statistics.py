@@ -41,6 +41,7 @@ __all__ = [
     "huber_score",
     "logistic_curvature",
     "logistic_score",
+    "logistic_slope",
     "mean_score",
     "mean_spread",
     "moment",
@@ -254,6 +255,14 @@ def logistic_curvature(x: Any, y: Any, theta: Any, frame: Any) -> Any:
     """4 p(1 − p)ωuuᵀ."""
     p = jax.nn.sigmoid(times(x, theta))
     return 4 * p * (1 - p) * packed(_bounded(x, frame)[0])
+
+
+def logistic_slope(x: Any, y: Any, theta: Any, frame: Any) -> Any:
+    """(4pq, 6√3·pq(1 − 2p)√ωu)/√2 with q = 1 − p: the slope of p, and how it changes with θ; each at most 1."""
+    p = jax.nn.sigmoid(times(x, theta))
+    slope = p * (1 - p)
+    bend = (6 * 3**0.5) * slope * (1 - 2 * p) * _weighted(x, frame)
+    return jnp.concatenate([4 * slope[None], bend]) / jnp.sqrt(2.0)
 
 
 def mean_score(x: Any, y: Any, low: Any, high: Any) -> Any:
