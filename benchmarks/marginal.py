@@ -2,9 +2,9 @@
 
     python benchmarks/marginal.py [--replicates 100] [--n 10000,30000] [--epsilon 1,4] [--jobs 1]
 
-Simulated: a rare and a frequent outcome, a skewed covariate and a flag. The truth is the mean of p(1 − p)β over a million
-records. "cov" is the coverage of all effects, "lowest" of the worst; "width" the median width in non-private standard
-errors (statsmodels' `get_margeff`); "twin" has the coefficient's posterior times the slope at the mean of the
+Simulated: a rare and a frequent outcome, a skewed covariate and a flag. The truth is the mean of p(1 − p)β over a
+million records. "cov" is the coverage of all effects, "lowest" of the worst; "width" the median width in non-private
+standard errors (statsmodels' `get_margeff`); "twin" has the coefficient's posterior times the slope at the mean of the
 covariates, which is the usual mistake. δ is 1e-6.
 """
 
