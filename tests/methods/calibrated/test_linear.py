@@ -85,6 +85,17 @@ def test_no_statistic_of_a_record_is_longer_than_one_however_far_it_lies(size):
             assert not length > 1 + 1e-5  # NaN of what overflows counts as nothing in `clipping.clipped`
 
 
+def test_what_is_clipped_and_what_the_clip_takes_off_add_up_to_the_score():
+    rng, unit = np.random.default_rng(4), np.sqrt(1 + 2 * PART**2)
+    x, y = jnp.asarray(rng.normal(size=3), jnp.float32), jnp.float32(9.0)
+    given = jnp.asarray(rng.normal(size=3), jnp.float32), jnp.eye(3), NOTHING
+    whole = (x @ given[0] - y) * x
+    inside = 0.7 * statistics.clipped_score(x, y, *given, 0.7)
+    beyond = statistics.clipped_excess(x, y, *given, 0.7, 30.0, PART)[:3] * unit * 30.0 * 0.7
+    assert np.asarray(inside + beyond) == pytest.approx(np.asarray(whole), rel=1e-5)
+    assert np.asarray(inside - beyond) != pytest.approx(np.asarray(whole), rel=0.5)
+
+
 def test_intervals_cover_the_least_squares_line_of_the_population_and_narrower_ones_do_not():
     truth, hits, narrow = least_squares(frame(400_000, 9, "skewed")), [], []
     for seed in range(50):

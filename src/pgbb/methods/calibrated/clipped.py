@@ -18,7 +18,7 @@ from pgbb.methods.calibrated.frame import Frame
 from pgbb.methods.calibrated.logistic import LogisticCurvature
 from pgbb.methods.calibrated.prior import Prior
 from pgbb.methods.calibrated.refine import refine
-from pgbb.methods.calibrated.tails import Tail, bound_for, excess, lengths, tail_of
+from pgbb.methods.calibrated.tails import ONE_SIDED, Tail, bound_for, excess, lengths, tail_of
 from pgbb.release.local_gaussian import LocalGaussian
 
 Floats = NDArray[np.float64]
@@ -27,6 +27,7 @@ __all__ = ["Clipped"]
 
 LOUD = 0.1  # noise of the curvature, relative, where its reach is chosen by it
 USUAL, VARIES = 0.2, 0.14  # the shape of a tail of scores, typically, and how far others are from it
+LONGER = 2.0  # times as much is cut off on one side as a tail says that noise hides in part
 READ = 0.7  # noise of a shape that is read from shares whose noise is as large as they are
 NEAREST, FARTHEST = 4.0, 400.0  # squared lengths at which a curvature is cut, in mean ones
 
@@ -40,12 +41,14 @@ class Clipped:
       near: the frame of the design.
       given: what its statistics need beside θ and the frame, which says what family it is.
       skewed: times as much that a cut moves a coordinate, as where errors are symmetric.
+      aim: where what is cut off points, on average, where that is known: a vector no longer than one.
     """
 
     asker: Asker
     near: Frame
     given: Floats | float
     skewed: float = 1.0
+    aim: Floats | float = 0.0
 
     def ask(self, stage: str, statistic: str, at: Floats, *rest: Floats | float) -> tuple[Floats, float]:
         """One answer, and the standard deviation of its noise."""
@@ -80,11 +83,12 @@ class Clipped:
         tail = _usual(tail_of(law), law.sd)
         sampling = float(np.sqrt(law.mean(np.minimum(law.middles, tail.start) ** 2) / p / n))
         b, expected = bound_for(tail, asker.noise("final") / self.skewed, sampling / self.skewed)
-        cut = excess(asker, near, theta, b, self.skewed * expected, sampling, self.given)
+        toward = self.aim * (LONGER * expected / ONE_SIDED)
+        cut = excess(asker, near, theta, b, self.skewed * expected, sampling, self.given, toward)
 
         def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
             answer, sd = self.score(stage, at, b)
-            return answer - cut.moved, sd
+            return answer + cut.moved, sd
 
         def spread(at: Floats, bend: Curvature) -> tuple[Floats, Floats]:
             raw, sd = asker.score_moments(at, near.matrix, self.given, b)
@@ -93,8 +97,9 @@ class Clipped:
             return found * wider, left * wider
 
         asked = curvature, gradient, spread
-        common = cut.sd**2 * np.eye(len(theta))
-        posterior = refine(box, n, theta, error, near.matrix, *asked, box.clip, prior, b, model=model, common=common)
+        posterior = refine(
+            box, n, theta, error, near.matrix, *asked, box.clip, prior, b, model=model, common=cut.covariance
+        )
         return posterior, [cut.note]
 
 

@@ -92,7 +92,7 @@ def fit_instruments(asker: Asker, problem: Problem, design: Design) -> tuple[Loc
 
     def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
         answer, sd = asker.ask(stage, "clipped_score", everywhere(at), near.matrix, NOTHING, b)
-        return found.turn.T @ (answer * b - cut.moved), sd * b
+        return found.turn.T @ (answer * b + cut.moved), sd * b
 
     def spread(at: Floats, _: Curvature) -> tuple[Floats, Floats]:
         value, left = score_spread(asker, near, everywhere(at), b, moments, cut.square)
@@ -101,7 +101,7 @@ def fit_instruments(asker: Asker, problem: Problem, design: Design) -> tuple[Loc
 
     prior = Prior(start, SPREADS * at.spread / moved, problem.transform)
     asked = (lambda *_: found.curvature), gradient, spread  # the curvature is the same everywhere
-    common = cut.sd**2 * np.eye(len(beta))
+    common = found.turn.T @ cut.covariance @ found.turn
     posterior = refine(
         box, n, beta, error, found.frame, *asked, box.clip, prior, b, common=common, quadratic=True
     )  # fmt: skip

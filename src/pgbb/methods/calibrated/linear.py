@@ -45,15 +45,16 @@ def fit_linear(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGau
 
     def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
         answer, sd = asker.ask(stage, "clipped_score", at, near.matrix, NOTHING, b)
-        return answer * b - cut.moved, sd * b
+        return answer * b + cut.moved, sd * b
 
     def spread(at: Floats, _: Curvature) -> tuple[Floats, Floats]:
         return score_spread(asker, near, at, b, bend, cut.square)
 
     prior = Prior(at.start(p, constant), np.full(p, SPREADS * at.spread * near.reach), problem.transform)
     asked = (lambda *_: bend), gradient, spread  # the curvature is the same everywhere
-    common = cut.sd**2 * np.eye(p)
-    posterior = refine(box, n, theta, error, near.matrix, *asked, box.clip, prior, b, common=common, quadratic=True)
+    posterior = refine(
+        box, n, theta, error, near.matrix, *asked, box.clip, prior, b, common=cut.covariance, quadratic=True
+    )
     return posterior, [cut.note]
 
 

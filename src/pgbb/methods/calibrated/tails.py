@@ -16,7 +16,7 @@ from pgbb.methods.calibrated.response import Distribution, asked_law
 
 Floats = NDArray[np.float64]
 
-__all__ = ["NOTHING", "PART", "Cut", "Tail", "bound_for", "excess", "lengths", "tail_of"]
+__all__ = ["NOTHING", "ONE_SIDED", "PART", "Cut", "Tail", "bound_for", "excess", "lengths", "tail_of"]
 
 NOTHING = np.zeros(0)  # that least squares needs beside θ and the frame
 ONE_SIDED = 0.5  # of the mean length that is cut off: what it may move one coordinate
@@ -53,10 +53,10 @@ def lengths(asker: Asker, near: Frame, theta: Floats, size: float, given: Floats
 
 @dataclass(frozen=True)
 class Cut:
-    """What the clip takes off: the mean as far as it is put back, its doubt a coordinate, its squares, and a note."""
+    """What the clip takes off: the mean as far as it is put back, the covariance of the rest, squares, and a note."""
 
     moved: Floats
-    sd: float
+    covariance: Floats
     square: float
     note: str
 
@@ -69,18 +69,22 @@ def excess(
     expected: float,
     sampling: float,
     given: Floats | float = NOTHING,
+    toward: Floats | float = 0.0,
 ) -> Cut:
     """Ask for the mean of v − clip(v), up to a number of bounds that noise allows: the stage "tail".
 
-    A coordinate of it is `expected` to be as large as that.
+    A coordinate of it is `expected` to be as large as that, around `toward`, which may be twice as much or nothing.
     """
     unit = np.sqrt(1 + 2 * PART**2)
     noise = asker.noise("tail") * unit
     times = float(np.clip(QUIET * sampling / max(noise * b, 1e-300), NEAREST, FARTHEST))
     answer, sd = asker.ask("tail", "clipped_excess", theta, near.matrix, given, b, times, PART)
     mean, doubt = answer[:-2] * unit * times * b, sd * unit * times * b
-    prior = max(expected**2, float(np.mean(mean**2)) - doubt**2 * (1 + 3 * np.sqrt(2 / len(mean))))
+    around = toward * np.ones_like(mean)
+    prior = max(expected**2, float(np.mean((mean - around) ** 2)) - doubt**2 * (1 + 3 * np.sqrt(2 / len(mean))))
     keep = prior / (prior + doubt**2) if prior > 0 else 0.0
+    believed = prior * np.eye(len(mean)) + np.outer(around, around)
+    gain = believed @ np.linalg.pinv(believed + doubt**2 * np.eye(len(mean)))
     share, share_sd = float(answer[-2]) * unit / PART, sd * unit / PART
     square = keep * max(float(answer[-1]) * unit / PART, 0.0) * ((times + 1) * b) ** 2
     most = min(max(share, 0.0) + 2 * share_sd, 1.0)
@@ -88,4 +92,4 @@ def excess(
         f"Scores longer than a private bound are clipped, at most {most:.1%} of them; {keep:.0%} of what the clip "
         "takes off is put back, and the intervals allow for the rest as far as the tail that is seen leaves it."
     )
-    return Cut(keep * mean, float(np.sqrt(keep) * doubt), square, note)
+    return Cut(around + gain @ (mean - around), doubt**2 * (gain + gain.T) / 2, square, note)
