@@ -108,7 +108,8 @@ def run(settings: Mapping[str, Any], seeds: Sequence[int]) -> list[list[Row]]:
         draws = all_draws(release, seed)[:, :, : len(names)]
         marks = release.summary().get("identified")
         rows = scored(1 / draws if by_rate else draws, truth, names)
-        identified = [True] * len(names) if marks is None else marks.to_list()[: len(names)]
+        mixed = not any(note.startswith("Too few") for note in release.certificate.notes)
+        identified = [mixed] * len(names) if marks is None else marks.to_list()[: len(names)]
         found.append([{**row, "identified": float(mark)} for row, mark in zip(rows, identified, strict=True)])
     return found
 

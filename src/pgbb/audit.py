@@ -9,6 +9,7 @@ claim; the code that answers is the same.
 
 import math
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -21,16 +22,16 @@ from scipy.special import betaincinv
 from pgbb import _validate
 from pgbb.accountant import ACCOUNTANTS, Composition, Mechanism, PosteriorDraws, compose, epsilon, noise_scale
 from pgbb.errors import PgbbError
-from pgbb.model.losses import BoundedLoss, ratio_problem
-from pgbb.model.models import Mean, Problem
-from pgbb.model.schema import Range, Schema
+from pgbb.model.losses import BoundedLoss, bounded_loss, ratio_problem
+from pgbb.model.models import IV, Custom, Expectile, LinearRegression, Mean, Model, PoissonRegression, Problem
+from pgbb.model.schema import Levels, Range, Schema
 from pgbb.private.door import Moment, Randomness, open_dataset
 
 if TYPE_CHECKING:
     import pandas as pd
     from jax import Array
 
-    from pgbb.private.door import Step
+    from pgbb.private.door import Dataset, Step
 
 __all__ = [
     "CONFIDENCE", "SETTINGS", "TRIALS", "TWINS", "Finding", "Pair", "Setting", "Twin", "audit", "clopper_pearson",
@@ -123,7 +124,7 @@ def _crowd_of_fixed_size(n: int, q: float) -> Pair:
 class Setting:
     """A short mechanism, its δ, and worst-case neighbours for it: the canary at ±4C, all others at `others`·C.
 
-    `asks` is the way in which `Dataset` is asked.
+    `asks` is the way in which `Dataset` is asked, `of` the model whose scores are added up, or the loss of draws.
     """
 
     name: str
@@ -131,6 +132,7 @@ class Setting:
     delta: float = 1e-2
     others: float = 0.0
     asks: Literal["session", "ratios", "sums", "moments", "draws"] = "session"
+    of: str | None = None
 
     @property
     def parts(self) -> tuple[Mechanism, ...]:
@@ -160,25 +162,28 @@ class Setting:
         return np.concatenate([np.full(m.answers, s) for m, s in self.target.parts(sigma)])
 
 
+_TWICE = compose([Mechanism(n=10, blocks=1, sampling_rate=1.0, steps=1, clip=1.0)] * 2, scales=[1.0, 2.0])
+MODELS = ("linear", "expectile", "poisson", "iv", "groups")
 SETTINGS: dict[str, Setting] = {
     s.name: s
     for s in (
         Setting("batches", Mechanism(n=10, blocks=5, sampling_rate=0.5, steps=2, draws_per_step=2, clip=1.0)),
         Setting("crowd", Mechanism(n=10, blocks=5, sampling_rate=0.2, steps=2, clip=1.0, gamma=1e4), others=-1.0),
-        Setting(
-            "sums",
-            compose([Mechanism(n=10, blocks=1, sampling_rate=1.0, steps=1, clip=1.0)] * 2, scales=[1.0, 2.0]),
-            asks="sums",
-        ),
+        Setting("sums", _TWICE, asks="sums"),
+        *(Setting(name, _TWICE, asks="sums", of=name) for name in MODELS),
         Setting("moments", Moment("response").describe(10), asks="moments"),
         Setting("ratios", Mechanism(n=10, blocks=1, sampling_rate=0.5, steps=4, clip=1.0), asks="ratios"),
         Setting("draws", PosteriorDraws(n=10, draws=2, sensitivity=4.0), asks="draws"),
+        Setting("custom", PosteriorDraws(n=10, draws=2, sensitivity=4.0), asks="draws", of="one"),
+        Setting("chains", PosteriorDraws(n=10, draws=2, sensitivity=4.0), asks="draws", of="two"),
     )
 }
 """`batches`: block-weighted sums of Poisson batches, as methods pgbb and sgld ask for, others at zero. `crowd`: the
-same with others at −C and weights that hardly vary. `sums`: sums over all records, as the default method asks for.
+same with others at −C and weights that hardly vary. `sums`: sums over all records, as the default method asks for;
+`linear`, `expectile`, `poisson`, `iv` and `groups`: of the scores of these models, which have no bound of their own.
 `moments`: one sum of statistics, as noisy_gibbs, augmented, abc and repro ask for.
-`ratios`: sums of log ratios over batches, for dp_mcmc. `draws`: draws of a posterior, for posterior_sampling."""
+`ratios`: sums of log ratios over batches, for dp_mcmc. `draws`: draws of a posterior, for posterior_sampling; `custom`
+with a loss of one's own, and `chains` with two parameters."""
 
 
 def clopper_pearson(hits: ArrayLike, trials: int, level: float) -> tuple[Floats, Floats]:
@@ -300,11 +305,11 @@ class Twin:
 
 
 TWINS: dict[str, Twin] = {
-    "noise-halved": Twin(
-        "noise σ/2 is added instead of σ", ("batches", "sums", "moments", "ratios", "draws"), noise=0.5
-    ),
+    "noise-halved": Twin("noise σ/2 is added instead of σ", tuple(s for s in SETTINGS if s != "crowd"), noise=0.5),
     "no-clip": Twin(
-        "gradients, statistics and losses up to 8C pass unclipped", ("batches", "moments", "ratios", "draws"), clip=8.0
+        "gradients, statistics and losses up to 8C pass unclipped",
+        tuple(s for s in SETTINGS if s not in ("crowd", "sums")),
+        clip=8.0,
     ),
     "fixed-size": Twin("batches of exactly qn records", ("crowd",), randomness=_FixedSize),
     "half-block": Twin("blocks are half as large as accounted", records=0.5),
@@ -401,6 +406,33 @@ def _response(x: "Array", y: "Array") -> "Array":
     return -y
 
 
+def _scored(model: str, canary: float, n: int, clip: float) -> "tuple[Dataset, Callable[..., Array], list[Floats]]":
+    """Records of a model whose score is ±4 or more for the canary and 0 for all others; the statistic; its parameters.
+
+    Scores are those of the default method, at the point where others have none.
+    """
+    import pandas as pd
+
+    from pgbb.methods.calibrated import statistics
+
+    models: dict[str, Model] = {
+        "linear": LinearRegression("y ~ x"), "iv": IV("y ~ x | z"), "expectile": Expectile("y ~ x", 0.5),
+        "poisson": PoissonRegression("k ~ x"), "groups": Mean("y", by="g"),
+    }  # fmt: skip
+    wide, groups = 2 * _CANARY, model == "groups"
+    schema = Schema(x=Range(-1, 1), z=Range(-1, 1), y=Range(-wide, wide), k=Range(0, 9, step=1), g=Levels("a", "b"))
+    y, k = np.zeros(n), np.ones(n)
+    y[0], k[0] = wide * (canary if groups else -canary), 0.0 if canary > 0 else 9.0
+    frame = pd.DataFrame({"x": 0.0, "z": 0.0, "y": y, "k": k, "g": ["a", *["b"] * (n - 1)]})
+    problem = models[model].prepare(schema)
+    data = open_dataset(frame, problem, schema)
+    if groups:
+        return data, statistics.group_score, [np.zeros(2), np.full(2, clip), np.zeros(())]
+    d = 3 if model == "iv" else 2
+    given = {"poisson": np.array([3.0, 0.0, 0.0]), "expectile": np.array(0.5)}.get(model, np.zeros(0))
+    return data, statistics.clipped_score, [np.zeros(d), np.eye(d), given, np.array(clip)]
+
+
 def _sum_trials(
     setting: Setting, sigma: float, canary: float, trials: int, seed: int, twin: Twin
 ) -> tuple[Floats, Floats]:
@@ -409,10 +441,15 @@ def _sum_trials(
     n = setting.parts[0].n
     plan = compose([replace(m, steps=m.steps * trials) for m in setting.parts], setting.target.scales)
     names = [f"stage {i}" for i in range(len(setting.parts))]
-    data = open_dataset(_frame(n, canary, setting.others), _problem(1.0), _SCHEMA)
-    asked = data.sums(plan, names, sigma * twin.noise, Randomness.create(seed))
+    statistic, given = _response, list[Floats]()
+    if setting.of is None:
+        data = open_dataset(_frame(n, canary, setting.others), _problem(1.0), _SCHEMA)
+    else:
+        data, statistic, given = _scored(setting.of, canary, n, twin.clip)
+    place = 2 if setting.of == "groups" else 0  # of the canary's score
+    asked = data.sums(plan, names, sigma * twin.noise / twin.clip, Randomness.create(seed))
     columns = [
-        asked.ask_often(name, trials, _response)[0][:, 0]
+        twin.clip * asked.ask_often(name, trials, statistic, *given)[0][:, place]
         for name, m in zip(names, setting.parts, strict=True)
         for _ in range(m.answers)
     ]
@@ -441,11 +478,20 @@ def _drawn_trials(
     """Draws of a posterior that one record moves: draws are independent, so that any m in a row are a trial."""
     assert isinstance(setting.target, PosteriorDraws)
     n, m = setting.target.n, setting.target.draws
+    problem = _problem(1.0)
     loss = BoundedLoss(
         lambda theta, x, y: y[:, None] * theta[:, 0], lambda theta: np.zeros(len(theta)), -twin.clip, twin.clip,
         (np.array([-1.0]), np.array([1.0])),
     )  # fmt: skip
-    data, random = open_dataset(_frame(n, canary, setting.others), _problem(1.0), _SCHEMA), Randomness.create(seed)
+    if setting.of is not None:
+        dim = 1 if setting.of == "one" else 2
+        own = Custom(
+            lambda theta, record, _: record["y"] * theta[0], dim=dim, clip=twin.clip / math.sqrt(dim), columns=["y"],
+            box=(-1, 1),
+        )  # fmt: skip
+        problem = own.prepare(_SCHEMA)
+        loss = bounded_loss(own, problem, "gibbs", 0.0)
+    data, random = open_dataset(_frame(n, canary, setting.others), problem, _SCHEMA), Randomness.create(seed)
     found: list[Floats] = []
     while (left := trials * m - sum(map(len, found))) > 0:
         run = PosteriorDraws(n, min(left, 100_000), loss.sensitivity)

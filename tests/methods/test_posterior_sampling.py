@@ -16,7 +16,7 @@ from pgbb import (
     Range,
     Schema,
 )
-from pgbb.accountant import PosteriorDraws
+from pgbb.accountant import PosteriorDraws, epsilon
 from pgbb.methods.request import by_level
 from pgbb.model.losses import bounded_loss
 from pgbb.private.posterior import _log_density, posterior_draws
@@ -205,3 +205,19 @@ def test_a_given_temperature_costs_less_or_is_refused():
 def test_what_is_not_served_is_refused_before_anything_is_read(model, changes, said):
     with pytest.raises(InvalidValue, match=said):
         pgbb.fit(model, "no such file.csv", **(BUDGET | changes))
+
+
+def test_loss_and_epsilon_of_the_beta_posterior_are_those_of_the_code_of_jewson_et_al():
+    """`betaBayes_logisticRegression_ML.stan` of sghalebikesabi/beta-bayes-ops: its target, and ε = 2/β."""
+    beta, rng = 0.8, np.random.default_rng(0)
+    model = LogisticRegression("y ~ x - 1", bound=4.0)
+    loss = bounded_loss(model, model.prepare(Schema(x=Range(-1, 1), y=pgbb.Flag())), "beta", beta)
+    theta, x, y = rng.uniform(-4, 4, (7, 1)), rng.uniform(-1, 1, (40, 1)), (rng.random(40) < 0.5).astype(float)
+    linear, sign = x @ theta.T, 2 * y[:, None] - 1
+    p = np.exp(0.5 * sign * linear) / (np.exp(0.5 * linear) + np.exp(-0.5 * linear))
+    target = p**beta / beta - (p ** (beta + 1) + (1 - p) ** (beta + 1)) / (beta + 1)
+    assert loss.part(theta, x, y) + loss.rest(theta) == pytest.approx(-target, rel=1e-12)
+    assert loss.part(theta, x, 1 - y) != pytest.approx(-target, rel=0.1)
+    assert loss.sensitivity == pytest.approx(2 / beta, rel=1e-5)
+    one = PosteriorDraws(40, 1, loss.sensitivity)
+    assert epsilon(one, 1.0, 1e-12) == pytest.approx(2 / beta, rel=1e-3)

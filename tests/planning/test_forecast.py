@@ -200,3 +200,12 @@ def test_a_forecast_needs_no_jax():
     code = "import sys, pgbb.planning.forecast as f; f.forecast(1000, 1.0, 1e-6, f.Reference('huber')); assert not JAX"
     code = code.replace("JAX", "{'jax'} & set(sys.modules)")
     assert python(code).returncode == 0
+
+
+@pytest.mark.parametrize(("family", "terms", "found"), [("means", 10, 0.0281), ("iv", 3, 0.0085)])
+def test_groups_and_instruments_are_planned_as_wide_as_fits_have_been(family, terms, found):
+    """Widths of fits to 20,000 normal records: ten groups at ε = 1, and an instrument at ε = 4."""
+    epsilon = 1.0 if family == "means" else 4.0
+    predicted = forecast(20_000, epsilon, 1e-6, Reference(family, terms=terms)).widths[0].total
+    assert predicted == pytest.approx(found, rel=0.2)
+    assert forecast(80_000, epsilon, 1e-6, Reference(family, terms=terms)).widths[0].total < 0.6 * found

@@ -7,20 +7,23 @@ A version of JAX without the options is refused, not used without them: a sum co
 """
 
 from collections.abc import Callable
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from importlib.metadata import requires, version
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from pgbb.errors import PgbbError
 
-__all__ = ["Compiled", "computed_once", "dots", "power_of_two", "times"]
+__all__ = ["Compiled", "computed_once", "dots", "packed", "power_of_two", "squared", "times"]
 
 _Tree = TypeVar("_Tree")
 _TERMS = 32  # products that are added up in one expression
 _LANES = 16
 _STREAMS = 8
+_WRITTEN_OUT = 128  # outer products of so few numbers: processors are slow at columns taken one by one
 
 _PASSES = "cse_barrier_expander,small-while-loop-hoisting"
 """The first drops barriers before fusion, the second makes one function of a small loop and knows no barriers."""
@@ -100,6 +103,28 @@ def times(rows: jax.Array, matrix: jax.Array) -> jax.Array:
     terms = [rows[..., j : j + 1] * matrix[j] for j in range(len(matrix))]
     parts = [sum(terms[start + 1 : start + _TERMS], terms[start]) for start in range(0, len(terms), _TERMS)]
     return computed_once(reduce(lambda a, b: computed_once(a + b), parts))
+
+
+def packed(v: jax.Array) -> jax.Array:
+    """The packed outer product v vᵀ; its length is ‖v‖²."""
+    d = v.shape[0]
+    scale = jnp.asarray(np.where(np.arange(d) == 0, 1.0, np.sqrt(2.0)), v.dtype)
+    if d > _WRITTEN_OUT:
+        i, j = np.triu_indices(d)
+        return v[i] * v[j] * scale[j - i]
+    v = computed_once(v)
+    return jnp.concatenate([v[k : k + 1] * v[k:] * scale[: d - k] for k in range(d)])
+
+
+@lru_cache(maxsize=64)
+def squared(statistic: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """The statistic v vᵀ, packed, for the statistic v, which is its `root`; the same function each time."""
+
+    def outer(*given: jax.Array) -> jax.Array:
+        return packed(jnp.ravel(statistic(*given)))
+
+    outer.root = statistic  # type: ignore[attr-defined]
+    return outer
 
 
 def power_of_two(size: int) -> int:

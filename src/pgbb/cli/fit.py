@@ -63,6 +63,7 @@ def fit_command(
     learning_rate: Annotated[float | None, typer.Option(help="Of Adam; default .001.", show_default=False)] = None,
     accountant: o.AccountantName = "exact",
     group_size: o.GroupSize = 1,
+    persons: o.Persons = None,
     allow_weak_delta: o.WeakDelta = False,
     ledger: Annotated[Path | None, typer.Option(help="Ledger file that pays for the release.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Name of the records in the ledger.")] = None,
@@ -107,9 +108,9 @@ def fit_command(
             release = fit(
                 model, source, schema=declared, epsilon=epsilon, delta=delta, method=method, steps=steps,
                 draws_per_step=draws_per_step, learning_rate=learning_rate, accountant=accountant,
-                group_size=group_size, insecure_seed=insecure_seed, progress=progress, ledger=ledger, dataset=dataset,
-                out=out, key=signing, checkpoint=checkpoint, cluster=workers, weights=weights, blocks=blocks,
-                sampling_rate=sampling_rate, gamma=gamma, allow_weak_delta=allow_weak_delta,
+                group_size=group_size, persons=persons, insecure_seed=insecure_seed, progress=progress, ledger=ledger,
+                dataset=dataset, out=out, key=signing, checkpoint=checkpoint, cluster=workers, weights=weights,
+                blocks=blocks, sampling_rate=sampling_rate, gamma=gamma, allow_weak_delta=allow_weak_delta,
                 intervals=cast(Literal["noise-aware", "printed"] | None, intervals),
                 settings=cast(Literal["printed"] | None, settings),
             )  # fmt: skip

@@ -82,6 +82,9 @@ Weights = Annotated[str | None, typer.Option(help="Column of survey weights.")]
 AccountantName = Annotated[str, typer.Option("--accountant", help="exact, paper or worst-case.")]
 WeakDelta = Annotated[bool, typer.Option("--allow-weak-delta", help="Allow δ ≥ 1/n, which protects little.")]
 GroupSize = Annotated[int, typer.Option(help="The most records one person may have.")]
+Persons = Annotated[
+    str | None, typer.Option(help="Column that says whose record it is: ε is then a person's, with --group-size.")
+]
 InsecureSeed = Annotated[int | None, typer.Option(help="Reproducible, therefore NOT private.")]
 LEVELS = ".1,.3,.5,.7,.9"
 

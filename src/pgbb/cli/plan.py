@@ -17,7 +17,7 @@ from pgbb.errors import InvalidValue
 from pgbb.methods.registry import METHODS, method_called, settings_for
 from pgbb.planning import costs
 from pgbb.planning.asked import Asked, forecast_asked, multiplier
-from pgbb.planning.forecast import FAMILIES, Family, Forecast, Reference, forecast
+from pgbb.planning.forecast import FAMILIES, MEANS, Family, Forecast, Reference, forecast
 from pgbb.planning.noise import NoiseForecast, forecast_noise
 from pgbb.planning.search import Candidate, search
 
@@ -254,9 +254,11 @@ def _show_forecast(result: Forecast, console: Console) -> None:
         return
     what = {
         "mean": "a mean",
+        "means": f"the mean of one of {r.terms} groups of the same size",
+        "iv": "a coefficient per sd of what instruments predict of its regressor given the others",
         "logistic": f"a log odds ratio per sd of a covariate given the others, {r.rate:.0%} ones",
     }.get(r.family, "a coefficient per sd of its covariate given the others")
-    spread = "" if r.family == "logistic" else f", sd {r.spread:g} of {'values' if r.family == 'mean' else 'residuals'}"
+    spread = "" if r.family == "logistic" else f", sd {r.spread:g} of {'values' if r.family in MEANS else 'residuals'}"
     first = ["τ"] if r.family == "quantile" else []
     columns = [*(first or [""]), "sampling sd", "privacy sd", "total sd", "95 % width", "due to privacy"]
     table = _table(console, f"Expected: {what}{spread}", *columns)
@@ -264,7 +266,7 @@ def _show_forecast(result: Forecast, console: Console) -> None:
         values = (w.sampling, w.privacy, w.total, w.interval)
         table.add_row("" if w.tau is None else f"{w.tau:g}", *(_number(v) for v in values), f"{w.share:.0%}")
     console.print(table)
-    if r.family != "mean":
+    if r.family not in MEANS:
         console.print(f"for normal errors and covariates within R² = {r.radius**2:g} of their centre; divide by the sd")
         chance = result.identified
         console.print(

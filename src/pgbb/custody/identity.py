@@ -21,7 +21,7 @@ def identity(request: Request, method: str, settings: Constants, planned: Planne
         "model": summary_of(prepared(request.model, request.schema)).to_dict(),
         "schema": request.schema.to_dict(),
         "settings": {f.name: getattr(settings, f.name) for f in fields(settings)},
-        "budget": [request.epsilon, request.delta, request.accountant, request.group_size],
+        "budget": [request.epsilon, request.delta, request.accountant, request.group_size, request.persons],
         "weights": request.weights,
         "mechanism": describe(planned.mechanism),
         "sigma": planned.sigma,

@@ -35,6 +35,7 @@ def fit(
     accountant: AccountantName = "exact",
     weights: str | None = None,
     group_size: int = 1,
+    persons: str | None = None,
     allow_weak_delta: bool = False,
     insecure_seed: int | None = None,
     non_private: bool = False,
@@ -61,6 +62,8 @@ def fit(
       accountant: which one calibrates the noise.
       weights: a column of survey weights, declared as a Range of non-negative numbers.
       group_size: the most records one person may have; stated in the certificate with its ε.
+      persons: a column of numbers that say whose record it is, declared as a Range. Then ε and δ are those of a person
+        with up to group_size records, and standard errors are clustered by person (docs/howto/persons.md).
       allow_weak_delta: accept δ ≥ 1/n, which would allow publishing a whole record, and which is refused otherwise.
       insecure_seed: makes the release reproducible and therefore not private; the certificate says so.
       non_private: no noise at all; the result is marked everywhere.
@@ -86,7 +89,7 @@ def fit(
     """
     request = Request(
         model=model, data=data, schema=schema, epsilon=epsilon, delta=delta, accountant=cast(Accountant, accountant),
-        weights=weights, group_size=group_size, insecure_seed=insecure_seed, non_private=non_private,
+        weights=weights, group_size=group_size, persons=persons, insecure_seed=insecure_seed, non_private=non_private,
         progress=progress, allow_weak_delta=allow_weak_delta,
     )  # fmt: skip
     chosen, constants = settings_for(method, settings)
@@ -94,6 +97,12 @@ def fit(
     chosen.check(model, problem)
     chosen.say_ignored(model, problem.kind)
     elsewhere = cluster_for(cluster, data)
+    if persons is not None and not (chosen.persons and problem.kind != "means" and isinstance(elsewhere, nullcontext)):
+        those = [repr(name) for name, m in METHODS.items() if m.persons]
+        raise InvalidValue(
+            f"persons = {persons!r} is not allowed here: {' or '.join(those)} serves persons, in one process, for all "
+            "models but means by groups. Leave it out, or take another method or model."
+        )
     if not chosen.cluster and not isinstance(elsewhere, nullcontext):
         those = [repr(name) for name, m in METHODS.items() if m.cluster]
         raise InvalidValue(

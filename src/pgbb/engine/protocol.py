@@ -93,7 +93,10 @@ class Batch:
 
 
 def name_of(statistic: Statistic) -> str:
-    """`module:function`, or `module:function()` for a statistic that the function makes for a problem."""
+    """`module:function`, with "()" where the function makes it for a problem, and "²" for its outer products."""
+    root = getattr(statistic, "root", None)
+    if root is not None:
+        return f"{name_of(root)}²"
     made = getattr(statistic, "made_by", None)
     name = made or f"{statistic.__module__}:{statistic.__qualname__}"
     if "<" in name or not name.startswith("pgbb."):

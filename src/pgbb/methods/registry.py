@@ -74,6 +74,7 @@ class Method:
       draws_cost: whether more draws cost more.
       checkpoints: whether a fit that was stopped can go on.
       cluster: whether the records may be on the workers of a cluster.
+      persons: whether it knows persons with several records.
       needs_scale: whether a Gaussian mean must have a known scale.
       ignores: arguments of a model that make no difference, by kind of model.
     """
@@ -91,6 +92,7 @@ class Method:
     draws_cost: bool = False
     checkpoints: bool = False
     cluster: bool = False
+    persons: bool = False
     needs_scale: bool = True
     ignores: Mapping[str, str] = field(default_factory=dict)
 
@@ -160,6 +162,7 @@ METHODS: dict[str, Method] = {
             draws="a local posterior: as many draws as you like",
             assumes="Enough records for the estimate to be roughly normal; what is not identified is marked.",
             cluster=True,
+            persons=True,
             needs="loss",
             needs_scale=False,
             ignores={"quantile": "bandwidth", "mean": "clip"},

@@ -20,7 +20,7 @@ from pgbb.engine.protocol import Asked, Workers
 from pgbb.errors import InvalidValue, PgbbWarning
 from pgbb.methods.position import Saved, Tree
 from pgbb.model.models import Custom, Model, Problem, QuantileRegression, Simulated
-from pgbb.model.schema import Schema
+from pgbb.model.schema import Range, Schema
 from pgbb.private.door import Position
 from pgbb.release.certificate import Certificate
 
@@ -106,6 +106,7 @@ class Request:
     accountant: Accountant = "exact"
     weights: str | None = None
     group_size: int = 1
+    persons: str | None = None
     insecure_seed: int | None = None
     non_private: bool = False
     progress: Callable[[int, int], None] | None = None
@@ -130,8 +131,24 @@ class Request:
         if not self.non_private:
             store("epsilon", _validate.epsilon(self.epsilon))
         store("group_size", _validate.integer("group_size", self.group_size, low=1))
+        if self.persons is not None:
+            self._check_persons(self.persons)
         if self.insecure_seed is not None:
             _validate.integer("insecure_seed", self.insecure_seed, low=0)
+
+    def _check_persons(self, name: str) -> None:
+        column = self.schema.get(name)
+        if not isinstance(column, Range):
+            given = "not declared" if column is None else f"declared as {column!r}"
+            raise InvalidValue(
+                f"persons = {name!r} is {given}, it must be declared as a Range of numbers that tell persons apart. "
+                f"Declare {name} = Range(0, high); number persons whose names are words first."
+            )
+        if self.group_size < 2:
+            raise InvalidValue(
+                f"group_size = {self.group_size} with persons = {name!r} is not allowed: give the most records that a "
+                "person may have, at least 2. Without persons every record counts as a person of its own."
+            )
 
     @property
     def checkpoint(self) -> Checkpoint | None:
@@ -180,6 +197,7 @@ class Request:
             randomness=randomness,
             non_private=self.non_private,
             group_size=self.group_size,
+            by_person=self.persons is not None,
             notes=[*notes, *(weighted if self.weights is not None else [])],
         )
 

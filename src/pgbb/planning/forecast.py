@@ -24,6 +24,7 @@ from pgbb.methods.calibrated.mean import CLOSEST, half_window
 from pgbb.methods.calibrated.quantile import REACH, WIDEST
 from pgbb.methods.calibrated.questions import Stage, composition, questions_for, whole_noise
 from pgbb.model.models import (
+    IV,
     Custom,
     Expectile,
     HuberRegression,
@@ -35,12 +36,14 @@ from pgbb.model.models import (
     Problem,
     QuantileRegression,
 )
-from pgbb.model.schema import Flag, Range, Schema
+from pgbb.model.schema import Flag, Levels, Range, Schema
 from pgbb.planning import costs
 
-__all__ = ["FAMILIES", "Family", "Forecast", "Reference", "Width", "forecast"]
+__all__ = ["FAMILIES", "MEANS", "Family", "Forecast", "Reference", "Width", "forecast"]
 
-Family = Literal["quantile", "linear", "expectile", "huber", "logistic", "poisson", "mean", "custom"]
+Family = Literal["quantile", "linear", "expectile", "huber", "logistic", "poisson", "iv", "mean", "means", "custom"]
+MEANS = ("mean", "means")
+SIZES = 1.22  # noise of means by groups, as the last answer asks for sizes too
 LENGTHS = 4.0  # the bound of the scores of a linear regression, in √p spreads, where errors are normal
 FAMILIES: tuple[Family, ...] = get_args(Family)
 
@@ -60,7 +63,7 @@ class Reference:
 
     Args:
       family: kind of model.
-      terms: p, the number of coefficients, the intercept included.
+      terms: p, the number of coefficients, the intercept included; of means by groups how many groups of one size.
       levels: quantile levels, for quantile regression.
       spread: s, standard deviation of the residuals (of the column, for a mean), in units of the response. Counts have
         it as the root of their mean.
@@ -80,7 +83,7 @@ class Reference:
 
     def __post_init__(self) -> None:
         _validate.one_of("family", self.family, FAMILIES)
-        _validate.integer("terms", self.terms, low=1)
+        _validate.integer("terms", self.terms, low=2 if self.family in ("iv", "means") else 1)
         _validate.number("spread", self.spread, above=0)
         _validate.number("rate", self.rate, above=0, below=1)
         if self.reach is not None:
@@ -106,7 +109,10 @@ class Reference:
         """A model of this kind and size, and a schema made up for it, with the response within ±half."""
         names = [f"x{j}" for j in range(1, self.terms)]
         numbers = dict.fromkeys(names, Range(-1, 1))
-        schema = Schema(y=Range(-half, half), z=Flag(), count=Range(0, 1), **numbers)
+        schema = Schema(
+            y=Range(-half, half), z=Flag(), count=Range(0, 1), w=Range(-1, 1), group=Levels(*range(max(self.terms, 2))),
+            **numbers,
+        )  # fmt: skip
         terms = " + ".join(names) or "1"
         model: Model
         if self.family == "quantile":
@@ -123,6 +129,10 @@ class Reference:
             model = LogisticRegression(f"z ~ {terms}")
         elif self.family == "mean":
             model = Mean("y", scale=self.spread)
+        elif self.family == "means":
+            model = Mean("y", by="group")
+        elif self.family == "iv":
+            model = IV(f"y ~ {terms} | {' + '.join(['w', *names[1:]])}")
         else:
             model = Custom(lambda t, r, i: 0.0, dim=self.terms, clip=1.0, columns=["y"], box=(-1, 1))
         return model, schema
@@ -138,7 +148,9 @@ class Reference:
                 f = _smoothed_density(tau) / s
                 rows.append((tau, math.sqrt(tau * (1 - tau)) / f, radius * float(noise) / f))
             return rows
-        if self.family in ("linear", "expectile"):
+        if self.family == "means":
+            return [(None, s * math.sqrt(self.terms), (self.half or CLOSEST * s) * SIZES * self.terms)]
+        if self.family in ("linear", "expectile", "iv"):
             return [(None, s, LENGTHS * s * math.sqrt(self.terms))]
         if self.family == "poisson":
             return [(None, 1 / s, LENGTHS / s * math.sqrt(self.terms))]
@@ -279,7 +291,7 @@ class Forecast:
 
 def _loudness(noise: float, reference: Reference) -> float:
     """Noise of second moments with the whole budget, beside those of a white design; 0 for a mean, which needs none."""
-    return 0.0 if reference.family == "mean" else noise * squared_reach(1, reference.terms, math.inf)
+    return 0.0 if reference.family in MEANS else noise * squared_reach(1, reference.terms, math.inf)
 
 
 def gradient_share(stages: Sequence[Stage]) -> float:
@@ -312,9 +324,10 @@ def forecast(
     score = score_of(np.array(reference.levels)) if reference.family == "quantile" else SCORE
     farthest = squared_reach(n, reference.terms, sigma * stages[-1].scale, score)
     reference = replace(reference, reach=min(reference.reach or math.inf, farthest))
-    if reference.family == "mean" and reference.half is None:
-        reference = replace(reference, half=half_window(reference.spread, n, sigma * stages[-1].scale))
-    if reference.family != "mean":
+    if reference.family in MEANS and reference.half is None:
+        groups, last = reference.terms if reference.family == "means" else 1, sigma * stages[-1].scale
+        reference = replace(reference, half=half_window(reference.spread, n // groups, last * groups))
+    if reference.family not in MEANS:
         blurred = BLURRED * reference.terms if reference.family == "quantile" else 10 * BLURRED
         unit *= math.hypot(1, blurred * _loudness(noise, reference))
     widths = tuple(Width(tau, sampling / math.sqrt(n), slope * unit) for tau, sampling, slope in reference.errors())

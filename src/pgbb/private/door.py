@@ -112,13 +112,18 @@ class Dataset:
         *,
         progress: Progress | None = None,
         keep: bool = False,
+        group_size: int = 1,
     ) -> "Sums":
-        """Noisy means of statistics over all records, asked one after another, by stages with names."""
+        """Noisy means of statistics over all records, asked one after another, by stages with names.
+
+        Where records tell their persons, second moments are of sums over the records of a person (`persons`).
+        """
         from pgbb.private.loading import Records
         from pgbb.private.sums import Here, Sums
 
-        held = self._held
-        engine = Here(held, self._problem.shift, consume=not keep) if isinstance(held, Records) else held
+        engine = self._held
+        if isinstance(engine, Records):
+            engine = Here(engine, self._problem.shift, group_size, consume=not keep)
         return Sums(engine, plan, names, sigma, randomness, progress=progress)
 
     def session(
@@ -188,16 +193,18 @@ def open_dataset(
     schema: Schema,
     weights: str | None = None,
     asked: Asked | None = None,
+    persons: str | None = None,
 ) -> Dataset:
     """Read and encode the records, here or on a cluster; errors depend on names, types and counts, never on a cell.
 
-    The source is a frame, the path of a file or folder; `weights` is a column of survey weights.
+    The source is a frame, the path of a file or folder; `weights` is a column of survey weights, and `persons` one
+    that says whose record it is.
     """
     from pgbb.private.loading import engine_for, records_for
 
     if asked is not None:
         return Dataset(engine_for(source, problem, schema, weights, asked), problem)
-    return Dataset(records_for(source, problem, schema, weights), problem)
+    return Dataset(records_for(source, problem, schema, weights, persons), problem)
 
 
 def non_private(source: "Source", problem: Problem, schema: Schema, weights: str | None = None) -> "NonPrivateRecords":

@@ -35,14 +35,16 @@ def header(source: Source) -> list[tuple[str | None, str]]:
     ]
 
 
-def records_for(source: Source, problem: Problem, schema: Schema, weights: str | None = None) -> Records:
+def records_for(
+    source: Source, problem: Problem, schema: Schema, weights: str | None = None, persons: str | None = None
+) -> Records:
     """Encode the records for this problem.
 
     A regression has its mapped design and response; a mean has the constant 1
     and its column; a custom loss has its columns side by side and no response.
     """
     if problem.design is not None:
-        return load(source, problem.design, schema, weights)
+        return load(source, problem.design, schema, weights, persons)
     if weights is not None:
         raise InvalidValue(f"weights = {weights!r} is not allowed here: only formula models take survey weights.")
     columns, response = problem.columns, problem.response
@@ -54,8 +56,8 @@ def records_for(source: Source, problem: Problem, schema: Schema, weights: str |
         return np.ones((data.n, 1), np.float32), data.values[str(response)], 1.0
 
     if columns:
-        return encoded(source, schema, [str(name) for name in columns], len(columns), side_by_side)
-    return encoded(source, schema, [str(response)], 1, alone)
+        return encoded(source, schema, [str(name) for name in columns], len(columns), side_by_side, persons)
+    return encoded(source, schema, [str(response)], 1, alone, persons)
 
 
 def public_samples(source: Source, problem: Problem, schema: Schema) -> "PublicSamples":

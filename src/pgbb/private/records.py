@@ -57,19 +57,20 @@ class _Arrays:
     side, so that a batch is one gather; `x`, `y` and `weight` are views of it.
     """
 
-    __slots__ = ("rows", "valid")
+    __slots__ = ("persons", "rows", "valid")
+    persons: NDArray[np.intp] | None
 
     def __init__(self, x: Singles, y: Singles, weight: Singles, valid: Bools) -> None:
         if x.ndim != 2 or not len(x) == len(y) == len(weight) == len(valid):
             raise PgbbError("x must be (n, p), and y, weight and valid (n,), with one and the same n.")
-        self.rows, self.valid = empty_rows(*x.shape), valid
+        self.rows, self.valid, self.persons = empty_rows(*x.shape), valid, None
         self.rows[:, :-EXTRA], self.rows[:, -2], self.rows[:, -1] = x, y, weight
 
     @classmethod
-    def from_rows(cls, rows: Singles, valid: Bools) -> Self:
+    def from_rows(cls, rows: Singles, valid: Bools, persons: NDArray[np.intp] | None = None) -> Self:
         """From a packed array, which is taken over, not copied."""
         made = cls.__new__(cls)
-        made.rows, made.valid = rows, valid
+        made.rows, made.valid, made.persons = rows, valid, persons
         return made
 
     @property
@@ -109,6 +110,7 @@ class Records(_Arrays):
       y: (n,) float32, response clamped to its bounds, original units; their middle where invalid.
       weight: (n,) float32, survey weight in [0, 1]; 1 without weights, 0 where invalid.
       valid: (n,) bool, whether every needed cell was usable.
+      persons: (n,) whose record it is, 0, 1, …; None where nobody asked.
     """
 
     __slots__ = ()
@@ -145,7 +147,9 @@ class Columns:
         return f"Columns(n={self.n}, names={list(self.values)})"
 
 
-def load(source: Source, design: Design, schema: Schema, weights: str | None = None) -> Records:
+def load(
+    source: Source, design: Design, schema: Schema, weights: str | None = None, persons: str | None = None
+) -> Records:
     """Encode the records of `source` for `design`.
 
     Args:
@@ -155,6 +159,7 @@ def load(source: Source, design: Design, schema: Schema, weights: str | None = N
       design: the parsed formula.
       schema: the declared columns.
       weights: a column of survey weights, declared as a Range with low ≥ 0. Weights are divided by the public high.
+      persons: a column of numbers that say whose record it is.
 
     >>> schema = Schema(y=Range(0, 10), x=Range(0, 4))
     >>> data = {"y": [1.0, 99.0, None], "x": [4.0, 2.0, 1.0]}
@@ -179,7 +184,7 @@ def load(source: Source, design: Design, schema: Schema, weights: str | None = N
         x[~data.valid] = 0
         return x, data.values[design.response], weight
 
-    return encoded(source, schema, names, width, encode)
+    return encoded(source, schema, names, width, encode, persons)
 
 
 @np.errstate(all="ignore")  # in single precision a small number is 0, and nobody is told
@@ -189,11 +194,13 @@ def encoded(
     names: Sequence[str],
     width: int,
     encode: Callable[[Columns], Encoded],
+    persons: str | None = None,
 ) -> Records:
     """Records of `width` numbers in x, filled piece by piece: the design exists once, in single precision.
 
     `encode` makes x, y and weight of the clamped columns of a piece. The weight of an invalid record becomes 0.
     """
+    names, ids = [*dict.fromkeys([*names, *([] if persons is None else [persons])])], []
     opened = _typed(source, schema, names)
     rows, valid = _room(opened.count(list(names), schema), width)
     n = 0
@@ -203,10 +210,12 @@ def encoded(
         rows[part, :width], rows[part, width], rows[part, width + 1] = x, y, weight
         rows[part, width + 1][~data.valid] = 0
         valid[part] = data.valid
+        ids += [] if persons is None else [data.values[persons]]
         n += data.n
     if n == 0:
         raise NoRecords(_NOTHING)
-    return Records.from_rows(rows[:n], valid[:n])
+    whose = None if persons is None else np.unique(np.concatenate(ids), return_inverse=True)[1]
+    return Records.from_rows(rows[:n], valid[:n], whose)
 
 
 def _room(n: int, width: int) -> tuple[Singles, Bools]:

@@ -36,6 +36,7 @@ from pgbb.errors import PgbbError
 from pgbb.private.clipping import FULL_BATCH, clipped, limit
 from pgbb.private.columns import by_columns
 from pgbb.private.noise import rounded_normals
+from pgbb.private.persons import outer_sums
 from pgbb.private.placement import shifted
 from pgbb.private.randomness import Randomness
 from pgbb.private.rows import EXTRA
@@ -61,6 +62,12 @@ _CORES = max(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") el
 _SLAB = 2**16  # rows that a program is compiled for, on an accelerator at least
 _LONGEST = 2**22  # and at most
 _BITS = 20  # whole numbers of at most 20 bits, one of each of 2¹⁰ chunks, add up in 32 bits without rounding
+
+
+@partial(Compiled, static_argnames=("statistic", "power"))
+def _one_by_one(statistic: Statistic, power: int, rows: Array, parameters: Sequence[Array]) -> Array:
+    """What each record adds, in whole units of 2⁻²⁰, (rows, m)."""
+    return jax.vmap(lambda row: _adds(statistic, power, parameters, row))(rows)
 
 
 def _slab_sums(
@@ -324,22 +331,43 @@ def _compiled(question: Question, slabs: Slabs) -> None:
 class Here:
     """The engine that is this process with all its devices; it holds the records out of sight.
 
-    With `consume` it takes their memory over.
+    With `consume` it takes their memory over. Where records tell their persons, outer products are of what persons
+    with up to `group_size` records add.
     """
 
-    def __init__(self, records: "Records", shift: float, *, consume: bool = False) -> None:
+    def __init__(self, records: "Records", shift: float, group_size: int = 1, *, consume: bool = False) -> None:
         self.n, self._bytes = records.n, records.rows.nbytes
+        self._persons, self._group_size = records.persons, group_size
         with self._room():
-            self._rows = slabs_of(shifted(records, shift, consume=consume), jax.local_devices())
+            rows = shifted(records, shift, consume=consume)
+            self._rows = slabs_of(rows, jax.local_devices())
+            self._alone = None if self._persons is None else slabs_of(rows, jax.local_devices()[:1])
+
+    def _by_person(self, question: Question) -> bool:
+        return self._persons is not None and hasattr(question.statistic, "root")
 
     def prepare(self, questions: Sequence[Question]) -> None:
         """Compile what will be asked."""
-        compile_ahead(questions, self._rows, self)
+        compile_ahead([q for q in questions if not self._by_person(q)], self._rows, self)
 
     def sum(self, question: Question | Batch) -> Ints:
         """`sum_of` all records."""
+        question = cast(Question, question)
         with self._room():
-            return asked(cast(Question, question), self._rows)
+            return self._of_persons(question) if self._by_person(question) else asked(question, self._rows)
+
+    def _of_persons(self, question: Question) -> Ints:
+        """The sum over persons of outer products of what their records add."""
+        assert self._persons is not None and self._alone is not None
+        root, given = cast(Statistic, question.statistic.root), question.parameters  # type: ignore[union-attr]
+        width = self._alone.parts[0][0].shape[-1] - EXTRA
+        form = jax.eval_shape(root, *(np.empty(s, np.float32) for s in ((width,), (), *(p.shape for p in given)))).shape
+        parts = [
+            np.asarray(_one_by_one(root, question.power, part[0], given))[: int(counts[0])]
+            for part, counts in self._alone.parts
+        ]
+        added = np.concatenate(parts).reshape(self.n, -1, form[-1] if form else 1)
+        return outer_sums(added, self._persons, self._group_size, _BITS)
 
     @contextmanager
     def _room(self) -> Iterator[None]:

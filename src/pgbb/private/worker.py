@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb._numerics.compiled import squared
 from pgbb.engine.protocol import Batch, Failed, Origin, Question, Receipt
 from pgbb.errors import InvalidValue
 from pgbb.model.problem import Problem
@@ -117,8 +118,10 @@ def unpack(rows: bytes, records: int, digest: bytes) -> Kept:
 def _function(question: Question, told: bytes) -> Question:
     """The question with its statistic, found by name among those of pgbb."""
     name = str(question.statistic)
-    found = _by_name(name.removesuffix("()"))
-    return replace(question, statistic=found(_problem(told, question.origin)) if name.endswith("()") else found)
+    plain = name.removesuffix("²")
+    found = _by_name(plain.removesuffix("()"))
+    found = found(_problem(told, question.origin)) if plain.endswith("()") else found
+    return replace(question, statistic=squared(found) if name.endswith("²") else found)
 
 
 def prepare(told: bytes, questions: Sequence[Question], kept: Kept | Failed) -> None:

@@ -34,6 +34,7 @@ __all__ = ["ADJACENCY", "ASSUMES", "Certificate", "CertificateCheck", "Randomnes
 Randomness = Literal["operating system", "insecure seed"]
 SOURCES: tuple[str, ...] = ("operating system", "insecure seed")
 ADJACENCY = "replace one record, n public"
+BY_PERSON = "replace all records of one person, n public"
 ASSUMES = "The claim assumes an exact sampler"  # how such a note begins
 SLACK = 1e-9  # relative rounding allowed between the ε claimed and the ε recomputed
 
@@ -72,7 +73,8 @@ class Certificate:
       randomness: source of batches and noise; "insecure seed" voids the claim.
       non_private: the run had no noise.
       group_size: the most records that one person may have; ε and δ stay those of one record, `group` has the person's.
-      adjacency: which data sets are neighbours; there is one convention.
+      adjacency: which data sets are neighbours: those that differ in one record, or in all records of a person, up to
+        group_size of them. Then ε and δ are those of the person.
       versions: of pgbb and of what it ran on.
       notes: further public facts, a sentence each.
       members: the claims of custodians of disjoint records whose releases were pooled; `mechanism`, `sigma` and
@@ -122,7 +124,7 @@ class Certificate:
             store("delta", _validate.delta(self.delta))
         _validate.one_of("accountant", self.accountant, ACCOUNTANTS)
         _validate.one_of("randomness", self.randomness, SOURCES)
-        _validate.one_of("adjacency", self.adjacency, (ADJACENCY,))
+        _validate.one_of("adjacency", self.adjacency, (ADJACENCY, BY_PERSON))
         store("members", tuple(self.members))
         if not all(isinstance(m, Certificate) and not m.members for m in self.members):
             raise _validate.fail("members", self.members, "certificates that are not pooled themselves")
@@ -152,6 +154,7 @@ class Certificate:
         non_private: bool,
         group_size: int,
         notes: Sequence[str],
+        by_person: bool = False,
     ) -> "Certificate":
         """The claim of a run that has just ended, with the versions it ran on; without noise it claims nothing."""
         return cls(
@@ -163,6 +166,7 @@ class Certificate:
             randomness=cast(Randomness, randomness),
             non_private=non_private,
             group_size=group_size,
+            adjacency=BY_PERSON if by_person else ADJACENCY,
             versions=dict(_versions()),
             notes=tuple(notes),
         )
@@ -184,6 +188,7 @@ class Certificate:
             randomness=next((m.randomness for m in members if m.randomness == "insecure seed"), "operating system"),
             non_private=worst.non_private,
             group_size=max(member.group_size for member in members),
+            adjacency=BY_PERSON if all(m.adjacency == BY_PERSON for m in members) else ADJACENCY,
             versions=dict(_versions()),
             notes=(
                 "Pooled from releases of disjoint records: each record has the ε and δ of its own custodian. A person "
@@ -215,7 +220,7 @@ class Certificate:
 
         It is the chain of g replacements of one record each. δ is at most 1.
         """
-        if self.non_private or self.group_size == 1:
+        if self.non_private or self.group_size == 1 or self.adjacency == BY_PERSON:
             return self.epsilon, self.delta
         total = self.group_size * self.epsilon
         ratio = math.expm1(total) / math.expm1(self.epsilon) if total < 700 else math.inf
@@ -299,8 +304,13 @@ class Certificate:
     def _recompute(self, accountant: str) -> float | None:
         if self.non_private:
             return math.inf
+        sigma = self.sigma
+        if self.adjacency == BY_PERSON:  # g records move a sum over all records g times as far as one
+            if any(not isinstance(m, Mechanism) or (m.blocks, m.sampling_rate) != (1, 1) for m, _ in self.parts):
+                return None
+            sigma /= self.group_size
         try:
-            return float(epsilon(self.mechanism, self.sigma, self.delta, cast(Accountant, accountant)))
+            return float(epsilon(self.mechanism, sigma, self.delta, cast(Accountant, accountant)))
         except (PgbbError, ArithmeticError):
             return None  # this accountant does not cover the mechanism
 

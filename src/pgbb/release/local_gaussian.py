@@ -66,6 +66,8 @@ class LocalGaussian:
       prior: standard deviations of the prior along the axes of the frame, (d,); None where none was used. The
         posterior already holds it: it says which coefficients are identified.
       bend, skew: what makes draws skewed, (d,) each, without an index; see `bent`. None where draws are not.
+      slope: of a logistic regression, the mean of p(1 − p) at the centre, the variance of its error, and its derivative
+        in θ, (d + 2,): what average marginal effects need; None elsewhere.
       floor: eigenvalues of a curvature that is drawn are at least this share of the smallest of H.
     """
 
@@ -84,6 +86,7 @@ class LocalGaussian:
     prior: Floats | None = None
     bend: Floats | None = None
     skew: Floats | None = None
+    slope: Floats | None = None
     floor: float = FLOOR
 
     @property
@@ -94,7 +97,7 @@ class LocalGaussian:
     def to_tensors(self) -> tuple[dict[str, Any], dict[str, Floats]]:
         """Settings and tensors of a payload of kind "local"."""
         index = self.knots is not None
-        extra = [name for name in ("knots", "prior", *BENT) if getattr(self, name) is not None]
+        extra = [name for name in ("knots", "prior", "slope", *BENT) if getattr(self, name) is not None]
         tensors = {name: getattr(self, name) for name in (*TENSORS, *extra)}
         settings = {"index": index, "bridge": index, "floor": self.floor}
         return settings, {name: np.ascontiguousarray(value, dtype=np.float64) for name, value in tensors.items()}
@@ -123,7 +126,7 @@ class LocalGaussian:
         wanted = {*TENSORS, *(("knots",) if index is not None else ())}
         if index is None and not set(BENT).isdisjoint(tensors):
             wanted |= set(BENT)
-        if set(tensors) - {"prior"} != wanted:
+        if set(tensors) - {"prior", "slope"} != wanted:
             raise InvalidValue(f"tensors {sorted(tensors)} are not allowed: a local payload has {sorted(wanted)}.")
         for name, tensor in tensors.items():
             if tensor.dtype != np.float64:
@@ -145,6 +148,7 @@ class LocalGaussian:
             "high": (dim,),
             "prior": (dim,),
             **dict.fromkeys(BENT, (dim,)),
+            "slope": (dim + 2,),
         }
         for name, shape in shapes.items():
             if name not in tensors:

@@ -305,6 +305,32 @@ class Posterior(Draws):
         columns = np.quantile(drawn, [0.5, low, high], axis=1)
         return pd.DataFrame(dict(zip(("median", "lower", "upper"), columns, strict=True)), index=pd.Index(labels))
 
+    def marginal_effects(self, level: float = 0.95, draws: int = 4000, seed: int | None = 0) -> pd.DataFrame:
+        """Average marginal effects of a logistic regression: what a unit of a term adds to the probability, on average.
+
+        The mean over the records of ∂p/∂x, as `get_margeff` of statsmodels has it, and its posterior: mean, sd, lower,
+        upper, prob_positive and identified. A term inside another, such as x in I(x**2), is a term of its own.
+
+        Args:
+          level, draws, seed: as for `summary`.
+        """
+        level = _validate.level(level)
+        local = self.payload.local if self.payload.kind == "local" else None
+        if local is None or local.slope is None:
+            raise InvalidValue(
+                "marginal_effects is not allowed here: a logistic regression by the default method has them, pooled "
+                "ones have not. Fit LogisticRegression, or predict at covariates of your choice."
+            )
+        internal, rng = local.draw(draws, None, seed)[0], np.random.default_rng(seed)
+        slope = local.slope[0] + (internal - local.center[0]) @ local.slope[2:]
+        slope = np.clip(slope + np.sqrt(local.slope[1]) * rng.standard_normal(draws), 0.0, 0.25)
+        terms = [j for j, name in enumerate(self.model.names) if name != "Intercept"]
+        values = (self.model.to_original(internal) * slope[:, None])[None, :, terms]
+        table = self._table(values, None, level, [self.model.names[j] for j in terms], "coefficient")
+        table["prob_positive"] = (values > 0).mean(axis=1).ravel()
+        table["identified"] = local.columns(None, np.array(self.model.transform))["identified"][0, terms]
+        return table
+
     def diagnostics(self, draws: int = 4000, seed: int | None = 0) -> Diagnostics:
         """Draws at the edge of the box, crossing of quantiles, spread against the law of the blocked bootstrap.
 

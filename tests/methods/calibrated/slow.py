@@ -6,6 +6,7 @@ import numpy as np
 from scipy.special import expit, ndtr
 
 from pgbb import Custom, Range, Schema
+from pgbb._numerics.compiled import squared
 from pgbb.methods.calibrated import statistics as ask_for
 from pgbb.methods.calibrated.algebra import prefixes, strategy
 from pgbb.methods.calibrated.questions import BINS
@@ -117,42 +118,9 @@ def huber_curvature(x, y, theta, frame, weight, c):
     return omega * (abs(z) < c) * packed(np.append(u, weight * z)) / (1 + (weight * c) ** 2)
 
 
-def huber_spread(*arguments):
-    return packed(huber_score(*arguments))
-
-
 def wide_moment(x, y, frame, most):
     u, _ = weighted(x, frame)
     return packed(u / max(most, math.sqrt(sum(v * v for v in u))))
-
-
-def linear(x, y, theta, frame):
-    """v, ‖v‖."""
-    u, _ = weighted(x, frame)
-    v = (x @ theta - y) * u
-    return v, math.sqrt(sum(t * t for t in v))
-
-
-def linear_lengths(x, y, theta, frame, edges, a):
-    return a[:, sum(linear(x, y, theta, frame)[1] > e for e in edges[1:-1])]
-
-
-def linear_score(x, y, theta, frame, bound):
-    v, length = linear(x, y, theta, frame)
-    return v / max(length, bound)
-
-
-def linear_spread(*arguments):
-    return packed(linear_score(*arguments))
-
-
-def linear_excess(x, y, theta, frame, bound, most, part):
-    v, length = linear(x, y, theta, frame)
-    off = v - v * min(1.0, bound / max(length, 1e-300))
-    long = math.sqrt(sum(t * t for t in off))
-    off = off / (most * bound) * min(1.0, most * bound / max(long, 1e-300))
-    square = min(max(length**2 - bound**2, 0.0) / ((most + 1) * bound) ** 2, 1.0)
-    return np.append(off, [part * (length > bound), part * square]) / math.sqrt(1 + 2 * part**2)
 
 
 def binned(v, edges, a):
@@ -171,6 +139,11 @@ def beyond(v, bound, most, part):
     return np.concatenate([taken, part * np.array([float(over > 0), square])]) / math.sqrt(1 + 2 * part**2)
 
 
+def linear(x, y, theta, frame, _):
+    u, _ = weighted(x, frame)
+    return (x @ theta - y) * u, u
+
+
 def poisson(x, y, theta, frame, link):
     p = len(theta)
     linear = x[:p] @ theta + (link[1] + link[2] * x[p] if len(x) > p else 0.0)
@@ -187,7 +160,6 @@ def expectile(x, y, theta, frame, tau):
 FAMILY = {
     "lengths": lambda of: lambda x, y, t, f, g, edges, a: binned(of(x, y, t, f, g)[0], edges, a),
     "score": lambda of: lambda x, y, t, f, g, bound: cut(of(x, y, t, f, g)[0], bound),
-    "spread": lambda of: lambda x, y, t, f, g, bound: packed(cut(of(x, y, t, f, g)[0], bound)),
     "curvature": lambda of: lambda x, y, t, f, g, most: packed(cut(of(x, y, t, f, g)[1], most)),
     "excess": lambda of: lambda x, y, t, f, g, bound, most, part: beyond(of(x, y, t, f, g)[0], bound, most, part),
 }
@@ -208,8 +180,11 @@ def logistic_curvature(x, y, theta, frame):
     return 4 * p * (1 - p) * omega * packed(u)
 
 
-def logistic_spread(*arguments):
-    return packed(logistic_score(*arguments))
+def logistic_slope(x, y, theta, frame):
+    u, omega = weighted(x, frame)
+    p = expit(x @ theta)
+    bend = 6 * math.sqrt(3) * p * (1 - p) * (1 - 2 * p) * math.sqrt(omega) * u
+    return np.append(4 * p * (1 - p), bend) / math.sqrt(2)
 
 
 def mean_score(x, y, low, high):
@@ -259,10 +234,6 @@ def gradient(x, y, theta):
     return g / max(1.0, math.hypot(*g))
 
 
-def outer_gradient(x, y, theta):
-    return packed(gradient(x, y, theta))
-
-
 def differences(x, y, theta, step):
     rows = []
     for j, distance in enumerate(step):
@@ -299,30 +270,30 @@ def parameters(rng, scale=1.0, spread=1.0):
         "densities": (ask_for.densities, densities, (many, np.stack([widths, widths / 3]), 2 * OVERLAP, around), False),
         "huber_score": (ask_for.huber_score, huber_score, score, False),
         "huber_curvature": (ask_for.huber_curvature, huber_curvature, huber, False),
-        "huber_spread": (ask_for.huber_spread, huber_spread, score, False),
         "wide_moment": (ask_for.wide_moment, wide_moment, (frame, 2.0), False),
-        "linear_lengths": (ask_for.linear_lengths, linear_lengths, (theta, frame, LENGTHS, first), False),
-        "linear_score": (ask_for.linear_score, linear_score, (theta, frame, 0.7), False),
-        "linear_spread": (ask_for.linear_spread, linear_spread, (theta, frame, 0.7), False),
-        "linear_excess": (ask_for.linear_excess, linear_excess, (theta, frame, 0.7, 3.0, 0.4), False),
         "offset_mean": (ask_for.offset_mean, offset_mean, (np.zeros(P - 1),), False),
         **{
-            f"{family}_{what}": (getattr(ask_for, f"{family}_{what}"), FAMILY[what](of), (*head, given, *rest), False)
+            f"{family}: clipped_{what}": (
+                getattr(ask_for, f"clipped_{what}"),
+                FAMILY[what](of),
+                (*head, given, *rest),
+                False,
+            )
             for family, of, head, given in (
+                ("linear", linear, (theta, frame), np.zeros(0)),
                 ("poisson", poisson, (theta[:-1], frame[:-1, :-1]), np.array([1.5, 0.2, 0.7])),
                 ("expectile", expectile, (theta, frame), 0.8),
             )
             for what, rest in {
                 "lengths": (LENGTHS, first),
                 "score": (0.7,),
-                "spread": (0.7,),
                 "curvature": (0.7,),
                 "excess": (0.7, 3.0, 0.4),
             }.items()
         },
         "logistic_score": (ask_for.logistic_score, logistic_score, (theta, frame), True),
         "logistic_curvature": (ask_for.logistic_curvature, logistic_curvature, (theta, frame), True),
-        "logistic_spread": (ask_for.logistic_spread, logistic_spread, (theta, frame), True),
+        "logistic_slope": (ask_for.logistic_slope, logistic_slope, (theta, frame), True),
         "mean_score": (ask_for.mean_score, mean_score, (LOW, HIGH), False),
         "mean_spread": (ask_for.mean_spread, mean_spread, (LOW, HIGH, CENTRE), False),
         "group_moments": (ask_for.group_moments, group_moments, own, False),
@@ -331,7 +302,12 @@ def parameters(rng, scale=1.0, spread=1.0):
         "group_score": (ask_for.group_score, group_score, (*own, 0.7), False),
         "group_spread": (ask_for.group_spread, group_spread, own, False),
         "gradient": (ask_for.gradient(CUSTOM), gradient, (pair,), False),
-        "outer_gradient": (ask_for.outer_gradient(CUSTOM), outer_gradient, (pair,), False),
+        "squared: huber_score": (
+            squared(ask_for.huber_score),
+            lambda *given: packed(huber_score(*given)),
+            score,
+            False,
+        ),
         "differences": (ask_for.differences(CUSTOM), differences, (pair, rng.uniform(0.1, 0.5, 2)), False),
     }
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import pgbb
 from pgbb import Flag, Levels, Mean, Range, Schema
 from pgbb.cli import app
-from pgbb.methods.calibrated.groups import BEYOND, CLEAR, End
+from pgbb.methods.calibrated.groups import BEYOND, CLEAR, UNEVEN, End
 from pgbb.methods.calibrated.tails import Tail
 
 pytestmark = pytest.mark.filterwarnings("ignore:not identified")
@@ -95,7 +95,7 @@ def test_an_end_of_the_law_knows_its_tail_and_doubts_what_few_records_may_hide()
     end = End(Tail(2.0, 0.05, 0.5), extreme=0.02, farthest=40.0)
     mean, doubt = end.at(np.array([2.0, 3.0, BEYOND + 20, BEYOND + 40]))
     assert mean[:2] == pytest.approx([0.05 * 0.5, 0.05 * 0.5 * np.exp(-2)])
-    assert doubt[2:] == pytest.approx([0.01, 0.0], abs=1e-9) and doubt[0] == pytest.approx(0.025)
+    assert doubt[2:] == pytest.approx([UNEVEN * 0.01, 0.0], abs=1e-9) and doubt[0] == pytest.approx(UNEVEN * 0.02)
     assert CLEAR > 3
 
 

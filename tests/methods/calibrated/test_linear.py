@@ -6,10 +6,11 @@ import pandas as pd
 import pytest
 
 import pgbb
+from pgbb._numerics.compiled import squared
 from pgbb.methods.calibrated import frame as near
 from pgbb.methods.calibrated import statistics
 from pgbb.methods.calibrated.pareto import Tail
-from pgbb.methods.calibrated.tails import PART, bound_for
+from pgbb.methods.calibrated.tails import NOTHING, PART, bound_for
 
 SCHEMA = pgbb.Schema(x=pgbb.Range(0, 40), g=pgbb.Flag(), y=pgbb.Range(-50, 150))
 MODEL = pgbb.LinearRegression("y ~ x + g")
@@ -76,12 +77,23 @@ def test_no_statistic_of_a_record_is_longer_than_one_however_far_it_lies(size):
         given = jnp.asarray(rng.normal(size=3), jnp.float32), jnp.asarray(rng.normal(size=(3, 3)), jnp.float32)
         for found in (
             statistics.wide_moment(x, y, given[1], 1.5),
-            statistics.linear_score(x, y, *given, 0.7),
-            statistics.linear_spread(x, y, *given, 0.7),
-            statistics.linear_excess(x, y, *given, 0.7, 3.0, PART),
+            statistics.clipped_score(x, y, *given, NOTHING, 0.7),
+            squared(statistics.clipped_score)(x, y, *given, NOTHING, 0.7),
+            statistics.clipped_excess(x, y, *given, NOTHING, 0.7, 3.0, PART),
         ):
             length = float(jnp.sqrt(jnp.sum(found**2)))
             assert not length > 1 + 1e-5  # NaN of what overflows counts as nothing in `clipping.clipped`
+
+
+def test_what_is_clipped_and_what_the_clip_takes_off_add_up_to_the_score():
+    rng, unit = np.random.default_rng(4), np.sqrt(1 + 2 * PART**2)
+    x, y = jnp.asarray(rng.normal(size=3), jnp.float32), jnp.float32(9.0)
+    given = jnp.asarray(rng.normal(size=3), jnp.float32), jnp.eye(3), NOTHING
+    whole = (x @ given[0] - y) * x
+    inside = 0.7 * statistics.clipped_score(x, y, *given, 0.7)
+    beyond = statistics.clipped_excess(x, y, *given, 0.7, 30.0, PART)[:3] * unit * 30.0 * 0.7
+    assert np.asarray(inside + beyond) == pytest.approx(np.asarray(whole), rel=1e-5)
+    assert np.asarray(inside - beyond) != pytest.approx(np.asarray(whole), rel=0.5)
 
 
 def test_intervals_cover_the_least_squares_line_of_the_population_and_narrower_ones_do_not():

@@ -1,6 +1,8 @@
 import numpy as np
+import pandas as pd
 import pytest
 
+import pgbb
 from pgbb.methods.calibrated.curvature import Curvature, bordered
 from pgbb.methods.calibrated.logistic import logistic_curvature
 
@@ -49,3 +51,22 @@ def test_the_border_of_a_skewed_scale_is_a_multiple_of_the_mean_and_leaves_the_t
     assert not bordered(raw, shape, 0.0, 0.0)[:2, 2].any()
     raw[:2, 2] = raw[2, :2] = 50 * mean
     assert np.linalg.eigvalsh(bordered(raw, shape, 0.0, 0.0, mean))[0] > 0
+
+
+@pytest.mark.slow
+def test_marginal_effects_are_those_of_the_records_and_not_the_slope_at_their_mean():
+    x = normal_design(6000)
+    p = 1 / (1 + np.exp(-2 * x @ THETA))
+    frame = pd.DataFrame({"a": x[:, 1], "b": x[:, 2], "y": np.random.default_rng(1).random(len(x)) < p})
+    schema = pgbb.Schema(a=pgbb.Range(-2, 3), b=pgbb.Range(-2, 2), y=pgbb.Flag())
+    release = pgbb.fit(
+        pgbb.LogisticRegression("y ~ a + b"), frame, schema=schema, epsilon=8, delta=1e-6, insecure_seed=0
+    )
+    table = pgbb.Release.from_bytes(release.to_bytes()).marginal_effects()
+    away = (table["mean"] - np.mean(p * (1 - p)) * 2 * THETA[1:]) / table["sd"]
+    middle = 1 / (1 + np.exp(-2 * x.mean(axis=0) @ THETA))
+    twin = (release.summary().loc[["a", "b"], "mean"] * middle * (1 - middle) - table["mean"]) / table["sd"]
+    assert np.abs(away).max() < 3 < np.abs(twin).min() and table["identified"].all()
+    assert (table["sd"] / table["mean"]).abs().max() < (release.summary()["sd"] / release.summary()["mean"]).abs().max()
+    with pytest.raises(pgbb.InvalidValue, match="marginal_effects is not allowed"):
+        pgbb.fit(pgbb.Mean("a"), frame, schema=schema, epsilon=8, delta=1e-6, insecure_seed=0).marginal_effects()

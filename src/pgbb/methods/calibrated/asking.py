@@ -1,11 +1,13 @@
 """Asking the questions of one fit, and which ingredients of the method a study leaves out of it."""
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb._numerics.symmetric import unpack
 from pgbb.methods.calibrated.algebra import Shrink, as_answered, shrink
 from pgbb.methods.calibrated.questions import Question, Stage
 from pgbb.model.models import Problem
@@ -27,13 +29,18 @@ class Asker:
     """
 
     def __init__(
-        self, sums: "Sums", problem: Problem, stages: Sequence[Stage], without: frozenset[Ingredient] = frozenset()
+        self,
+        sums: "Sums",
+        problem: Problem,
+        stages: Sequence[Stage],
+        without: frozenset[Ingredient] = frozenset(),
+        group_size: int = 1,
     ) -> None:
         self._sums, self._problem = sums, problem
         self._questions = {
             (stage.name, question.statistic): question for stage in stages for question in stage.questions
         }
-        self.n = sums.n
+        self.n, self.group_size = sums.n, group_size
         self.whitens = "whitening" not in without
         self.shrink: Shrink = as_answered if "shrinkage" in without else shrink
 
@@ -45,6 +52,22 @@ class Asker:
     def asks(self, stage: str) -> bool:
         """Whether the stage is among those planned."""
         return any(name == stage for name, _ in self._questions)
+
+    @property
+    def spread(self) -> str | None:
+        """The stage that asks for second moments of the score, if there is one."""
+        return next((stage for stage in ("persons", "spread") if self.asks(stage)), None)
+
+    def score_moments(self, *parameters: Any) -> tuple[NDArray[np.float64], float]:
+        """n times the covariance of the mean of scores, and the noise of its packed coordinates.
+
+        By person the answer is (g/2n) Σ SSᵀ for the sums S of up to g scores, over g (`private.persons`).
+        """
+        stage = str(self.spread)
+        statistic = next(name for at, name in self._questions if at == stage)
+        answer, sd = self.ask(stage, statistic, *parameters)
+        unit = 2 * self.group_size if stage == "persons" else 1
+        return unpack(unit * answer, round(math.sqrt(2 * len(answer) + 0.25) - 0.5)), unit * sd
 
     def question(self, stage: str, statistic: str) -> Question:
         """The description of what is asked."""

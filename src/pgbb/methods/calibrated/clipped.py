@@ -18,7 +18,7 @@ from pgbb.methods.calibrated.frame import Frame
 from pgbb.methods.calibrated.logistic import LogisticCurvature
 from pgbb.methods.calibrated.prior import Prior
 from pgbb.methods.calibrated.refine import refine
-from pgbb.methods.calibrated.tails import Tail, bound_for, excess, lengths, tail_of
+from pgbb.methods.calibrated.tails import ONE_SIDED, Tail, bound_for, excess, lengths, tail_of
 from pgbb.release.local_gaussian import LocalGaussian
 
 Floats = NDArray[np.float64]
@@ -27,31 +27,32 @@ __all__ = ["Clipped"]
 
 LOUD = 0.1  # noise of the curvature, relative, where its reach is chosen by it
 USUAL, VARIES = 0.2, 0.14  # the shape of a tail of scores, typically, and how far others are from it
+LONGER = 2.0  # times as much is cut off on one side as a tail says that noise hides in part
 READ = 0.7  # noise of a shape that is read from shares whose noise is as large as they are
 NEAREST, FARTHEST = 4.0, 400.0  # squared lengths at which a curvature is cut, in mean ones
 
 
 @dataclass(frozen=True)
 class Clipped:
-    """A family whose statistics are `family`_score, _lengths, _excess, _spread and _curvature.
+    """A family of scores that are clipped.
 
     Args:
       asker: asks.
       near: the frame of the design.
-      family: their first word.
-      given: what they need beside θ and the frame.
+      given: what its statistics need beside θ and the frame, which says what family it is.
       skewed: times as much that a cut moves a coordinate, as where errors are symmetric.
+      aim: where what is cut off points, on average, where that is known: a vector no longer than one.
     """
 
     asker: Asker
     near: Frame
-    family: str
     given: Floats | float
     skewed: float = 1.0
+    aim: Floats | float = 0.0
 
     def ask(self, stage: str, statistic: str, at: Floats, *rest: Floats | float) -> tuple[Floats, float]:
         """One answer, and the standard deviation of its noise."""
-        return self.asker.ask(stage, f"{self.family}_{statistic}", at, self.near.matrix, self.given, *rest)
+        return self.asker.ask(stage, f"clipped_{statistic}", at, self.near.matrix, self.given, *rest)
 
     def score(self, stage: str, at: Floats, bound: float) -> tuple[Floats, float]:
         """The mean of scores cut to length `bound`, and the noise of each coordinate."""
@@ -78,25 +79,27 @@ class Clipped:
     ) -> tuple[LocalGaussian, list[str]]:
         """The bound, what it takes off, two rounds of gradients; the posterior, and a note. Arguments as `refine`."""
         asker, near, p, n = self.asker, self.near, len(theta), self.asker.n
-        law = lengths(asker, near, theta, size, self.family, self.given)
+        law = lengths(asker, near, theta, size, self.given)
         tail = _usual(tail_of(law), law.sd)
         sampling = float(np.sqrt(law.mean(np.minimum(law.middles, tail.start) ** 2) / p / n))
         b, expected = bound_for(tail, asker.noise("final") / self.skewed, sampling / self.skewed)
-        cut = excess(asker, near, theta, b, self.skewed * expected, sampling, self.family, self.given)
+        toward = self.aim * (LONGER * expected / ONE_SIDED)
+        cut = excess(asker, near, theta, b, self.skewed * expected, sampling, self.given, toward)
 
         def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
             answer, sd = self.score(stage, at, b)
-            return answer - cut.moved, sd
+            return answer + cut.moved, sd
 
         def spread(at: Floats, bend: Curvature) -> tuple[Floats, Floats]:
-            answer, sd = self.ask("spread", "spread", at, b)
-            found, left = covariance_of(unpack(answer, p) * b**2, bend.value, sd * b**2, shrink=asker.shrink)
+            raw, sd = asker.score_moments(at, near.matrix, self.given, b)
+            found, left = covariance_of(raw * b**2, bend.value, sd * b**2, shrink=asker.shrink)
             wider = 1 + min(cut.square / max(float(np.trace(found)), 1e-300), 2.0)
             return found * wider, left * wider
 
         asked = curvature, gradient, spread
-        common = cut.sd**2 * np.eye(len(theta))
-        posterior = refine(box, n, theta, error, near.matrix, *asked, box.clip, prior, b, model=model, common=common)
+        posterior = refine(
+            box, n, theta, error, near.matrix, *asked, box.clip, prior, b, model=model, common=cut.covariance
+        )
         return posterior, [cut.note]
 
 

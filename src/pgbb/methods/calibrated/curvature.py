@@ -120,7 +120,9 @@ def filtered(metric: Floats, gradient: Floats, sd: float, error: Floats) -> tupl
 
 def kalman(metric: Floats, gradient: Floats, sd: float, error: Floats) -> tuple[Floats, Floats]:
     """The same where the curvature is right."""
-    gain = error @ metric @ np.linalg.inv(metric @ error @ metric + max(sd, 1e-12) ** 2 * np.eye(len(metric)))
+    known = metric @ error @ metric
+    least = max(sd**2, 1e-24, 1e-14 * float(np.trace(known)))  # without noise it is singular up to rounding
+    gain = error @ metric @ np.linalg.inv(known + least * np.eye(len(metric)))
     left = error - gain @ metric @ error
     return gain @ gradient, (left + left.T) / 2
 

@@ -3,7 +3,6 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb._numerics.symmetric import unpack
 from pgbb.methods.calibrated.algebra import floored
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import Box
@@ -57,8 +56,8 @@ def fit_custom(asker: Asker, problem: Problem) -> LocalGaussian:
         return curvature_of(raw, np.eye(d) * max(float(np.trace(raw)) / d, noise), noise, shrink=asker.shrink)
 
     def spread(at: Floats, bend: Curvature) -> tuple[Floats, Floats]:
-        answer, sd = asker.ask("spread", "outer_gradient", at)
-        raw = unpack(answer, d) * problem.clip**2
+        raw, sd = asker.score_moments(at)
+        raw *= problem.clip**2
         target = np.diag(np.maximum(np.diag(raw), 1e-3 * problem.clip**2))
         return covariance_of(raw, target, sd * problem.clip**2, shrink=asker.shrink)
 

@@ -41,9 +41,9 @@ def fit_expectile(asker: Asker, problem: Problem, design: Design) -> tuple[Local
     box = box_for(problem, near, size, at.start(p, constant))
     theta, error = first_fit(asker, near, at, box, constant)
     apart = abs(2 * tau - 1)  # of the two sides of the line
-    family, level = Clipped(asker, near, "expectile", tau, 1 + apart), 2 * tau * (1 - tau)  # of w, in the middle
+    family, level = Clipped(asker, near, tau, 1 + apart), 2 * tau * (1 - tau)  # of w, in the middle
     error = error + (at.spread * near.reach * apart) ** 2 * np.eye(p)
-    for _ in range(asker.question("locate", "expectile_score").times):
+    for _ in range(asker.question("locate", "clipped_score").times):
         g, sd = family.score("locate", theta, max(tau, 1 - tau) * size * np.sqrt(p) / near.reach)
         step, error = filtered(level * near.solid, g, sd, error)
         error = error + (OTHER * at.spread * near.reach) ** 2 * np.eye(p)

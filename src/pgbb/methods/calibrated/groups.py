@@ -33,6 +33,7 @@ LOUD = 0.6  # noise of the last answer beside the sampling error, where a window
 DOUBT = 1.0  # of what a window is taken to leave out, relative
 NARROWEST, WIDEST = 2.5, 60.0  # half a window, in spreads
 BEYOND = 6.0  # spreads from which far-out records are asked for apart, as few extreme ones hide in a histogram
+UNEVEN = 2.0  # times as much of them as all groups have on average may be in one
 SHOWN = 3.0  # noise above which they count
 FINEST = 0.03  # narrowest bins of residuals, in spreads
 
@@ -122,7 +123,7 @@ def _rough(asker: Asker, groups: int, bottom: float, top: float) -> Groups:
 class End:
     """One end of the law of residuals, in spreads: its tail, and a mean distance beyond `BEYOND` that few records have.
 
-    Such records may lie anywhere up to `farthest`.
+    Such records may lie anywhere up to `farthest`, and most of them in few groups.
     """
 
     tail: Tail
@@ -132,7 +133,7 @@ class End:
     def at(self, bound: Floats) -> Floats:
         """(2, …): E(r − bound)₊ as the tail has it, and how far that may be wrong."""
         mean = self.tail.excess(self.tail.beyond(bound))
-        left = self.extreme * np.clip(1 - (bound - BEYOND) / self.farthest, 0.0, 1.0)
+        left = UNEVEN * self.extreme * np.clip(1 - (bound - BEYOND) / self.farthest, 0.0, 1.0)
         return np.stack([mean, np.maximum(DOUBT * mean, left)])
 
 

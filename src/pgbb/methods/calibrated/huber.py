@@ -69,14 +69,13 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
         return found
 
     def spread(at: Floats, bend: Curvature) -> tuple[Floats, Floats]:
-        if not asker.asks("spread"):
+        if asker.spread is None:
             psi = np.clip(residuals.middles / at[-1], -c, c)
             other = SCALE_WEIGHT * (psi**2 - kappa) / 2
             found = around(np.array([residuals.mean(v) for v in (psi**2, psi * other, other**2)]))
             return found, noise_of_multiple(found, near.moment, near.moment_sd)
-        answer, sd = asker.ask("spread", "huber_spread", at, near.matrix, SCALE_WEIGHT, c, kappa, top)
-        raw = unpack(answer, p + 1) * top**2
-        return covariance_of(raw, near.moment, sd * top**2, mean, shrink=asker.shrink)
+        raw, sd = asker.score_moments(at, near.matrix, SCALE_WEIGHT, c, kappa, top)
+        return covariance_of(raw * top**2, near.moment, sd * top**2, mean, shrink=asker.shrink)
 
     def curvature(at: Floats, before: Curvature | None) -> Curvature:
         if not asker.asks("curvature"):

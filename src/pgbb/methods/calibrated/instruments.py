@@ -19,7 +19,7 @@ from pgbb.methods.calibrated.linear import score_spread, wide_curvature
 from pgbb.methods.calibrated.prior import SPREADS, Prior
 from pgbb.methods.calibrated.refine import refine
 from pgbb.methods.calibrated.start import locate_response
-from pgbb.methods.calibrated.tails import bound_for, excess, lengths, tail_of
+from pgbb.methods.calibrated.tails import NOTHING, bound_for, excess, lengths, tail_of
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
@@ -91,8 +91,8 @@ def fit_instruments(asker: Asker, problem: Problem, design: Design) -> tuple[Loc
     cut = excess(asker, near, everywhere(beta), b, expected, sampling)
 
     def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
-        answer, sd = asker.ask(stage, "linear_score", everywhere(at), near.matrix, b)
-        return found.turn.T @ (answer * b - cut.moved), sd * b
+        answer, sd = asker.ask(stage, "clipped_score", everywhere(at), near.matrix, NOTHING, b)
+        return found.turn.T @ (answer * b + cut.moved), sd * b
 
     def spread(at: Floats, _: Curvature) -> tuple[Floats, Floats]:
         value, left = score_spread(asker, near, everywhere(at), b, moments, cut.square)
@@ -101,7 +101,7 @@ def fit_instruments(asker: Asker, problem: Problem, design: Design) -> tuple[Loc
 
     prior = Prior(start, SPREADS * at.spread / moved, problem.transform)
     asked = (lambda *_: found.curvature), gradient, spread  # the curvature is the same everywhere
-    common = cut.sd**2 * np.eye(len(beta))
+    common = found.turn.T @ cut.covariance @ found.turn
     posterior = refine(
         box, n, beta, error, found.frame, *asked, box.clip, prior, b, common=common, quadratic=True
     )  # fmt: skip

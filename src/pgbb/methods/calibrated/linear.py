@@ -17,7 +17,7 @@ from pgbb.methods.calibrated.frame import Frame, design_frame
 from pgbb.methods.calibrated.prior import SPREADS, Prior
 from pgbb.methods.calibrated.refine import refine
 from pgbb.methods.calibrated.start import first_fit, locate_response
-from pgbb.methods.calibrated.tails import bound_for, excess, lengths, tail_of
+from pgbb.methods.calibrated.tails import NOTHING, bound_for, excess, lengths, tail_of
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
@@ -44,16 +44,17 @@ def fit_linear(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGau
     cut = excess(asker, near, theta, b, expected, sampling)
 
     def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
-        answer, sd = asker.ask(stage, "linear_score", at, near.matrix, b)
-        return answer * b - cut.moved, sd * b
+        answer, sd = asker.ask(stage, "clipped_score", at, near.matrix, NOTHING, b)
+        return answer * b + cut.moved, sd * b
 
     def spread(at: Floats, _: Curvature) -> tuple[Floats, Floats]:
         return score_spread(asker, near, at, b, bend, cut.square)
 
     prior = Prior(at.start(p, constant), np.full(p, SPREADS * at.spread * near.reach), problem.transform)
     asked = (lambda *_: bend), gradient, spread  # the curvature is the same everywhere
-    common = cut.sd**2 * np.eye(p)
-    posterior = refine(box, n, theta, error, near.matrix, *asked, box.clip, prior, b, common=common, quadratic=True)
+    posterior = refine(
+        box, n, theta, error, near.matrix, *asked, box.clip, prior, b, common=cut.covariance, quadratic=True
+    )
     return posterior, [cut.note]
 
 
@@ -61,9 +62,8 @@ def score_spread(
     asker: Asker, near: Frame, at: Floats, b: float, bend: Curvature, square: float
 ) -> tuple[Floats, Floats]:
     """Second moments of scores cut at b, with what the cut takes off them, and their noise: the stage "spread"."""
-    answer, sd = asker.ask("spread", "linear_spread", at, near.matrix, b)
-    raw = unpack(answer, len(near.matrix)) * b**2
-    found, left = covariance_of(raw, bend.value, sd * b**2, shrink=asker.shrink)
+    raw, sd = asker.score_moments(at, near.matrix, NOTHING, b)
+    found, left = covariance_of(raw * b**2, bend.value, sd * b**2, shrink=asker.shrink)
     wider = 1 + min(square / max(float(np.trace(found)), 1e-300), 2.0)
     return found * wider, left * wider
 

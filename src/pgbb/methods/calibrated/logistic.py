@@ -5,7 +5,7 @@ tells the curvature everywhere: a target to shrink to that knows its weak direct
 curvature along a step. What the true design has beyond its moments is left to the answers.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -148,13 +148,23 @@ def fit_logistic(asker: Asker, problem: Problem, design: Design) -> tuple[LocalG
         return asker.ask(stage, "logistic_score", at, frame)
 
     def spread(at: Floats, bend: Curvature) -> tuple[Floats, Floats]:
-        if not asker.asks("spread"):
+        if asker.spread is None:
             return bend.value, bend.sd
-        answer, sd = asker.ask("spread", "logistic_spread", at, frame)
-        raw = unpack(answer, p)
+        raw, sd = asker.score_moments(at, frame)
         return covariance_of(raw, bend.value, sd, shrink=asker.shrink)
 
     prior = Prior(np.zeros(p), np.full(p, LOGITS * near.reach), problem.transform)
     asked = curvature, gradient, spread
     common = SCORE**2 * near.left_out
-    return refine(box, asker.n, theta, error, frame, *asked, box.clip, prior, model=model, common=common), near.cut
+    found = refine(box, asker.n, theta, error, frame, *asked, box.clip, prior, model=model, common=common)
+    return replace(found, slope=_slope(asker, found.center[0], frame, model.mass)), near.cut
+
+
+def _slope(asker: Asker, theta: Floats, frame: Floats, mass: float) -> Floats:
+    """E p(1 − p), the variance of its error, and its derivative in θ: the stage "slope"."""
+    answer, sd = asker.ask("slope", "logistic_slope", theta, frame)
+    unit = np.sqrt(2.0) / mass
+    mean = float(np.clip(answer[0] * unit / 4, LEAST, 0.25))
+    sampling = mean * (0.25 - mean) / (asker.n * mass)  # at most, as p(1 − p) is at most 1/4
+    bend = np.linalg.solve(frame.T, answer[1:] * unit / (6 * np.sqrt(3.0)))
+    return np.concatenate([[mean, (sd * unit / 4) ** 2 + sampling], bend])

@@ -45,6 +45,18 @@ def distances(asker: Asker, at: Located, bottom: float, top: float) -> tuple[Len
     return found, (above - below) / max(above + below, found.tail.share)
 
 
+def _by_person(asker: Asker, mean: float, far: float, variance: float) -> tuple[float, float]:
+    """n times the variance of the mean, by person, and its noise; `variance`: were records independent.
+
+    Pulled to the middle of what g records of a person may make of it, as far as noise hides it.
+    """
+    raw, noise = asker.score_moments(mean - far, mean + far)
+    found, noise = float(raw[0, 0]) * far**2, noise * far**2
+    most = (asker.group_size - 1) / 2 * variance
+    keep = most**2 / (most**2 + noise**2)
+    return max(variance + most + keep * (found - variance - most), 0.2 * variance), float(np.sqrt(keep) * noise)
+
+
 def fit_mean(asker: Asker, problem: Problem) -> LocalGaussian:
     """Ask all stages of a mean.
 
@@ -105,6 +117,9 @@ def fit_mean(asker: Asker, problem: Problem) -> LocalGaussian:
     doubt = max((PRIOR * expected) ** 2, (square - expected) ** 2 - square_sd**2)
     trust = doubt / (doubt + square_sd**2)
     variance = max(trust * square + (1 - trust) * expected, 0.05 * expected) + wider
+    variance_sd = np.sqrt(trust) * square_sd
+    if asker.spread == "persons":
+        variance, variance_sd = _by_person(asker, middle - float(gradient[0]) / present, far, variance)
     noise_sd = float(np.hypot(sd * half, shift))
     return LocalGaussian(
         center=np.array([[middle]]),
@@ -114,7 +129,7 @@ def fit_mean(asker: Asker, problem: Problem) -> LocalGaussian:
         curvature_sd=np.zeros((1, 1)),
         privacy=np.array([[noise_sd]]),
         sampling=np.array([[variance]]) / asker.n,
-        sampling_sd=np.array([np.sqrt(trust) * square_sd]) / asker.n,
+        sampling_sd=np.array([variance_sd]) / asker.n,
         free=np.array([[[1.0 if noise_sd > (high - low) / 4 else 0.0]]]),
         low=np.array([low]),
         high=np.array([high]),

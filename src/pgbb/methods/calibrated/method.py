@@ -53,15 +53,21 @@ def plan(request: Request, settings: Settings, n: int) -> Planned:
     target = composition(_stages(request, settings, n), n)
     if request.non_private:
         return Planned(target, 0.0)
-    return Planned(target, noise_scale(target, request.epsilon, request.delta, request.accountant))
+    sigma = noise_scale(target, request.epsilon, request.delta, request.accountant)
+    return Planned(target, sigma * _records(request))
+
+
+def _records(request: Request) -> int:
+    """How many records may change together: those of a person, where persons are told."""
+    return 1 if request.persons is None else request.group_size
 
 
 def _stages(request: Request, settings: Settings, n: int) -> tuple[Stage, ...]:
     problem = prepared(request.model, request.schema)
     levels = levels_of(problem, settings.knots)
-    noise = 0.0 if request.non_private else whole_noise(n, request.epsilon, request.delta)
-    asked = 0 if levels is None else len(levels)
-    return questions_for(problem, asked, noise, weighted=request.weights is not None)
+    noise = 0.0 if request.non_private else whole_noise(n, request.epsilon, request.delta) * _records(request)
+    asked, persons = 0 if levels is None else len(levels), request.persons is not None
+    return questions_for(problem, asked, noise, weighted=request.weights is not None, persons=persons)
 
 
 def run(request: Request, settings: Settings, without: frozenset[Ingredient] = frozenset()) -> Release:
@@ -70,15 +76,16 @@ def run(request: Request, settings: Settings, without: frozenset[Ingredient] = f
     `without` names ingredients that are left out: for a study of what each is worth, and for nothing else.
     """
     problem = prepared(request.model, request.schema)
-    data = open_dataset(request.data, problem, request.schema, request.weights, request.asked)
+    data = open_dataset(request.data, problem, request.schema, request.weights, request.asked, request.persons)
     request.advise(data.n)
     stages = _stages(request, settings, data.n)
     planned = plan(request, settings, data.n)
     target, sigma = planned.mechanism, planned.sigma
     assert isinstance(target, Composition)
     randomness = Randomness.create(request.insecure_seed)
-    sums = data.sums(target, [s.name for s in stages], sigma, randomness, progress=request.progress)
-    asker = Asker(sums, problem, stages, without)
+    names, size = [s.name for s in stages], request.group_size
+    sums = data.sums(target, names, sigma, randomness, progress=request.progress, group_size=size)
+    asker = Asker(sums, problem, stages, without, size)
     asker.compile_ahead()
     request.begin(planned)
     posterior, notes = fit(asker, problem, levels_of(problem, settings.knots))

@@ -41,7 +41,7 @@ class Tail:
 
     def excess(self, shares: Floats) -> Floats:
         """E(length − bound)₊ for the bounds beyond which these shares lie."""
-        return shares * (self.slope + self.weight * (self.lengths(shares) - self.start)) / (1 - self.weight)
+        return self.slope / (1 - self.weight) * self.share**self.weight * shares ** (1 - self.weight)
 
     def beyond(self, lengths: Floats) -> Floats:
         """Shares that are longer than lengths beyond the start."""

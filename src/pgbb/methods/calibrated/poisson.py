@@ -37,7 +37,7 @@ __all__ = ["fit_poisson"]
 EFFECT = 0.7  # of log μ, that a standard deviation of a covariate moves, typically
 OTHER = 0.1  # of it, that a step misses because curvature changes
 BELIEVED = 3.0  # the same of the prior: its standard deviation
-SKEWED = 1.3  # times as much moves a coordinate as where errors are symmetric: what is cut off are large counts
+SKEWED = 1.8  # times as much moves a coordinate as where errors are symmetric: what is cut off are large counts
 FARTHEST = 1.5  # of log μ, that a step moves, at most
 LEAST = 1e-3  # mean count, in spreads of the response, where a first fit has none
 
@@ -53,6 +53,11 @@ class PoissonCurvature(LogisticCurvature):
         """E μuuᵀ."""
         mean = np.exp(np.minimum(self.points @ (self.inverse @ theta) + self.base, self.most))
         return (self.points.T * mean) @ self.points * (self.mass / len(self.points))
+
+    def aim(self, theta: Floats) -> Floats:
+        """Where the scores of large counts point, on average: against u."""
+        mean = np.exp(np.minimum(self.points @ (self.inverse @ theta) + self.base, self.most))
+        return np.asarray(-mean @ self.points / (mean @ np.linalg.norm(self.points, axis=1)))
 
 
 def fit_poisson(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaussian, list[str]]:
@@ -73,8 +78,8 @@ def fit_poisson(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGa
     box = box_for(problem, near, start=theta)
     believed = np.where(np.arange(p) == 0, theta, 0.0) if constant else np.zeros(p)
 
-    rough, error = Clipped(asker, near, "poisson", link), (EFFECT * near.reach) ** 2 * np.eye(p)
-    for _ in range(asker.question("locate", "poisson_score").times):
+    rough, error = Clipped(asker, near, link), (EFFECT * near.reach) ** 2 * np.eye(p)
+    for _ in range(asker.question("locate", "clipped_score").times):
         g, sd = rough.score("locate", theta, 2 * size * np.sqrt(p) / near.reach)
         level = float(np.exp(min(theta[0] + base, float(link[0])))) if constant else 1.0
         step, error = filtered(raised(model.at(theta), near.moment_sd * level), g, sd, error)
@@ -84,7 +89,7 @@ def fit_poisson(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGa
     _, axes = np.linalg.eigh(model.at(theta))  # along which a weak curvature is told from its noise by the model
     near, error = near.turned(axes), axes.T @ error @ axes
     model = _model(near, constant, base, float(link[0]))
-    family = Clipped(asker, near, "poisson", link, SKEWED)
+    family = Clipped(asker, near, link, SKEWED, model.aim(theta))
 
     def curvature(at: Floats, before: Curvature | None) -> Curvature:
         shape = model.at(at)

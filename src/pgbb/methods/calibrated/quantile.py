@@ -17,7 +17,7 @@ from pgbb.methods.calibrated.algebra import USUAL, Shrink, floored, limited, str
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import box_for
 from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of
-from pgbb.methods.calibrated.frame import Cut, design_frame, score_of
+from pgbb.methods.calibrated.frame import Cut, Frame, design_frame, score_of
 from pgbb.methods.calibrated.prior import SPREADS, Prior, tempered
 from pgbb.methods.calibrated.refine import felt, widening_for_contradiction, widening_for_last_step
 from pgbb.methods.calibrated.start import PEAK, least_squares, locate_response, places_around
@@ -123,9 +123,11 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     g, sd_second, best, reads = gradient("final", point, narrow("final", h * LAST), curvatures)
     walked = (point - theta) @ inverse.T
     sampling, left = floored(near.moment, 1e-9 * float(np.trace(near.moment))), near.moment_sd
-    if asker.asks("spread"):
+    if asker.spread == "spread":
         answer, sd = asker.ask("spread", "moment", frame)
         sampling, left = covariance_of(unpack(answer, p), near.moment, sd, shrink=asker.shrink)
+    elif asker.spread:
+        sampling, left = _by_person(asker, point, narrow("final", h * LAST), levels, near, around)
     prior = Prior(at.start(p, constant), np.full(p, SPREADS * at.spread * near.reach), problem.transform)
     smooth_enough = bool(design.response_step) or not at.heaped
     privacy, settled = [], []
@@ -157,6 +159,18 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
         knots=levels,
     )
     return posterior, near.cut
+
+
+def _by_person(
+    asker: Asker, theta: Floats, width: Floats, levels: Floats, near: Frame, around: Floats
+) -> tuple[Floats, Floats]:
+    """What E ωuuᵀ is for independent records, where those of a person are not: of all levels, on average."""
+    m = len(levels)
+    scores = np.zeros((m + 1, m + 1))
+    scores[:m] = (np.tri(m, m + 1) - levels[:, None]) / np.sqrt(levels * (1 - levels))[:, None]
+    unit = float(np.max(np.linalg.norm(scores, axis=0)))
+    raw, sd = asker.score_moments(theta, width, scores / unit, near.matrix, around)
+    return covariance_of(raw * unit**2 / m, near.moment, sd * unit**2 / m, shrink=asker.shrink)
 
 
 def _sharpness(

@@ -36,6 +36,7 @@ WORTH = 0.021  # noise of entries, beside those of E uuᵀ, above which such mat
 CHEAPER = 0.03  # the same for one matrix instead of one a level
 COLUMNS, FRAME, DISTANCES = 0.05, 0.07, 0.02  # shares of what every design asks; the last where noise is small
 MOMENTS = 0.08, 0.14  # share of second moments of a design: the second where other matrices follow from them
+PERSONS = 0.12  # share of second moments of the score by person
 Shape = tuple[int, ...]
 
 
@@ -49,20 +50,24 @@ class Question:
       times: how often it is asked.
       power: of the survey weights: 1 for means, 2 for the variance of a weighted score, 0 where only the bulk of the
         records matters.
+      outer: whether outer products of the statistic are asked, of each record or, where persons are told, of the sum
+        over the records of a person.
     """
 
     statistic: str
     shapes: tuple[Shape, ...]
     times: int = 1
     power: int = 1
+    outer: bool = False
 
     def function(self, problem: Problem) -> Callable[..., Any]:
         """The statistic itself; that of a custom loss is made for the loss."""
-        from pgbb.methods.calibrated import statistics  # JAX is needed from here on
+        from pgbb._numerics.compiled import squared  # JAX is needed from here on
+        from pgbb.methods.calibrated import statistics
 
         found: Callable[..., Any] = getattr(statistics, self.statistic)
         made: Callable[..., Any] = found(problem) if problem.kind == "custom" else found
-        return made
+        return squared(made) if self.outer else made
 
 
 @dataclass(frozen=True)
@@ -109,7 +114,9 @@ def whole_noise(n: int, epsilon: float, delta: float) -> float:
     return noise_scale(Mechanism(n=n, blocks=1, sampling_rate=1.0, steps=1, clip=1.0), epsilon, delta, "exact")
 
 
-def questions_for(problem: Problem, levels: int, noise: float = 0.0, *, weighted: bool = True) -> tuple[Stage, ...]:
+def questions_for(
+    problem: Problem, levels: int, noise: float = 0.0, *, weighted: bool = True, persons: bool = False
+) -> tuple[Stage, ...]:
     """The stages of a model that has so many quantile levels (other kinds of model ignore the number).
 
     Shares are rules on the kind of model, its terms and the noise; the same for all data.
@@ -119,11 +126,12 @@ def questions_for(problem: Problem, levels: int, noise: float = 0.0, *, weighted
       levels: how many quantile levels there are.
       noise: standard deviation of one answer that has the whole budget: with n, ε and δ it is public.
       weighted: whether records have survey weights; all powers of a weight of 1 are the same.
+      persons: whether the sampling variance is asked by person.
     """
     stages = _stages(problem, levels, noise, weighted)
-    if weighted:
-        return stages
-    return tuple(replace(s, questions=tuple(replace(q, power=0) for q in s.questions)) for s in stages)
+    if not weighted:
+        stages = tuple(replace(s, questions=tuple(replace(q, power=0) for q in s.questions)) for s in stages)
+    return _by_person(stages, problem.kind == "mean") if persons else stages
 
 
 def _stages(problem: Problem, levels: int, noise: float, weighted: bool) -> tuple[Stage, ...]:
@@ -185,6 +193,15 @@ def _rest(stages: Sequence[Stage], why: str, question: Question) -> tuple[Stage,
     return (*stages, Stage("final", 1 - sum(s.share for s in stages), why, (question,)))
 
 
+def _by_person(stages: Sequence[Stage], spread: bool) -> tuple[Stage, ...]:
+    """The same with outer products of the last score, by person; `spread`: that of records is needed too."""
+    *others, final = (s for s in stages if spread or s.name != "spread")
+    asked = Stage("persons", PERSONS, "second moments of the score, by person", (
+        replace(final.questions[0], outer=True),
+    ))  # fmt: skip
+    return _rest((*others, asked), final.why, final.questions[0])
+
+
 def _quantile(design: Design, levels: int, noise: float, weighted: bool) -> tuple[Stage, ...]:
     p = len(design.terms)
     shown = _shown(p, noise, WORTH)  # or the matrix would be too dear
@@ -222,7 +239,7 @@ def _huber(design: Design, noise: float) -> tuple[Stage, ...]:
         Stage("locate", 0.05, "gradient, roughly", (Question("huber_score", score),)),
         *_matrices(_shown(p, noise, CHEAPER),
                    Question("huber_curvature", (theta, frame, (), ()), times=2),
-                   Question("huber_spread", score, power=2)),
+                   Question("huber_score", score, power=2, outer=True)),
         Stage("refine", 0.14, "gradient", (Question("huber_score", score),)),
     )  # fmt: skip
     return _rest(stages, "gradient, once more", Question("huber_score", score))
@@ -231,52 +248,53 @@ def _huber(design: Design, noise: float) -> tuple[Stage, ...]:
 def _linear(design: Design, noise: float) -> tuple[Stage, ...]:
     p = len(design.terms)
     theta, frame = (p,), (p, p)
-    score = (theta, frame, ())
+    given = (theta, frame, (0,))
+    score = Question("clipped_score", (*given, ()))
     located, first, _ = _start(p)
-    lengths = Question("linear_lengths", (theta, frame, (BINS + 1,), (BINS, BINS)))
+    lengths = Question("clipped_lengths", (*given, (BINS + 1,), (BINS, BINS)))
     stages = (
         *_design(design, noise),
         located,
         first,
         Stage("residuals", 0.03, "histogram of the lengths of scores", (lengths,)),
         Stage("curvature", 0.05, "second moments of far-out covariates too", (Question("wide_moment", (frame, ())),)),
-        Stage("tail", 0.06, "mean of what the clip takes off", (Question("linear_excess", (*score, (), ())),)),
-        Stage("spread", 0.05, "second moments of the score", (Question("linear_spread", score, power=2),)),
-        Stage("refine", 0.14, "gradient", (Question("linear_score", score),)),
+        Stage("tail", 0.06, "mean of what the clip takes off", (Question("clipped_excess", (*given, (), (), ())),)),
+        Stage("spread", 0.05, "second moments of the score", (replace(score, power=2, outer=True),)),
+        Stage("refine", 0.14, "gradient", (score,)),
     )
-    return _rest(stages, "gradient, once more", Question("linear_score", score))
+    return _rest(stages, "gradient, once more", score)
 
 
 def _poisson(design: Design, noise: float) -> tuple[Stage, ...]:
     offset = () if design.offset is None else (Question("offset_mean", ((len(design.terms),),)),)
-    return _clipped("poisson", (3,), 4, design, noise, offset)
+    return _clipped((3,), 4, design, noise, offset)
 
 
 def _expectile(design: Design, noise: float) -> tuple[Stage, ...]:
-    return _clipped("expectile", (), 2, design, noise)
+    return _clipped((), 2, design, noise)
 
 
 def _clipped(
-    family: str, more: Shape, steps: int, design: Design, noise: float, first: tuple[Question, ...] = ()
+    more: Shape, steps: int, design: Design, noise: float, first: tuple[Question, ...] = ()
 ) -> tuple[Stage, ...]:
     """Scores that have no bound of their own, of `more` than θ and the frame; located by so many steps."""
     p = len(design.terms)
     given = ((p,), (p, p), more)
     located, start, _ = _start(p)
-    score = Question(f"{family}_score", (*given, ()))
+    score = Question("clipped_score", (*given, ()))
     stages = (
         *_design(design, noise),
         located,
         replace(start, questions=(*start.questions, *first)),
         Stage("locate", 0.02 * steps, "gradients, roughly", (replace(score, times=steps),)),
         Stage("residuals", 0.03, "histogram of the lengths of scores", (
-            Question(f"{family}_lengths", (*given, (BINS + 1,), (BINS, BINS))),
+            Question("clipped_lengths", (*given, (BINS + 1,), (BINS, BINS))),
         )),
         Stage("curvature", 0.07, "curvature, before and after the first of the gradients below", (
-            Question(f"{family}_curvature", (*given, ()), times=2),
+            Question("clipped_curvature", (*given, ()), times=2),
         )),
-        Stage("tail", 0.04, "mean of what the clip takes off", (Question(f"{family}_excess", (*given, (), (), ())),)),
-        Stage("spread", 0.04, "second moments of the score", (Question(f"{family}_spread", (*given, ()), power=2),)),
+        Stage("tail", 0.04, "mean of what the clip takes off", (Question("clipped_excess", (*given, (), (), ())),)),
+        Stage("spread", 0.04, "second moments of the score", (replace(score, power=2, outer=True),)),
         Stage("refine", 0.14, "gradient", (score,)),
     )  # fmt: skip
     return _rest(stages, "gradient, once more", score)
@@ -287,11 +305,12 @@ def _logistic(design: Design, noise: float) -> tuple[Stage, ...]:
     given = ((p,), (p, p))
     stages = (
         *_design(design, noise, not _shown(p, noise, CHEAPER)),
-        Stage("locate", 0.15, "Newton steps, roughly", (Question("logistic_score", given, times=4),)),
+        Stage("locate", 0.14, "Newton steps, roughly", (Question("logistic_score", given, times=4),)),
         *_matrices(_shown(p, noise, CHEAPER),
                    Question("logistic_curvature", given, times=2),
-                   Question("logistic_spread", given, power=2)),
+                   Question("logistic_score", given, power=2, outer=True)),
         Stage("refine", 0.14, "gradient", (Question("logistic_score", given),)),
+        Stage("slope", 0.01, "mean slope of the probability", (Question("logistic_slope", given),)),
     )  # fmt: skip
     return _rest(stages, "gradient, once more", Question("logistic_score", given))
 
@@ -350,7 +369,9 @@ def _custom(d: int) -> tuple[Stage, ...]:
         Stage("curvature", 0.16, "curvature over three distances, twice", (
             Question("differences", (theta, theta), times=6),
         )),
-        Stage("spread", 0.06, "second moments of the gradient", (Question("outer_gradient", (theta,), power=2),)),
+        Stage("spread", 0.06, "second moments of the gradient", (
+            Question("gradient", (theta,), power=2, outer=True),
+        )),
         Stage("refine", 0.12, "gradient", (Question("gradient", (theta,)),)),
         Stage("final", 0.54, "gradient, once more", (Question("gradient", (theta,)),)),
     )  # fmt: skip

@@ -17,23 +17,22 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr
 
-from pgbb._numerics.compiled import computed_once, dots, times
+from pgbb._numerics.compiled import computed_once, dots, packed, times
 from pgbb.engine.protocol import made_for
 from pgbb.model.models import Problem
 
 __all__ = [
     "cell_curvature",
     "cells",
+    "clipped_curvature",
+    "clipped_excess",
+    "clipped_lengths",
+    "clipped_score",
     "column_histograms",
     "column_means",
     "densities",
     "differences",
     "distances",
-    "expectile_curvature",
-    "expectile_excess",
-    "expectile_lengths",
-    "expectile_score",
-    "expectile_spread",
     "gradient",
     "group_excess",
     "group_moments",
@@ -43,41 +42,17 @@ __all__ = [
     "histogram",
     "huber_curvature",
     "huber_score",
-    "huber_spread",
-    "linear_excess",
-    "linear_lengths",
-    "linear_score",
-    "linear_spread",
     "logistic_curvature",
     "logistic_score",
-    "logistic_spread",
+    "logistic_slope",
     "mean_score",
     "mean_spread",
     "moment",
     "moment_and_cut",
     "offset_mean",
-    "outer_gradient",
-    "poisson_curvature",
-    "poisson_excess",
-    "poisson_lengths",
-    "poisson_score",
-    "poisson_spread",
     "weighted_response",
     "wide_moment",
 ]
-
-WRITTEN_OUT = 128  # outer products of so few numbers are written out: processors are slow at columns taken one by one
-
-
-def _packed(v: Any) -> Any:
-    """The packed outer product v vᵀ; its length is ‖v‖²."""
-    d = v.shape[0]
-    scale = jnp.asarray(np.where(np.arange(d) == 0, 1.0, np.sqrt(2.0)), v.dtype)
-    if d > WRITTEN_OUT:
-        i, j = np.triu_indices(d)
-        return v[i] * v[j] * scale[j - i]
-    v = computed_once(v)
-    return jnp.concatenate([v[k : k + 1] * v[k:] * scale[: d - k] for k in range(d)])
 
 
 def _bounded(x: Any, frame: Any) -> tuple[Any, Any]:
@@ -127,19 +102,19 @@ def column_means(x: Any, y: Any, pick: Any) -> Any:
 
 def moment(x: Any, y: Any, frame: Any) -> Any:
     """ωuuᵀ."""
-    return _packed(_bounded(x, frame)[0])
+    return packed(_bounded(x, frame)[0])
 
 
 def wide_moment(x: Any, y: Any, frame: Any, most: Any) -> Any:
     """uuᵀ/m², where u is cut to length m."""
     u = times(x, frame)
-    return _packed(u / jnp.maximum(jnp.sqrt(dots(u, u)), most))
+    return packed(u / jnp.maximum(jnp.sqrt(dots(u, u)), most))
 
 
 def moment_and_cut(x: Any, y: Any, frame: Any, part: Any) -> Any:
     """(ωuuᵀ, k·1{ω < 1})/√(1 + k²): second moments, and whether the record is weighted down."""
     bounded, root = _bounded(x, frame)
-    return jnp.append(_packed(bounded), part * (root < 1)) / jnp.sqrt(1 + part**2)
+    return jnp.append(packed(bounded), part * (root < 1)) / jnp.sqrt(1 + part**2)
 
 
 @_looked_up
@@ -187,8 +162,8 @@ def _decreasing(values: Any) -> Any:
 def cell_curvature(x: Any, y: Any, theta: Any, h: Any, overlap: Any, frame: Any, around: Any) -> Any:
     """exp(−r_j²/2h_j²)/overlap · ωuuᵀ for every level j, side by side; on average `around` the response."""
     kernel = jnp.mean(jnp.exp(-0.5 * ((y + around[:, None] - times(x, theta.T)) / h) ** 2), axis=0) / overlap
-    kernel, packed = computed_once((kernel, _packed(_bounded(x, frame)[0])))
-    return jnp.concatenate([kernel[j : j + 1] * packed for j in range(len(theta))])
+    kernel, square = computed_once((kernel, packed(_bounded(x, frame)[0])))
+    return jnp.concatenate([kernel[j : j + 1] * square for j in range(len(theta))])
 
 
 def densities(x: Any, y: Any, theta: Any, h: Any, overlap: Any, around: Any) -> Any:
@@ -213,18 +188,13 @@ def huber_curvature(x: Any, y: Any, theta: Any, frame: Any, weight: Any, c: Any)
     """ω1{|z| < c} v vᵀ/(1 + k²c²), v = (u, kz): σ_H times the Hessian, up to that constant."""
     z, _ = _huber(x, y, theta, c)
     bounded, root = _bounded(x, frame)
-    return _packed(jnp.append(bounded, weight * z * root) * (jnp.abs(z) < c)) / (1 + (weight * c) ** 2)
+    return packed(jnp.append(bounded, weight * z * root) * (jnp.abs(z) < c)) / (1 + (weight * c) ** 2)
 
 
-def huber_spread(x: Any, y: Any, theta: Any, frame: Any, weight: Any, c: Any, kappa: Any, bound: Any) -> Any:
-    """v vᵀ for v = `huber_score`."""
-    return _packed(huber_score(x, y, theta, frame, weight, c, kappa, bound))
-
-
-def _score(x: Any, y: Any, theta: Any, frame: Any) -> tuple[Any, Any]:
-    """v = −ur of a linear regression, with no weight for where u lies, and its length."""
-    v = times(x, frame) * (times(x, theta) - y)
-    return v, jnp.sqrt(dots(v, v))
+def _line(x: Any, y: Any, theta: Any, frame: Any, _: Any) -> tuple[Any, Any]:
+    """−ur and u of a linear regression."""
+    u = times(x, frame)
+    return u * (times(x, theta) - y), u
 
 
 def _cut(v: Any, most: Any) -> Any:
@@ -244,27 +214,6 @@ def _beyond(v: Any, bound: Any, most: Any, part: Any) -> Any:
     return jnp.concatenate([taken, part * jnp.stack([1.0 * (over > 0), square])]) / jnp.sqrt(1 + 2 * part**2)
 
 
-@_looked_up
-def linear_lengths(x: Any, y: Any, theta: Any, frame: Any) -> Any:
-    """The bin of ‖v‖."""
-    return _score(x, y, theta, frame)[1]
-
-
-def linear_score(x: Any, y: Any, theta: Any, frame: Any, bound: Any) -> Any:
-    """v/b, cut to length 1."""
-    return _cut(_score(x, y, theta, frame)[0], bound)
-
-
-def linear_spread(x: Any, y: Any, theta: Any, frame: Any, bound: Any) -> Any:
-    """v vᵀ for v = `linear_score`."""
-    return _packed(linear_score(x, y, theta, frame, bound))
-
-
-def linear_excess(x: Any, y: Any, theta: Any, frame: Any, bound: Any, most: Any, part: Any) -> Any:
-    """What the clip takes off v, as `_beyond` has it."""
-    return _beyond(_score(x, y, theta, frame)[0], bound, most, part)
-
-
 def offset_mean(x: Any, y: Any, terms: Any) -> Any:
     """The column of a row after the terms of the design, in [−1, 1]."""
     return x[len(terms)]
@@ -282,33 +231,6 @@ def _poisson(x: Any, y: Any, theta: Any, frame: Any, link: Any) -> tuple[Any, An
     return u * (root**2 - y), u * root
 
 
-@_looked_up
-def poisson_lengths(x: Any, y: Any, theta: Any, frame: Any, link: Any) -> Any:
-    """The bin of ‖v‖ for v = u(μ − y)."""
-    v = _poisson(x, y, theta, frame, link)[0]
-    return jnp.sqrt(dots(v, v))
-
-
-def poisson_score(x: Any, y: Any, theta: Any, frame: Any, link: Any, bound: Any) -> Any:
-    """u(μ − y)/b, cut to length 1."""
-    return _cut(_poisson(x, y, theta, frame, link)[0], bound)
-
-
-def poisson_spread(x: Any, y: Any, theta: Any, frame: Any, link: Any, bound: Any) -> Any:
-    """v vᵀ for v = `poisson_score`."""
-    return _packed(poisson_score(x, y, theta, frame, link, bound))
-
-
-def poisson_curvature(x: Any, y: Any, theta: Any, frame: Any, link: Any, most: Any) -> Any:
-    """v vᵀ for v = u√μ/m, cut to length 1."""
-    return _packed(_cut(_poisson(x, y, theta, frame, link)[1], most))
-
-
-def poisson_excess(x: Any, y: Any, theta: Any, frame: Any, link: Any, bound: Any, most: Any, part: Any) -> Any:
-    """What the clip takes off u(μ − y), as `_beyond` has it."""
-    return _beyond(_poisson(x, y, theta, frame, link)[0], bound, most, part)
-
-
 def _expectile(x: Any, y: Any, theta: Any, frame: Any, tau: Any) -> tuple[Any, Any]:
     """−uwr and u√w of an expectile regression, w = τ where r = y − xᵀθ > 0, and 1 − τ elsewhere."""
     r, u = y - times(x, theta), times(x, frame)
@@ -316,31 +238,35 @@ def _expectile(x: Any, y: Any, theta: Any, frame: Any, tau: Any) -> tuple[Any, A
     return -u * (w * r), u * jnp.sqrt(w)
 
 
+def _family(x: Any, y: Any, theta: Any, frame: Any, given: Any) -> tuple[Any, Any]:
+    """The score v, with no weight for where u lies, and the root of the curvature, of the family that needs `given`.
+
+    Least squares needs nothing, (0,), expectiles τ, and Poisson regression its link, (3,).
+    """
+    known = {(0,): _line, (): _expectile, (3,): _poisson}
+    return known[jnp.shape(given)](x, y, theta, frame, given)
+
+
 @_looked_up
-def expectile_lengths(x: Any, y: Any, theta: Any, frame: Any, tau: Any) -> Any:
-    """The bin of ‖v‖ for v = −uwr."""
-    v = _expectile(x, y, theta, frame, tau)[0]
+def clipped_lengths(x: Any, y: Any, theta: Any, frame: Any, given: Any) -> Any:
+    """The bin of ‖v‖."""
+    v = _family(x, y, theta, frame, given)[0]
     return jnp.sqrt(dots(v, v))
 
 
-def expectile_score(x: Any, y: Any, theta: Any, frame: Any, tau: Any, bound: Any) -> Any:
-    """−uwr/b, cut to length 1."""
-    return _cut(_expectile(x, y, theta, frame, tau)[0], bound)
+def clipped_score(x: Any, y: Any, theta: Any, frame: Any, given: Any, bound: Any) -> Any:
+    """v/b, cut to length 1."""
+    return _cut(_family(x, y, theta, frame, given)[0], bound)
 
 
-def expectile_spread(x: Any, y: Any, theta: Any, frame: Any, tau: Any, bound: Any) -> Any:
-    """v vᵀ for v = `expectile_score`."""
-    return _packed(expectile_score(x, y, theta, frame, tau, bound))
+def clipped_curvature(x: Any, y: Any, theta: Any, frame: Any, given: Any, most: Any) -> Any:
+    """w wᵀ for the root w of the curvature over m, cut to length 1."""
+    return packed(_cut(_family(x, y, theta, frame, given)[1], most))
 
 
-def expectile_curvature(x: Any, y: Any, theta: Any, frame: Any, tau: Any, most: Any) -> Any:
-    """v vᵀ for v = u√w/m, cut to length 1."""
-    return _packed(_cut(_expectile(x, y, theta, frame, tau)[1], most))
-
-
-def expectile_excess(x: Any, y: Any, theta: Any, frame: Any, tau: Any, bound: Any, most: Any, part: Any) -> Any:
-    """What the clip takes off −uwr, as `_beyond` has it."""
-    return _beyond(_expectile(x, y, theta, frame, tau)[0], bound, most, part)
+def clipped_excess(x: Any, y: Any, theta: Any, frame: Any, given: Any, bound: Any, most: Any, part: Any) -> Any:
+    """What the clip takes off v, as `_beyond` has it."""
+    return _beyond(_family(x, y, theta, frame, given)[0], bound, most, part)
 
 
 def logistic_score(x: Any, y: Any, theta: Any, frame: Any) -> Any:
@@ -351,12 +277,15 @@ def logistic_score(x: Any, y: Any, theta: Any, frame: Any) -> Any:
 def logistic_curvature(x: Any, y: Any, theta: Any, frame: Any) -> Any:
     """4 p(1 − p)ωuuᵀ."""
     p = jax.nn.sigmoid(times(x, theta))
-    return computed_once(4 * p * (1 - p)) * _packed(_bounded(x, frame)[0])
+    return computed_once(4 * p * (1 - p)) * packed(_bounded(x, frame)[0])
 
 
-def logistic_spread(x: Any, y: Any, theta: Any, frame: Any) -> Any:
-    """v vᵀ for v = `logistic_score`."""
-    return _packed(logistic_score(x, y, theta, frame))
+def logistic_slope(x: Any, y: Any, theta: Any, frame: Any) -> Any:
+    """(4pq, 6√3·pq(1 − 2p)√ωu)/√2 with q = 1 − p: the slope of p, and how it changes with θ; each at most 1."""
+    p = jax.nn.sigmoid(times(x, theta))
+    slope = p * (1 - p)
+    bend = (6 * 3**0.5) * slope * (1 - 2 * p) * _weighted(x, frame)
+    return jnp.concatenate([4 * slope[None], bend]) / jnp.sqrt(2.0)
 
 
 def mean_score(x: Any, y: Any, low: Any, high: Any) -> Any:
@@ -421,12 +350,6 @@ def _clipped(problem: Problem, x: Any, theta: Any) -> Any:
 def gradient(problem: Problem) -> Any:
     """∇l/C of a custom loss."""
     return lambda x, y, theta: _clipped(problem, x, theta)
-
-
-@made_for
-def outer_gradient(problem: Problem) -> Any:
-    """∇l∇lᵀ/C² of a custom loss."""
-    return lambda x, y, theta: _packed(_clipped(problem, x, theta))
 
 
 @made_for
