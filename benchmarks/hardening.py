@@ -119,7 +119,7 @@ def plain_partial_sums(
         survey = packed[:, width + 1]
         weight = jnp.where(jnp.isfinite(norm) & (survey > 0), survey**power / jnp.maximum(norm, 1.0), 0.0)
         rows = jnp.where(jnp.isfinite(norm)[:, None], values, 0.0) * weight[:, None]
-        return jnp.sum(rows * 2.0**sums._BITS, axis=0)
+        return jnp.sum(rows * 2.0**sums.BITS, axis=0)
 
     def add(i: Any, found: Any) -> Any:  # as many chunks as the exact sum has
         part = jax.lax.dynamic_slice_in_dim(rows[0], i * size, size)

@@ -118,12 +118,12 @@ class Dataset:
 
         Where records tell their persons, second moments are of sums over the records of a person (`persons`).
         """
-        from pgbb.private.loading import Records
-        from pgbb.private.sums import Here, Sums
+        from pgbb.private.loading import Records, here
+        from pgbb.private.sums import Sums
 
         engine = self._held
         if isinstance(engine, Records):
-            engine = Here(engine, self._problem.shift, group_size, consume=not keep)
+            engine = here(engine, self._problem, group_size, keep=keep)
         return Sums(engine, plan, names, sigma, randomness, progress=progress)
 
     def session(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pgbb.private.pseudo_samples import PublicSamples
 
 __all__ = [
-    "Examined", "File", "NonPrivateRecords", "Records", "Source", "columns_of", "engine_for", "examine", "header",
+    "Examined", "File", "NonPrivateRecords", "Records", "Source", "columns_of", "engine_for", "examine", "header", "here",
     "public_samples", "records_for", "single", "table",
 ]  # fmt: skip
 
@@ -65,6 +65,13 @@ def public_samples(source: Source, problem: Problem, schema: Schema) -> "PublicS
     from pgbb.private.pseudo_samples import PublicSamples
 
     return PublicSamples(records_for(source, problem, schema), problem)
+
+
+def here(records: Records, problem: Problem, group_size: int, *, keep: bool) -> Engine:
+    """The engine that is this process; unless it is to `keep` the records, it takes their memory over."""
+    from pgbb.private.here import Here  # needs JAX
+
+    return Here(records, problem.shift, group_size, consume=not keep)
 
 
 def engine_for(source: Source, problem: Problem, schema: Schema, weights: str | None, asked: Asked) -> Engine:

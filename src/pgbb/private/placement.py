@@ -7,12 +7,13 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb.model.problem import Problem
 from pgbb.private.rows import EXTRA, empty_rows
 
 if TYPE_CHECKING:
     from pgbb.private.records import Records  # needs pandas, which a machine that only trains may lack
 
-__all__ = ["Data", "place", "shifted"]
+__all__ = ["Data", "no_rows", "place", "shifted"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,11 @@ class Data:
 
 
 jax.tree_util.register_dataclass(Data, data_fields=["rows"], meta_fields=["n"])
+
+
+def no_rows(problem: Problem) -> NDArray[np.float32]:
+    """The packed rows of no record."""
+    return empty_rows(0, len(problem.columns) or (1 if problem.design is None else problem.design.rows_need[1]))
 
 
 def shifted(records: "Records", shift: float, *, consume: bool = False) -> NDArray[np.float32]:

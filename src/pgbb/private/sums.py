@@ -13,11 +13,10 @@ accountant certifies is the object that this code runs.
 
 import os
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from functools import cache, lru_cache, partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 from weakref import WeakKeyDictionary, finalize
 
 import jax
@@ -31,21 +30,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from pgbb._numerics.compiled import Compiled, computed_once, dots, power_of_two
 from pgbb.accountant import Composition
-from pgbb.engine.protocol import Batch, Engine, Question
+from pgbb.engine.protocol import Engine, Question
 from pgbb.errors import PgbbError
 from pgbb.private.clipping import FULL_BATCH, clipped, limit
 from pgbb.private.columns import by_columns
 from pgbb.private.noise import rounded_normals
-from pgbb.private.persons import outer_sums
-from pgbb.private.placement import shifted
 from pgbb.private.randomness import Randomness
 from pgbb.private.rows import EXTRA
 from pgbb.private.wide_integers import LOW, SPLIT
 
-if TYPE_CHECKING:
-    from pgbb.private.records import Records
-
-__all__ = ["Here", "Statistic", "Sums", "compile_ahead", "slabs_of", "sum_of"]
+__all__ = ["BITS", "Statistic", "Sums", "adds", "asked", "compile_ahead", "slabs_of", "sum_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -61,13 +55,7 @@ _THREADS = 2  # that compile
 _CORES = max(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 2)
 _SLAB = 2**16  # rows that a program is compiled for, on an accelerator at least
 _LONGEST = 2**22  # and at most
-_BITS = 20  # whole numbers of at most 20 bits, one of each of 2¹⁰ chunks, add up in 32 bits without rounding
-
-
-@partial(Compiled, static_argnames=("statistic", "power"))
-def _one_by_one(statistic: Statistic, power: int, rows: Array, parameters: Sequence[Array]) -> Array:
-    """What each record adds, in whole units of 2⁻²⁰, (rows, m)."""
-    return jax.vmap(lambda row: _adds(statistic, power, parameters, row))(rows)
+BITS = 20  # whole numbers of at most 20 bits, one of each of 2¹⁰ chunks, add up in 32 bits without rounding
 
 
 def _slab_sums(
@@ -107,10 +95,10 @@ def _joined(found: Array) -> Ints:
     return sums.sum(axis=1) if jax.default_backend() == "cpu" else sums @ np.array([2**SPLIT, 1])
 
 
-def _adds(statistic: Statistic, power: int, parameters: Sequence[Array], row: Array) -> Array:
+def adds(statistic: Statistic, power: int, parameters: Sequence[Array], row: Array) -> Array:
     """What one record adds, in units of 2⁻²⁰; `by_columns` leaves no way for other rows to take part."""
     values = computed_once(jnp.ravel(statistic(row[:-EXTRA], row[-2], *parameters)))
-    scale = jnp.where(row[-1] > 0, row[-1] ** power * limit(values.shape[0], FULL_BATCH) * 2.0**_BITS, 0.0)
+    scale = jnp.where(row[-1] > 0, row[-1] ** power * limit(values.shape[0], FULL_BATCH) * 2.0**BITS, 0.0)
     return _whole(values, lambda v: dots(v, v), scale)
 
 
@@ -134,7 +122,7 @@ def _counted(statistic: Statistic, power: int, parameters: Sequence[Array], row:
 def _entries(table: Array, times: int) -> Array:
     """What a record in each bin adds for each of so many numbers, clipped so that all of them have norm at most 1."""
     values = computed_once(table.T / jnp.sqrt(1.0 * times))
-    most = limit(times * len(table), FULL_BATCH) * 2.0**_BITS
+    most = limit(times * len(table), FULL_BATCH) * 2.0**BITS
     return jax.vmap(lambda row: _whole(row, lambda v: times * dots(v, v), most))(values)
 
 
@@ -283,7 +271,7 @@ def _slab_rows(n: int, width: int) -> int:
 @lru_cache(maxsize=256)
 def _traced(statistic: Statistic, power: int, width: int, shapes: tuple[tuple[int, ...], ...]) -> ClosedJaxpr:
     """What one record adds: a function of the parameters and its row, (m,)."""
-    add = _counted if _counts(statistic, power) else _adds
+    add = _counted if _counts(statistic, power) else adds
     forms = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in (*shapes, (width,))]  # type: ignore[no-untyped-call]
     return jax.make_jaxpr(lambda *given: add(statistic, power, given[:-1], given[-1]))(*forms)
 
@@ -326,63 +314,6 @@ def compile_ahead(questions: Sequence[Question], slabs: Slabs, owner: object = N
 def _compiled(question: Question, slabs: Slabs) -> None:
     """`_compile`, whose result would keep its statistic alive."""
     _compile(question, slabs)
-
-
-class Here:
-    """The engine that is this process with all its devices; it holds the records out of sight.
-
-    With `consume` it takes their memory over. Where records tell their persons, outer products are of what persons
-    with up to `group_size` records add.
-    """
-
-    def __init__(self, records: "Records", shift: float, group_size: int = 1, *, consume: bool = False) -> None:
-        self.n, self._bytes = records.n, records.rows.nbytes
-        self._persons, self._group_size = records.persons, group_size
-        with self._room():
-            rows = shifted(records, shift, consume=consume)
-            self._rows = slabs_of(rows, jax.local_devices())
-            self._alone = None if self._persons is None else slabs_of(rows, jax.local_devices()[:1])
-
-    def _by_person(self, question: Question) -> bool:
-        return self._persons is not None and hasattr(question.statistic, "root")
-
-    def prepare(self, questions: Sequence[Question]) -> None:
-        """Compile what will be asked."""
-        compile_ahead([q for q in questions if not self._by_person(q)], self._rows, self)
-
-    def sum(self, question: Question | Batch) -> Ints:
-        """`sum_of` all records."""
-        question = cast(Question, question)
-        with self._room():
-            return self._of_persons(question) if self._by_person(question) else asked(question, self._rows)
-
-    def _of_persons(self, question: Question) -> Ints:
-        """The sum over persons of outer products of what their records add."""
-        assert self._persons is not None and self._alone is not None
-        root, given = cast(Statistic, question.statistic.root), question.parameters  # type: ignore[union-attr]
-        width = self._alone.parts[0][0].shape[-1] - EXTRA
-        form = jax.eval_shape(root, *(np.empty(s, np.float32) for s in ((width,), (), *(p.shape for p in given)))).shape
-        parts = [
-            np.asarray(_one_by_one(root, question.power, part[0], given))[: int(counts[0])]
-            for part, counts in self._alone.parts
-        ]
-        added = np.concatenate(parts).reshape(self.n, -1, form[-1] if form else 1)
-        return outer_sums(added, self._persons, self._group_size, _BITS)
-
-    @contextmanager
-    def _room(self) -> Iterator[None]:
-        """A device without room, in our words."""
-        try:
-            yield
-        except jax.errors.JaxRuntimeError as error:
-            if "RESOURCE_EXHAUSTED" not in str(error):
-                raise
-            device = jax.local_devices()[0].device_kind
-            raise PgbbError(
-                f"the memory of the device ({device}) does not suffice for {self.n:,} records of {self._bytes:,} bytes "
-                "and a piece of an answer. Take a device with more memory, several of them, or the processor "
-                "(JAX_PLATFORMS=cpu)."
-            ) from None
 
 
 def asked(question: Question, slabs: Slabs) -> Ints:
@@ -455,7 +386,7 @@ class Sums:
             raise PgbbError(f"stage {stage!r} has given all its answers; another would not be covered.")
         self._left[stage] -= times
         self.asked += [stage] * times
-        noise, grid = self._noise[stage], 2.0**-_BITS / self.n
+        noise, grid = self._noise[stage], 2.0**-BITS / self.n
         given = tuple(np.asarray(p, np.float32) for p in parameters)
         whole = np.tile(self._engine.sum(Question(statistic, given, power)), (times, 1))
         whole = whole + rounded_normals(self._random, noise, grid, whole.shape)

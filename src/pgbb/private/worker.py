@@ -23,9 +23,8 @@ from pgbb.model.problem import Problem
 from pgbb.model.schema import Schema
 from pgbb.private.loading import records_for
 from pgbb.private.partition import Partition
-from pgbb.private.placement import shifted
+from pgbb.private.placement import no_rows, shifted
 from pgbb.private.records import NoRecords
-from pgbb.private.rows import empty_rows
 from pgbb.private.share import share_of
 from pgbb.private.sources import part_of_frame
 from pgbb.private.sums import asked, compile_ahead, slabs_of
@@ -96,7 +95,7 @@ def encode(told: bytes, partition: Any, types: Mapping[str, object] | None = Non
     try:
         rows = shifted(records_for(source, problem, schema, weights), problem.shift, consume=True)
     except NoRecords:
-        rows = empty_rows(0, len(problem.columns) or (1 if problem.design is None else problem.design.rows_need[1]))
+        rows = no_rows(problem)
     return Kept(rows, int.from_bytes(hashlib.blake2b(rows.data, digest_size=8).digest()))
 
 
