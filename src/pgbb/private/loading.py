@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pgbb.private.pseudo_samples import PublicSamples
 
 __all__ = [
-    "Examined", "File", "NonPrivateRecords", "Records", "Source", "columns_of", "engine_for", "examine", "header", "here",
-    "public_samples", "records_for", "single", "table",
+    "Examined", "File", "NonPrivateRecords", "Records", "Source", "columns_of", "engine_for", "examine", "header",
+    "here", "public_samples", "records_for", "single", "table",
 ]  # fmt: skip
 
 
