@@ -204,7 +204,7 @@ def encoded(
     opened = _typed(source, schema, names)
     rows, valid = _room(opened.count(list(names), schema), width)
     n = 0
-    for data in map(partial(_clamped, schema=schema, names=names), opened.pieces(list(names), schema)):
+    for data in map(partial(_clamped, schema=schema, names=names, persons=persons), opened.pieces(list(names), schema)):
         part = slice(n, n + data.n)
         x, y, weight = encode(data)
         rows[part, :width], rows[part, width], rows[part, width + 1] = x, y, weight
@@ -262,12 +262,13 @@ def _typed(source: Source, schema: Schema, names: Sequence[str]) -> Opened:
     return opened
 
 
-def _clamped(piece: Piece, schema: Schema, names: Sequence[str]) -> Columns:
+def _clamped(piece: Piece, schema: Schema, names: Sequence[str], persons: str | None = None) -> Columns:
+    """Cells of the named columns, clamped; a person whose number is beyond its range is nobody."""
     values = {}
     valid = np.ones(piece.n, dtype=np.bool_)
     for name in names:
-        values[name], usable, _ = encode_cells(piece.cells[name], schema[name])
-        valid &= usable
+        values[name], usable, beyond = encode_cells(piece.cells[name], schema[name])
+        valid &= usable & ~beyond if name == persons else usable
     for name in names:
         values[name][~valid] = filler(schema[name])
     return Columns(values, valid)
