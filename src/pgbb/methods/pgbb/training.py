@@ -321,7 +321,7 @@ def train_many(
     initial = mapped(lambda session: _initial(session, settings, problem), sessions)
     params = jax.tree.map(lambda *leaves: np.stack(leaves), *initial)
     state = jax.vmap(lambda p: _packed(layout, _state(p, optimiser)))(params)
-    moments: list[Any] = []
+    moments: Sequence[Any] = ()
     kept: list[dict[str, np.ndarray]] = []
     if seconds is not None:
 
