@@ -23,7 +23,7 @@ from pgbb.engine import dask as module
 from pgbb.engine import guard
 from pgbb.engine.protocol import Asked, Question, Receipt, settled
 from pgbb.methods.calibrated import statistics
-from pgbb.private.door import open_dataset
+from pgbb.private.door import open_sums
 from tests.engine.models import MODELS, SCHEMA, bits, fit, records
 
 N = 3001
@@ -72,10 +72,9 @@ def test_workers_with_odd_partitions_give_the_bits_of_one_process(name, three, t
 
 
 def engine(client, source, name="mean"):
-    data = open_dataset(
-        source, MODELS[name].prepare(SCHEMA), SCHEMA, None, Asked(module.Dask(client, 60.0), MODELS[name])
-    )
-    return data._held
+    asked = Asked(module.Dask(client, 60.0), MODELS[name])
+    with open_sums(source, MODELS[name].prepare(SCHEMA), SCHEMA, asked=asked) as data:
+        return data._held
 
 
 ASKED = Question(statistics.mean_score, (np.float32(-8), np.float32(8)))

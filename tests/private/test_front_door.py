@@ -389,7 +389,7 @@ def test_line_feeds_in_a_cell_do_not_count_as_records(tmp_path, monkeypatch):
         path.write_text(f"c,x\n1,{cell}\n" + "1,a\n" * 999)
         assert load(path, Design.parse("c ~ 1", schema), schema).n == 1000
     path.write_text("c,x\n" + "1,a\n" * 10**4)
-    with pytest.raises(PgbbError, match="10,000 records of 1 terms need"):
+    with pytest.raises(PgbbError, match="10,000 records of 12 bytes need"):
         load(path, Design.parse("c ~ 1", schema), schema)
 
 

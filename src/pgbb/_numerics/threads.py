@@ -1,6 +1,6 @@
 """Threads: a few for work on several data sets at once, and a single one for many small factorisations."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -10,7 +10,7 @@ import numpy.linalg  # noqa: F401
 import scipy.linalg  # noqa: F401  their libraries are loaded before they are looked for
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["mapped", "one_blas_thread"]
+__all__ = ["ahead", "mapped", "one_blas_thread"]
 
 MOST = 8
 _Item = TypeVar("_Item")
@@ -27,6 +27,20 @@ def mapped(function: Callable[[_Item], _Result], items: Sequence[_Item]) -> list
         return [function(item) for item in items]
     with ThreadPoolExecutor(min(MOST, len(items))) as pool:
         return list(pool.map(function, items))
+
+
+def ahead(items: Iterable[_Item]) -> Iterator[_Item]:
+    """The items, each made by a thread while the one before it is used.
+
+    >>> list(ahead(range(3)))
+    [0, 1, 2]
+    """
+    end, left = object(), iter(items)
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(next, left, end)
+        while (item := coming.result()) is not end:
+            coming = thread.submit(next, left, end)
+            yield item  # type: ignore[misc]
 
 
 @contextmanager

@@ -252,6 +252,8 @@ def encode(cells: Cells, column: Column) -> tuple[Floats, Bools, Bools]:
         else:
             usable, outside = finite, finite & ((values < column.low) | (values > column.high))
             np.clip(values, column.low, column.high, out=values)
+            if column.whole:
+                np.rint(values, out=values)
     values[~usable] = filler(column)
     return values, usable, outside
 

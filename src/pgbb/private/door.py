@@ -18,7 +18,9 @@ answer more. What leaves without noise: n, which is public; `examine`, for the c
 by name. The proof is docs/privacy.md. This module loads neither pandas nor JAX before they are needed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
         NonPrivateRecords,
         Records,
         Source,
+        Stored,
         columns_of,
         examine,
         header,
@@ -60,8 +63,8 @@ if TYPE_CHECKING:
 __all__ = [
     "EXTRA", "Dataset", "Examined", "File", "Moment", "NonPrivateRecords", "Position", "Randomness", "Session",
     "Source", "Step", "Sums", "columns_of", "entries", "examine", "header", "largest_sensitivity", "mean_sensitivity",
-    "non_private", "open_dataset", "public_samples", "refit_sensitivity", "run_many", "session_without_noise", "single",
-    "table",
+    "non_private", "open_dataset", "open_sums", "public_samples", "refit_sensitivity", "run_many",
+    "session_without_noise", "single", "table",
 ]  # fmt: skip
 
 Floats = NDArray[np.float64]
@@ -91,7 +94,7 @@ class Dataset:
     Every method runs what the accountant certifies, and checks that it is described for these records.
     """
 
-    def __init__(self, records: "Records | Engine", problem: Problem) -> None:
+    def __init__(self, records: "Records | Stored | Engine", problem: Problem) -> None:
         self._held, self._problem = records, problem
         self.n = records.n
         """How many records there are, here or on the workers of a cluster; public."""
@@ -114,11 +117,15 @@ class Dataset:
         keep: bool = False,
     ) -> "Sums":
         """Noisy means of statistics over all records, asked one after another, by stages with names."""
-        from pgbb.private.loading import Records
+        from pgbb.private.loading import Records, Stored
+        from pgbb.private.placement import shifted
         from pgbb.private.sums import Here, Sums
 
         held = self._held
-        engine = Here(held, self._problem.shift, consume=not keep) if isinstance(held, Records) else held
+        if isinstance(held, Records):
+            engine: Engine = Here(shifted(held, self._problem.shift, consume=not keep))
+        else:
+            engine = Here(held.rows, held.coding) if isinstance(held, Stored) else held
         return Sums(engine, plan, names, sigma, randomness, progress=progress)
 
     def session(
@@ -181,22 +188,34 @@ class Dataset:
         return posterior_draws(self._records(), losses, target, sigma, randomness, shift=self._problem.shift)
 
 
-def open_dataset(
+def open_dataset(source: "Source", problem: Problem, schema: Schema, weights: str | None = None) -> Dataset:
+    """Read and encode the records; errors depend on names, types and counts, never on a cell.
+
+    The source is a frame, the path of a file or folder; `weights` is a column of survey weights.
+    """
+    from pgbb.private.loading import records_for
+
+    return Dataset(records_for(source, problem, schema, weights), problem)
+
+
+@contextmanager
+def open_sums(
     source: "Source",
     problem: Problem,
     schema: Schema,
     weights: str | None = None,
+    *,
     asked: Asked | None = None,
-) -> Dataset:
-    """Read and encode the records, here or on a cluster; errors depend on names, types and counts, never on a cell.
-
-    The source is a frame, the path of a file or folder; `weights` is a column of survey weights.
-    """
-    from pgbb.private.loading import engine_for, records_for
+    scratch: Path | None = None,
+) -> Iterator[Dataset]:
+    """`open_dataset` for `Dataset.sums` alone: coded rows, here, in a folder for scratch files, or on a cluster."""
+    from pgbb.private.loading import engine_for, stored_for
 
     if asked is not None:
-        return Dataset(engine_for(source, problem, schema, weights, asked), problem)
-    return Dataset(records_for(source, problem, schema, weights), problem)
+        yield Dataset(engine_for(source, problem, schema, weights, asked), problem)
+    else:
+        with closing(stored_for(source, problem, schema, weights, scratch)) as held:
+            yield Dataset(held, problem)
 
 
 def non_private(source: "Source", problem: Problem, schema: Schema, weights: str | None = None) -> "NonPrivateRecords":

@@ -1,5 +1,6 @@
 """From a frame, arrays or files to the `Records` that a prepared model needs: all that `door` knows of reading."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,17 +10,34 @@ from pgbb.errors import InvalidValue
 from pgbb.model.problem import Problem
 from pgbb.model.schema import Schema
 from pgbb.private.arrays import columns_of, single, table
+from pgbb.private.coding import Coding, coding_of
 from pgbb.private.files import File
 from pgbb.private.partition import survey
-from pgbb.private.records import Columns, Encoded, Examined, NonPrivateRecords, Records, Source, encoded, examine, load
+from pgbb.private.records import (
+    Columns,
+    Encoded,
+    Examined,
+    NonPrivateRecords,
+    Reading,
+    Records,
+    Source,
+    Stored,
+    Words,
+    dense,
+    encoded,
+    examine,
+    of_design,
+    stored,
+)  # fmt: skip
+from pgbb.private.rows import EXTRA
 from pgbb.private.sources import open_source
 
 if TYPE_CHECKING:
     from pgbb.private.pseudo_samples import PublicSamples
 
 __all__ = [
-    "Examined", "File", "NonPrivateRecords", "Records", "Source", "columns_of", "engine_for", "examine", "header",
-    "public_samples", "records_for", "single", "table",
+    "Examined", "File", "NonPrivateRecords", "Records", "Source", "Stored", "columns_of", "engine_for", "examine",
+    "form_for", "header", "public_samples", "records_for", "single", "stored_for", "table",
 ]  # fmt: skip
 
 
@@ -35,27 +53,56 @@ def header(source: Source) -> list[tuple[str | None, str]]:
     ]
 
 
-def records_for(source: Source, problem: Problem, schema: Schema, weights: str | None = None) -> Records:
-    """Encode the records for this problem.
+def _reading(problem: Problem, schema: Schema, weights: str | None) -> Reading:
+    """What is read for this problem.
 
     A regression has its mapped design and response; a mean has the constant 1
     and its column; a custom loss has its columns side by side and no response.
     """
     if problem.design is not None:
-        return load(source, problem.design, schema, weights)
+        return of_design(problem.design, schema, weights)
     if weights is not None:
         raise InvalidValue(f"weights = {weights!r} is not allowed here: only formula models take survey weights.")
-    columns, response = problem.columns, problem.response
+    columns, response = tuple(map(str, problem.columns)), str(problem.response)
 
     def side_by_side(data: Columns) -> Encoded:
         return np.column_stack([data.values[name] for name in columns]).astype(np.float32), 0.0, 1.0
 
     def alone(data: Columns) -> Encoded:
-        return np.ones((data.n, 1), np.float32), data.values[str(response)], 1.0
+        return np.ones((data.n, 1), np.float32), data.values[response], 1.0
 
-    if columns:
-        return encoded(source, schema, [str(name) for name in columns], len(columns), side_by_side)
-    return encoded(source, schema, [str(response)], 1, alone)
+    return Reading(columns, len(columns), side_by_side) if columns else Reading((response,), 1, alone)
+
+
+def records_for(source: Source, problem: Problem, schema: Schema, weights: str | None = None) -> Records:
+    """Encode the records for this problem, as dense rows."""
+    return encoded(source, schema, _reading(problem, schema, weights))
+
+
+def stored_for(
+    source: Source, problem: Problem, schema: Schema, weights: str | None = None, scratch: Path | None = None
+) -> Stored:
+    """Encode the records for sums over all of them: coded where that is shorter, in memory or in a folder."""
+    reading = _reading(problem, schema, weights)
+    words, coding = form_for(problem, schema, weights)
+
+    def fill(data: Columns, out: Words) -> None:
+        if coding is None:
+            dense(reading.encode(data), data.valid, out, problem.shift)
+        else:
+            coding.store(data.values, data.valid, out)
+
+    rows = stored(source, schema, reading.names, words, fill, scratch)
+    return Stored(rows.view(np.float32) if coding is None else rows, coding)
+
+
+def form_for(problem: Problem, schema: Schema, weights: str | None) -> tuple[int, Coding | None]:
+    """The words of a stored record, and its coding unless it is dense: by the schema and the formula alone."""
+    if problem.design is not None:
+        coding = coding_of(problem.design, schema, weights, problem.shift)
+        if coding is not None:
+            return coding.words, coding
+    return _reading(problem, schema, weights).width + EXTRA, None
 
 
 def public_samples(source: Source, problem: Problem, schema: Schema) -> "PublicSamples":
@@ -69,13 +116,8 @@ def engine_for(source: Source, problem: Problem, schema: Schema, weights: str | 
     """The workers of a cluster, which have encoded the records, each its partitions, and keep them."""
     from pgbb.private import worker
 
-    if problem.design is not None:
-        columns = [*problem.design.rows_need[0], problem.design.response]
-    else:
-        columns = [*(problem.columns or [str(problem.response)])]
-    columns += [] if weights is None else [weights]
     work = Work(
-        worker.told(asked.model, schema, weights), tuple(dict.fromkeys(columns)),
+        worker.told(asked.model, schema, weights), _reading(problem, schema, weights).names,
         worker.encode, worker.receipt, worker.answer, worker.prepare, worker.pack, worker.unpack,
     )  # fmt: skip
     given = source.where if isinstance(source, File) else source

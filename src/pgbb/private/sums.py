@@ -11,10 +11,11 @@ gives, and its noise, were fixed beforehand: the `Composition` that the
 accountant certifies is the object that this code runs.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 from weakref import WeakKeyDictionary, finalize
 
 import jax
@@ -25,20 +26,21 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import ArrayLike, NDArray
 
 from pgbb._numerics.compiled import Compiled, computed_once, dots
+from pgbb._numerics.threads import ahead
 from pgbb.accountant import Composition
 from pgbb.engine.protocol import Engine, Question
 from pgbb.errors import PgbbError
 from pgbb.private.clipping import FULL_BATCH, clipped, limit
+from pgbb.private.coding import Coding
 from pgbb.private.noise import rounded_normals
-from pgbb.private.placement import shifted
 from pgbb.private.randomness import Randomness
 from pgbb.private.rows import EXTRA
 from pgbb.private.wide_integers import block_sums
 
 if TYPE_CHECKING:
-    from pgbb.private.records import Records
+    from pgbb.private.scratch import Scratch
 
-__all__ = ["Here", "Statistic", "Sums", "compile_ahead", "slabs_of", "sum_of"]
+__all__ = ["Here", "Slabs", "Statistic", "Sums", "compile_ahead", "slabs_of", "sum_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -50,12 +52,19 @@ UNIT = 2**13
 
 _CELLS = 2**20  # numbers of one chunk of rows; bounds memory, not results
 _THREADS = 2  # that compile
+_RUNNING = 2  # slabs that wait for a device
 _SLAB = 2**16  # rows that a program is compiled for
 _BLOCK, _BITS = 2**10, 20  # whole numbers of at most 20 bits, 2¹⁰ of them, add up in 32 bits without rounding
 
 
 def _chunk_sums(
-    statistic: Statistic, power: int, size: int, count: Array, rows: Array, parameters: Sequence[Array]
+    statistic: Statistic,
+    power: int,
+    size: int,
+    coding: Coding | None,
+    count: Array,
+    rows: Array,
+    parameters: Sequence[Array],
 ) -> Array:
     """Sums over blocks of the clipped rows in whole units of 2⁻²⁰, rounded toward zero: (chunks, blocks, m).
 
@@ -64,7 +73,7 @@ def _chunk_sums(
     order and on any device. Rounding toward zero makes no row longer. `count`
     chunks of `size` rows are summed; the compiler does not know how many.
     """
-    width = rows.shape[1] - EXTRA
+    width = (rows.shape[1] if coding is None else coding.width) - EXTRA
 
     def one(row: Array) -> Array:
         """What one record adds, in units of 2⁻²⁰; `vmap` leaves no way for other rows to take part."""
@@ -73,26 +82,34 @@ def _chunk_sums(
         scale = jnp.where(survey > 0, survey**power * most, 0.0)
         return clipped([values], lambda v: dots(v, v), scale, xp=jnp)[0]
 
-    def chunk(packed: Array) -> Array:
-        return block_sums(jax.vmap(one)(packed), _BLOCK)
+    def chunk(stored: Array) -> Array:
+        return block_sums(jax.vmap(one)(formed(stored, coding)), _BLOCK)
 
     def add(i: Array, found: Array) -> Array:
-        part = computed_once(jax.lax.dynamic_slice_in_dim(rows, i * size, size))
+        part = jax.lax.dynamic_slice_in_dim(rows, i * size, size)
         return jax.lax.dynamic_update_index_in_dim(found, chunk(part), i, 0)
 
     form = jax.eval_shape(chunk, rows[:size])
     return jax.lax.fori_loop(0, count, add, jnp.zeros((rows.shape[0] // size, *form.shape), form.dtype))
 
 
+def formed(stored: Array, coding: Coding | None) -> Array:
+    """The packed rows that statistics see, from stored ones: the one place where they are formed."""
+    if coding is not None:
+        stored = coding.rows(computed_once(stored), jnp, computed_once)
+    return computed_once(stored)
+
+
 _DEVICE, _ALL = PartitionSpec("device"), PartitionSpec()  # type: ignore[no-untyped-call]
 
 
-@partial(Compiled, static_argnames=("statistic", "power", "size", "mesh"))
+@partial(Compiled, static_argnames=("statistic", "power", "size", "mesh", "coding"))
 def _partial_sums(
     statistic: Statistic,
     power: int,
     size: int,
     mesh: Mesh | None,
+    coding: Coding | None,
     counts: Array,
     rows: Array,
     parameters: Sequence[Array],
@@ -100,7 +117,7 @@ def _partial_sums(
     """The sums of every device over its rows, (devices, chunks, blocks, m); nothing is sent between devices."""
 
     def one(count: Array, rows: Array, parameters: Sequence[Array]) -> Array:
-        return _chunk_sums(statistic, power, size, count[0], rows[0], parameters)[None]
+        return _chunk_sums(statistic, power, size, coding, count[0], rows[0], parameters)[None]
 
     if mesh is None:
         return one(counts, rows, parameters)
@@ -108,42 +125,68 @@ def _partial_sums(
     return shared(counts, rows, parameters)
 
 
+Rows: TypeAlias = "NDArray[np.float32] | NDArray[np.uint32] | Scratch"
+Slab: TypeAlias = tuple[Array, NDArray[np.int64]]
+
+
 class Slabs(NamedTuple):
-    """Packed rows in slabs of one size, (devices, 2¹⁶, ·) each, and how many rows of each are records.
+    """Stored rows in slabs of one size, (devices, 2¹⁶, ·) each, and how many rows of each are records.
 
     All programs are compiled for a slab, whatever n is: a record's row is computed
     by the same code, however many processes and devices share the records.
     """
 
-    parts: list[tuple[Array, NDArray[np.int64]]]
+    parts: "list[Slab] | Streamed"
     mesh: Mesh | None
     n: int
+    coding: Coding | None
 
 
-def slabs_of(rows: NDArray[np.float32], devices: Sequence[jax.Device] | None = None) -> Slabs:
+class Streamed:
+    """Slabs that are read anew in each pass, one ahead of the one that is summed; the first one stays.
+
+    A buffer takes another slab when the sum over the one in it is there: `sum_of` lets `_RUNNING` sums wait.
+    """
+
+    def __init__(self, rows: "Scratch", read: Callable[[int], Slab], starts: range, devices: int) -> None:
+        self._read, self._starts, self._first = read, starts, read(starts[0])
+        rows.take_turns((_RUNNING + 3) * devices, _SLAB)
+
+    def __getitem__(self, first: Literal[0]) -> Slab:
+        return self._first
+
+    def __iter__(self) -> Iterator[Slab]:
+        yield self._first
+        yield from ahead(map(self._read, self._starts[1:]))
+
+
+def slabs_of(rows: Rows, devices: Sequence[jax.Device] | None = None, coding: Coding | None = None) -> Slabs:
     """Rows shared over devices in units, filled up with rows of weight zero; on a CPU full slabs are not copied."""
     n, width = rows.shape
     units = max(-(-n // UNIT), 1)
     devices = list(jax.local_devices()[:1] if devices is None else devices)[:units]
     each = -(-units // len(devices)) * UNIT
     mesh = None if len(devices) == 1 else Mesh(np.array(devices), ("device",))
-    parts = []
-    for start in range(0, each, _SLAB):
+
+    def slab(start: int) -> Slab:
         held = [rows[k * each + start : min(k * each + min(start + _SLAB, each), n)] for k in range(len(devices))]
         put = [jax.device_put(_filled(part)[None], d, may_alias=True) for part, d in zip(held, devices, strict=True)]
         whole = put[0]
         if mesh is not None:
             form, where = (len(devices), _SLAB, width), NamedSharding(mesh, _DEVICE)
             whole = jax.make_array_from_single_device_arrays(form, where, put)
-        parts.append((whole, np.array([len(part) for part in held])))
-    return Slabs(parts, mesh, n)
+        return whole, np.array([len(part) for part in held])
+
+    starts = range(0, each, _SLAB)
+    streamed = None if isinstance(rows, np.ndarray) else Streamed(rows, slab, starts, len(devices))
+    return Slabs(streamed or list(map(slab, starts)), mesh, n, coding)
 
 
-def _filled(part: NDArray[np.float32]) -> NDArray[np.float32]:
+def _filled(part: NDArray[Any]) -> NDArray[Any]:
     """A slab from at most as many rows."""
     if len(part) == _SLAB:
         return part
-    whole = np.zeros((_SLAB, part.shape[1]), np.float32)
+    whole = np.zeros((_SLAB, part.shape[1]), part.dtype)
     whole[: len(part)] = part
     return whole
 
@@ -159,19 +202,25 @@ def sum_of(
     slabs = rows if isinstance(rows, Slabs) else slabs_of(rows)
     given = tuple(np.asarray(p, np.float32) for p in parameters)
     numbers, size = _layout(statistic, slabs, given)
-    found = [
-        _partial_sums(statistic, power, size, slabs.mesh, (-(-counts // size)).astype(np.int32), part, given)
-        for part, counts in slabs.parts
-    ]
-    result = np.zeros(numbers, dtype=np.int64)
-    for part in found:
-        result += np.asarray(part).reshape(-1, numbers).sum(axis=0, dtype=np.int64)
+    result, running = np.zeros(numbers, dtype=np.int64), deque[Array]()
+
+    def add(found: Array) -> None:
+        nonlocal result
+        result += np.asarray(found).reshape(-1, numbers).sum(axis=0, dtype=np.int64)
+
+    for part, counts in slabs.parts:
+        count = (-(-counts // size)).astype(np.int32)
+        running.append(_partial_sums(statistic, power, size, slabs.mesh, slabs.coding, count, part, given))
+        if len(running) > _RUNNING:
+            add(running.popleft())
+    for found in running:
+        add(found)
     return result
 
 
 def _layout(statistic: Statistic, slabs: Slabs, parameters: Sequence[NDArray[np.float32]]) -> tuple[int, int]:
     """Numbers of an answer, and rows of a chunk."""
-    width = slabs.parts[0][0].shape[-1] - EXTRA if slabs.parts else 0
+    width = (slabs.parts[0][0].shape[-1] if slabs.coding is None else slabs.coding.width) - EXTRA
     numbers = _numbers(statistic, width, tuple(p.shape for p in parameters))
     return numbers, min(max(_BLOCK, 2 ** int(np.log2(max(_CELLS // max(numbers, 1), 1)))), UNIT)
 
@@ -189,7 +238,7 @@ def _compile(question: Question, slabs: Slabs) -> jax.stages.Compiled:
     _, size = _layout(statistic, slabs, question.parameters)
     part, counts = slabs.parts[0]
     return _partial_sums.lower(
-        statistic, question.power, size, slabs.mesh, counts.astype(np.int32), part, question.parameters
+        statistic, question.power, size, slabs.mesh, slabs.coding, counts.astype(np.int32), part, question.parameters
     ).compile()
 
 
@@ -199,7 +248,8 @@ _AHEAD: WeakKeyDictionary[Statistic, dict[Hashable, Future[None]]] = WeakKeyDict
 def _kind(question: Question, slabs: Slabs) -> Hashable:
     """What a program of a statistic is compiled for."""
     shapes = tuple(p.shape for p in question.parameters)
-    return shapes, question.power, slabs.mesh, *((part.shape, part.sharding) for part, _ in slabs.parts[:1])
+    part = slabs.parts[0][0]
+    return shapes, question.power, slabs.mesh, slabs.coding, part.shape, part.sharding
 
 
 def compile_ahead(questions: Sequence[Question], slabs: Slabs, owner: object = None) -> None:
@@ -224,14 +274,11 @@ def _compiled(question: Question, slabs: Slabs) -> None:
 
 
 class Here:
-    """The engine that is this process with all its devices; it holds the records out of sight.
+    """The engine that is this process with all its devices; it holds stored rows, response shifted, out of sight."""
 
-    With `consume` it takes their memory over.
-    """
-
-    def __init__(self, records: "Records", shift: float, *, consume: bool = False) -> None:
-        self.n = records.n
-        self._rows = slabs_of(shifted(records, shift, consume=consume), jax.local_devices())
+    def __init__(self, rows: Rows, coding: Coding | None = None) -> None:
+        self.n = len(rows)
+        self._rows = slabs_of(rows, jax.local_devices(), coding)
 
     def prepare(self, questions: Sequence[Question]) -> None:
         """Compile what will be asked."""

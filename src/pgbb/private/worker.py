@@ -20,21 +20,20 @@ from pgbb.engine.protocol import Failed, Question, Receipt
 from pgbb.errors import InvalidValue
 from pgbb.model.problem import Problem
 from pgbb.model.schema import Schema
-from pgbb.private.loading import records_for
+from pgbb.private.coding import Coding
+from pgbb.private.loading import form_for, stored_for
 from pgbb.private.partition import Partition
-from pgbb.private.placement import shifted
 from pgbb.private.records import NoRecords
-from pgbb.private.rows import empty_rows
-from pgbb.private.sums import asked, compile_ahead, slabs_of
+from pgbb.private.sums import Slabs, asked, compile_ahead, slabs_of
 
 __all__ = ["Kept", "answer", "encode", "pack", "prepare", "receipt", "told", "unpack"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Kept:
-    """A partition on its worker: packed rows with the response shifted, and a digest of them."""
+    """A partition on its worker: its stored rows as words of 32 bits, and a digest of them."""
 
-    rows: NDArray[np.float32]
+    rows: NDArray[np.uint32]
     digest: int
 
     def __sizeof__(self) -> int:
@@ -70,9 +69,9 @@ def encode(told: bytes, partition: Any) -> Kept:
     problem, schema, weights = _known(told)
     source = partition.opened() if isinstance(partition, Partition) else partition
     try:
-        rows = shifted(records_for(source, problem, schema, weights), problem.shift, consume=True)
+        rows = np.asarray(stored_for(source, problem, schema, weights).rows).view(np.uint32)
     except NoRecords:
-        rows = empty_rows(0, len(problem.columns) or (1 if problem.design is None else problem.design.rows_need[1]))
+        rows = np.empty((0, _form(told)[0]), np.uint32)
     return Kept(rows, int.from_bytes(hashlib.blake2b(rows.data, digest_size=8).digest()))
 
 
@@ -88,7 +87,18 @@ def pack(kept: Kept) -> tuple[bytes, int, bytes]:
 
 def unpack(rows: bytes, records: int, digest: bytes) -> Kept:
     """The partition from its bytes."""
-    return Kept(np.frombuffer(rows, np.float32).reshape(records, -1), int.from_bytes(digest))
+    return Kept(np.frombuffer(rows, np.uint32).reshape(records, -1), int.from_bytes(digest))
+
+
+def _slabs(told: bytes, rows: NDArray[np.uint32]) -> Slabs:
+    """The rows on the devices of this worker."""
+    coding = _form(told)[1]
+    return slabs_of(rows.view(np.float32) if coding is None else rows, jax.local_devices(), coding)
+
+
+@lru_cache(maxsize=8)
+def _form(told: bytes) -> tuple[int, Coding | None]:
+    return form_for(*_known(told))
 
 
 def _function(question: Question, problem: Problem) -> Question:
@@ -104,7 +114,7 @@ def prepare(told: bytes, questions: Sequence[Question], kept: Kept | Failed) -> 
     """Begin to compile what will be asked about partitions such as this one."""
     if not isinstance(kept, Failed):
         problem = _known(told)[0]
-        compile_ahead([_function(q, problem) for q in questions], slabs_of(kept.rows[:1], jax.local_devices()))
+        compile_ahead([_function(q, problem) for q in questions], _slabs(told, kept.rows[:1]))
 
 
 def answer(
@@ -116,7 +126,6 @@ def answer(
         return failed[0]
     kept = [part for part in parts if isinstance(part, Kept)]
     meant = _function(question, _known(told)[0])
-    devices = jax.local_devices()
-    sums = [asked(meant, slabs_of(part.rows, devices)) for part in kept]
+    sums = [asked(meant, _slabs(told, part.rows)) for part in kept]
     counted = Receipt.total(Receipt(1, len(part.rows), part.digest) for part in kept)
     return np.sum(sums, axis=0, dtype=np.int64), counted
