@@ -11,6 +11,7 @@ from pgbb.methods.calibrated.statistics import linear_score
 from pgbb.private.coding import coding_of
 from pgbb.private.loading import records_for, stored_for
 from pgbb.private.placement import shifted
+from pgbb.private.records import Stored
 from pgbb.private.sums import Here
 
 pytestmark = pytest.mark.quick
@@ -66,11 +67,11 @@ def test_sums_over_coded_rows_are_those_over_dense_ones():
     found, dense, _ = both(FORMULAS[1])
     p = dense.shape[1] - 2
     asked = Question(linear_score, tuple(np.float32(v) for v in (np.full(p, 0.1), np.eye(p) / 3, 4.0)))
-    one, two = Here(dense).sum(asked), Here(found.rows, found.coding).sum(asked)
+    one, two = Here(Stored(dense), 0.0).sum(asked), Here(found, 0.0).sum(asked)
     assert np.array_equal(one, two) and np.count_nonzero(one) == p
     flipped = found.rows.copy()
     flipped[10] = flipped[11]
-    assert not np.array_equal(one, Here(flipped, found.coding).sum(asked))
+    assert not np.array_equal(one, Here(Stored(flipped, found.coding), 0.0).sum(asked))
 
 
 @pytest.mark.parametrize("cell", [np.nan, np.inf, 1e300, -5.0, 7.4])

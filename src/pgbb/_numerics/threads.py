@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import cache
+from itertools import islice
 from typing import TypeVar
 
 import numpy.linalg  # noqa: F401
@@ -30,17 +32,21 @@ def mapped(function: Callable[[_Item], _Result], items: Sequence[_Item]) -> list
 
 
 def ahead(items: Iterable[_Item]) -> Iterator[_Item]:
-    """The items, each made by a thread while the one before it is used.
+    """The items, each made by a thread, under what is set here (`numpy.errstate`), while the one before it is used.
 
     >>> list(ahead(range(3)))
     [0, 1, 2]
     """
-    end, left = object(), iter(items)
+    left, context = iter(items), copy_context()
+
+    def following() -> list[_Item]:
+        return list(islice(left, 1))
+
     with ThreadPoolExecutor(1) as thread:
-        coming = thread.submit(next, left, end)
-        while (item := coming.result()) is not end:
-            coming = thread.submit(next, left, end)
-            yield item  # type: ignore[misc]
+        coming = thread.submit(context.run, following)
+        while found := coming.result():
+            coming = thread.submit(context.run, following)
+            yield found.pop()
 
 
 @contextmanager

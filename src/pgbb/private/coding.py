@@ -41,7 +41,7 @@ class Number:
 
     def of(self, columns: Mapping[str, Floats]) -> Floats:
         """The number of each record; the arithmetic is that of `Design.matrix`."""
-        return np.clip((Term("", self.factors, 0.0, 0.0).evaluate(columns) - self.shift) / self.scale, -1.0, 1.0)
+        return Term("", self.factors, 0.0, 0.0).placed(columns, self.shift, self.scale)
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def _formed(stored: Array, codes: Mapping[str, Array], columns: Sequence[Column]
 def coding_of(design: Design, schema: Schema, weights: str | None, shift: float) -> Coding | None:
     """The coding of a design, where it takes at most three quarters of the dense rows; None otherwise."""
     made = _Making(schema)
-    columns = [made.term(term, *ends) for term, *ends in _mapped(design)]
+    columns = [made.term(term, *ends) for term, *ends in design.mapped]
     columns.append(made.answer(design.response, shift))
     if weights is None:
         made.codes[""] = Code(0.0, 2)
@@ -197,12 +197,6 @@ def _placed(codes: Mapping[str, Code], first: int) -> tuple[tuple[tuple[str, Cod
         placed.append((name, Code(code.low, code.size, first + word, used[word])))
         used[word] += code.bits
     return tuple(placed), first + len(used)
-
-
-def _mapped(design: Design) -> list[tuple[Term, float, float]]:
-    """The terms of a row, each with what it is shifted and divided by."""
-    terms = [(t, float(a), float(b)) for t, a, b in zip(design.terms, design.shift, design.scale, strict=True)]
-    return terms if design.offset is None else [*terms, (design.offset, *design.offset.mapped)]
 
 
 class _Making:

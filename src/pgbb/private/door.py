@@ -118,15 +118,12 @@ class Dataset:
     ) -> "Sums":
         """Noisy means of statistics over all records, asked one after another, by stages with names."""
         from pgbb.private.loading import Records, Stored
-        from pgbb.private.placement import shifted
         from pgbb.private.sums import Here, Sums
 
         held = self._held
-        if isinstance(held, Records):
-            engine: Engine = Here(shifted(held, self._problem.shift, consume=not keep))
-        else:
-            engine = Here(held.rows, held.coding) if isinstance(held, Stored) else held
-        return Sums(engine, plan, names, sigma, randomness, progress=progress)
+        if isinstance(held, Records | Stored):
+            held = Here(held, self._problem.shift, consume=not keep)
+        return Sums(held, plan, names, sigma, randomness, progress=progress)
 
     def session(
         self,

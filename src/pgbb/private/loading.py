@@ -15,15 +15,14 @@ from pgbb.private.files import File
 from pgbb.private.partition import survey
 from pgbb.private.records import (
     Columns,
-    Encoded,
     Examined,
     NonPrivateRecords,
     Reading,
     Records,
+    Singles,
     Source,
     Stored,
     Words,
-    dense,
     encoded,
     examine,
     of_design,
@@ -65,11 +64,13 @@ def _reading(problem: Problem, schema: Schema, weights: str | None) -> Reading:
         raise InvalidValue(f"weights = {weights!r} is not allowed here: only formula models take survey weights.")
     columns, response = tuple(map(str, problem.columns)), str(problem.response)
 
-    def side_by_side(data: Columns) -> Encoded:
-        return np.column_stack([data.values[name] for name in columns]).astype(np.float32), 0.0, 1.0
+    def side_by_side(data: Columns, rows: Singles) -> None:
+        for j, name in enumerate(columns):
+            rows[:, j] = data.values[name]
+        rows[:, -2], rows[:, -1] = 0, 1
 
-    def alone(data: Columns) -> Encoded:
-        return np.ones((data.n, 1), np.float32), data.values[response], 1.0
+    def alone(data: Columns, rows: Singles) -> None:
+        rows[:, 0], rows[:, 1], rows[:, 2] = 1, data.values[response], 1
 
     return Reading(columns, len(columns), side_by_side) if columns else Reading((response,), 1, alone)
 
@@ -88,7 +89,7 @@ def stored_for(
 
     def fill(data: Columns, out: Words) -> None:
         if coding is None:
-            dense(reading.encode(data), data.valid, out, problem.shift)
+            reading.dense(data, out, problem.shift)
         else:
             coding.store(data.values, data.valid, out)
 

@@ -15,7 +15,7 @@ from pgbb.private.cells import Cells, Kind
 
 __all__ = ["CHUNK", "Opened", "Piece", "parts", "quiet", "quietly"]
 
-CHUNK = 2**15
+CHUNK = 2**14
 """Records read and encoded at once."""
 
 

@@ -7,15 +7,17 @@ and ends changes nothing. How a source is opened is in `sources`, and how a cell
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Self, TypeAlias, TypedDict
+from typing import NamedTuple, Self, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pgbb._numerics.memory import free_memory
+from pgbb._numerics.threads import ahead
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.formula import Design
 from pgbb.model.schema import Levels, Range, Schema
@@ -36,7 +38,6 @@ __all__ = [
     "Records",
     "Source",
     "Stored",
-    "dense",
     "encoded",
     "examine",
     "load",
@@ -48,9 +49,6 @@ __all__ = [
 Bools = NDArray[np.bool_]
 Singles = NDArray[np.float32]
 Words = NDArray[np.uint32]
-
-Encoded: TypeAlias = tuple[Singles, "NDArray[np.float64] | float", "NDArray[np.float64] | float"]
-"""x, y and weight of the records of a piece; one number where all have the same."""
 
 _ANY = Range(-1e30, 1e30)
 _SPARE = 2**28  # bytes for all else: pieces, compiled code, the accountant
@@ -68,6 +66,7 @@ class _Arrays:
     """
 
     __slots__ = ("rows", "valid")
+    coding: None = None  # rows are dense
 
     def __init__(self, x: Singles, y: Singles, weight: Singles, valid: Bools) -> None:
         if x.ndim != 2 or not len(x) == len(y) == len(weight) == len(valid):
@@ -211,21 +210,28 @@ def of_design(design: Design, schema: Schema, weights: str | None = None) -> "Re
     needed, width = design.rows_need
     names = dict.fromkeys([*needed, design.response, *([] if weights is None else [weights])])
 
-    def encode(data: Columns) -> Encoded:
-        weight = 1.0 if weights is None else data.values[weights] / schema[weights].bounds[1]  # type: ignore[union-attr]
-        x = design.matrix(data.values)
-        x[~data.valid] = 0
-        return x, data.values[design.response], weight
+    def fill(data: Columns, rows: Singles) -> None:
+        design.matrix(data.values, rows[:, :-EXTRA])
+        rows[:, -2] = data.values[design.response]
+        rows[:, -1] = 1.0 if weights is None else data.values[weights] / schema[weights].bounds[1]  # type: ignore[union-attr]
 
-    return Reading(tuple(names), width, encode)
+    return Reading(tuple(names), width, fill)
 
 
 class Reading(NamedTuple):
-    """Columns that are read, numbers in x, and what makes x, y and weight of the clamped columns of a piece."""
+    """Columns that are read, numbers in x, and what fills dense rows from the clamped columns of a piece."""
 
     names: tuple[str, ...]
     width: int
-    encode: Callable[[Columns], Encoded]
+    fill: Callable[[Columns, Singles], None]
+
+    def dense(self, data: Columns, out: Words, shift: float = 0.0) -> None:
+        """Packed rows of single precision, the response less a shift; an invalid record has x and weight 0."""
+        rows = out.view(np.float32)
+        self.fill(data, rows)
+        rows[:, -2] -= shift
+        if not data.valid.all():
+            rows[~data.valid, :-EXTRA], rows[~data.valid, -1] = 0, 0
 
 
 def encoded(source: Source, schema: Schema, reading: Reading) -> Records:
@@ -233,20 +239,12 @@ def encoded(source: Source, schema: Schema, reading: Reading) -> Records:
     valid: list[Bools] = []
 
     def fill(data: Columns, out: Words) -> None:
-        dense(reading.encode(data), data.valid, out)
+        reading.dense(data, out)
         valid.append(data.valid)
 
     rows = stored(source, schema, reading.names, reading.width + EXTRA, fill)
     assert not isinstance(rows, Scratch)
     return Records.from_rows(rows.view(np.float32), np.concatenate(valid))
-
-
-def dense(found: Encoded, valid: Bools, out: Words, shift: float = 0.0) -> None:
-    """Packed rows of single precision, the response less a shift."""
-    rows = out.view(np.float32)
-    rows[:, :-EXTRA], rows[:, -2], rows[:, -1] = found
-    rows[:, -2] -= shift
-    rows[~valid, -1] = 0
 
 
 @np.errstate(all="ignore")  # in single precision a small number is 0, and nobody is told
@@ -262,18 +260,22 @@ def stored(
     opened = _typed(source, schema, names)
     n, at = opened.count(list(names), schema), 0
     rows = _room(n, words) if scratch is None else Scratch(scratch, n, words)
-    for data in map(partial(_clamped, schema=schema, names=names), opened.pieces(list(names), schema)):
-        if at + data.n > n:
-            raise PgbbError(_CHANGED)
+    with ExitStack() as undo:
         if isinstance(rows, Scratch):
-            part = np.empty((data.n, words), np.uint32)
-            fill(data, part)
-            rows.append(part)
-        else:
-            fill(data, rows[at : at + data.n])
-        at += data.n
-    if at < n:
-        raise PgbbError(_CHANGED)
+            undo.callback(rows.close)
+        for data in map(partial(_clamped, schema=schema, names=names), ahead(opened.pieces(list(names), schema))):
+            if at + data.n > n:
+                raise PgbbError(_CHANGED)
+            if isinstance(rows, Scratch):
+                part = np.empty((data.n, words), np.uint32)
+                fill(data, part)
+                rows.append(part)
+            else:
+                fill(data, rows[at : at + data.n])
+            at += data.n
+        if at < n:
+            raise PgbbError(_CHANGED)
+        undo.pop_all()
     return rows
 
 
@@ -325,10 +327,11 @@ def _clamped(piece: Piece, schema: Schema, names: Sequence[str]) -> Columns:
     values = {}
     valid = np.ones(piece.n, dtype=np.bool_)
     for name in names:
-        values[name], usable, _ = encode_cells(piece.cells[name], schema[name])
+        values[name], usable, _ = encode_cells(piece.cells[name], schema[name], beyond=False)
         valid &= usable
-    for name in names:
-        values[name][~valid] = filler(schema[name])
+    if not valid.all():
+        for name in names:
+            values[name][~valid] = filler(schema[name])
     return Columns(values, valid)
 
 

@@ -33,11 +33,13 @@ from pgbb.errors import PgbbError
 from pgbb.private.clipping import FULL_BATCH, clipped, limit
 from pgbb.private.coding import Coding
 from pgbb.private.noise import rounded_normals
+from pgbb.private.placement import shifted
 from pgbb.private.randomness import Randomness
 from pgbb.private.rows import EXTRA
 from pgbb.private.wide_integers import block_sums
 
 if TYPE_CHECKING:
+    from pgbb.private.records import Records, Stored
     from pgbb.private.scratch import Scratch
 
 __all__ = ["Here", "Slabs", "Statistic", "Sums", "compile_ahead", "slabs_of", "sum_of"]
@@ -274,11 +276,16 @@ def _compiled(question: Question, slabs: Slabs) -> None:
 
 
 class Here:
-    """The engine that is this process with all its devices; it holds stored rows, response shifted, out of sight."""
+    """The engine that is this process with all its devices; it holds the records out of sight.
 
-    def __init__(self, rows: Rows, coding: Coding | None = None) -> None:
-        self.n = len(rows)
-        self._rows = slabs_of(rows, jax.local_devices(), coding)
+    With `consume` it takes their memory over.
+    """
+
+    def __init__(self, records: "Records | Stored", shift: float, *, consume: bool = False) -> None:
+        self.n = records.n
+        dense = hasattr(records, "valid")  # what is stored for sums was shifted when it was read
+        rows = shifted(cast("Records", records), shift, consume=consume) if dense else records.rows
+        self._rows = slabs_of(rows, jax.local_devices(), records.coding)
 
     def prepare(self, questions: Sequence[Question]) -> None:
         """Compile what will be asked."""
