@@ -377,7 +377,8 @@ def test_looking_ahead_decides_as_reading_does(tmp_path, monkeypatch):
         for block, longest in ((2**18, 2**20), (1, 0), (2, 3), (7, 11), (16, 2**20)):
             monkeypatch.setattr("pgbb.private.text._BLOCK", block)
             monkeypatch.setattr("pgbb.private.text.LONGEST", longest)
-            found.append(b"".join(text._clean(text._Lines(io.BytesIO(path.read_bytes())), text._Rules(b","), 2)))
+            blocks = text._clean(text._Lines(io.BytesIO(path.read_bytes())), text._Rules(b","), 2)
+            found.append(b"".join(b if b'"' in b else text._cut(b, b",", 2) for b in blocks))
         assert len(set(found)) == 1
 
 
