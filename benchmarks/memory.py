@@ -201,6 +201,58 @@ def scratch(n: int = N, p: int = TERMS, folder: str = tempfile.gettempdir()) -> 
         )
 
 
+def measure_reader(path: str, p: int) -> None:
+    """From a file to stored rows, and Arrow's own scan of it: the least of five, in turns; prints both."""
+    import pyarrow.csv
+    import pyarrow.parquet as pq
+
+    import pgbb
+    from pgbb.private.loading import stored_for
+
+    names = [f"x{j}" for j in range(1, p)]
+    schema = pgbb.Schema(y=pgbb.Range(-6, 6), **{name: pgbb.Range(-1, 1) for name in names})
+    problem = pgbb.LinearRegression("y ~ " + " + ".join(names)).prepare(schema)
+
+    def scan() -> None:
+        if path.endswith(".csv"):
+            for _ in pyarrow.csv.open_csv(path):
+                pass
+        else:
+            for _ in pq.ParquetFile(path).iter_batches():
+                pass
+
+    found: dict[str, list[tuple[float, float]]] = {"scan": [], "ours": []}
+    for _ in range(5):
+        for name, read in (("scan", scan), ("ours", lambda: stored_for(path, problem, schema))):
+            begin, busy = time.perf_counter(), time.process_time()
+            read()
+            found[name].append((time.perf_counter() - begin, time.process_time() - busy))
+    print(json.dumps({name: [min(times) for times in zip(*each, strict=True)] for name, each in found.items()}))
+
+
+def reader(n: int = N, p: int = TERMS) -> None:
+    """Arrow's scan over ours, in time on the clock and of processors."""
+    import pyarrow.csv
+    import pyarrow.parquet as pq
+
+    with tempfile.TemporaryDirectory() as folder:
+        path, text = Path(folder) / "d.parquet", Path(folder) / "d.csv"
+        write(path, n, p)
+        file = pq.ParquetFile(path)
+        with pyarrow.csv.CSVWriter(text, file.schema_arrow) as out:
+            for batch in file.iter_batches():
+                out.write_batch(batch)
+        for each in (path, text):
+            r = _run("reader", str(each), str(p))
+            (wall, busy), (our_wall, our_busy) = r["scan"], r["ours"]  # type: ignore[misc]
+            print(
+                f"{each.suffix[1:]:8} n = {n:,}, p = {p}, {each.stat().st_size / 2**20:,.0f} MiB: scan {wall:.2f} s "
+                f"({busy:.2f} s of processors), to stored rows {our_wall:.2f} s ({our_busy:.2f} s): "
+                f"{wall / our_wall:.0%} of its speed, {busy / our_busy:.0%} by processor time",
+                flush=True,
+            )
+
+
 def _run(*arguments: str) -> dict[str, float]:
     """What a process of its own prints as JSON."""
     command = [sys.executable, __file__, "child", *arguments]
@@ -256,6 +308,10 @@ if __name__ == "__main__":
         measure_scratch(sys.argv[3], int(sys.argv[4]), sys.argv[5])
     elif sys.argv[1:2] == ["scratch"]:
         scratch(*map(int, sys.argv[2:4]), *sys.argv[4:])
+    elif sys.argv[1:3] == ["child", "reader"]:
+        measure_reader(sys.argv[3], int(sys.argv[4]))
+    elif sys.argv[1:2] == ["reader"]:
+        reader(*map(int, sys.argv[2:]))
     elif sys.argv[1:2] == ["coded"]:
         coded(*map(int, sys.argv[2:]))
     elif sys.argv[1:2] == ["curve"]:

@@ -148,7 +148,8 @@ class Term:
             elif factor.log:
                 found = np.log(np.asarray(array, dtype=np.float64))
             else:
-                found = np.asarray(array, dtype=np.float64) ** factor.power
+                found = np.asarray(array, dtype=np.float64)
+                found = found if factor.power == 1 else found**factor.power
             value = found if value is None else value * found
         return np.ones(len(next(iter(columns.values()))), dtype=np.float64) if value is None else value
 

@@ -102,7 +102,8 @@ class _Lines:
             block, self._held = block[:-1], b"\r"
             if not block:
                 return self.read(size)
-        block = block.replace(b"\r\n", b"\n")
+        if b"\r" in block:
+            block = block.replace(b"\r\n", b"\n")
         if not block and self._open:
             block = b"\n"
         self._open = bool(block) and not block.endswith(b"\n")
