@@ -56,11 +56,12 @@ def both(formula, weights=None, data=FRAME):
 def test_formed_rows_are_the_dense_rows_bit_for_bit(formula, weights):
     found, dense, valid = both(formula, weights)
     assert found.coding is not None and 0 < valid.size - valid.sum() < 4
-    for formed in (found.coding.rows(found.rows, np), np.asarray(found.coding.rows(jnp.asarray(found.rows), jnp))):
+    for xp in (np, jnp):
+        formed = np.asarray(found.coding.formed(xp.asarray(found.rows).T, xp)).T
         assert formed.dtype == np.float32 and np.array_equal(formed[valid], dense[valid])
         assert np.array_equal(formed[:, -1], dense[:, -1])  # the weight of an unusable record is 0
     wrong = np.roll(found.rows, 1, axis=0)
-    assert not np.array_equal(found.coding.rows(wrong, np)[valid], dense[valid])
+    assert not np.array_equal(found.coding.formed(wrong.T, np).T[valid], dense[valid])
 
 
 def test_sums_over_coded_rows_are_those_over_dense_ones():

@@ -2,7 +2,7 @@
 
 A flag, a level or a whole number is one code of as many bits as it needs, whatever number of dummies, powers and
 interactions is made of it; any other number is one word of single precision for each way in which terms scale it.
-Which is which follows from the declared schema and the formula alone. `Coding.rows` gives the dense rows bit for bit.
+Which is which follows from the declared schema and the formula alone. `Coding.formed` gives the dense rows bit for bit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -65,7 +65,7 @@ class Code:
 
     def of(self, stored: Array, xp: ModuleType) -> Array:
         """The code of each record."""
-        return xp.right_shift(stored[:, self.word], np.uint32(self.bit)) & np.uint32(2**self.bits - 1)
+        return xp.right_shift(stored[self.word], np.uint32(self.bit)) & np.uint32(2**self.bits - 1)
 
 
 @dataclass(frozen=True)
@@ -137,11 +137,11 @@ class Coding:
             found = (values[name] - code.low if name else valid).astype(np.uint32)
             out[:, code.word] |= np.left_shift(found, np.uint32(code.bit), out=found)
 
-    def rows(self, stored: Array, xp: ModuleType, once: Any = lambda parts: parts) -> Array:
-        """Packed rows (n, p + EXTRA) of single precision, from words (n, words)."""
+    def formed(self, stored: Array, xp: ModuleType, once: Any = lambda parts: parts) -> Array:
+        """Columns (p + EXTRA, n) of single precision, from words (words, n)."""
         codes = {name: code.of(stored, xp) for name, code in self.codes}
         groups = [tuple(group) for _, group in groupby(self._parts, key=lambda part: part[0])]
-        return xp.concatenate(once([_formed(stored, codes, [c for _, c in group], xp) for group in groups]), axis=1)
+        return xp.concatenate(once([_formed(stored, codes, [c for _, c in group], xp) for group in groups]))
 
     @cached_property
     def _parts(self) -> list[tuple[object, Column]]:
@@ -154,21 +154,21 @@ class Coding:
 
 
 def _formed(stored: Array, codes: Mapping[str, Array], columns: Sequence[Column], xp: ModuleType) -> Array:
-    """Columns of one kind, side by side."""
-    first, n = columns[0], stored.shape[0]
+    """Columns of one kind, one below the other."""
+    first, n = columns[0], stored.shape[1]
     if isinstance(first.source, str):
-        base = xp.asarray(np.array([c.table for c in columns], np.float32).T)[codes[first.source].astype(np.int32)]
+        base = xp.asarray(np.array([c.table for c in columns], np.float32))[:, codes[first.source].astype(np.int32)]
     elif first.source is None:
-        base = xp.broadcast_to(np.array([c.table[0] for c in columns], np.float32), (n, len(columns)))
+        base = xp.broadcast_to(np.array([c.table for c in columns], np.float32), (len(columns), n))
     else:
         last = first.source + (1 if first.conditions else len(columns))
-        base = stored[:, first.source : last].view(np.float32)
+        base = stored[first.source : last].view(np.float32)
     if not first.conditions:
         return base
     holds = True
     for k, (name, _) in enumerate(first.conditions):
-        holds = holds & (codes[name][:, None] == np.array([c.conditions[k][1] for c in columns], np.uint32))
-    return xp.where(holds, base, np.array([c.other for c in columns], np.float32))
+        holds = holds & (codes[name] == np.array([[c.conditions[k][1]] for c in columns], np.uint32))
+    return xp.where(holds, base, np.array([[c.other] for c in columns], np.float32))
 
 
 def coding_of(design: Design, schema: Schema, weights: str | None, shift: float) -> Coding | None:

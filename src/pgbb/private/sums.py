@@ -98,7 +98,7 @@ def _chunk_sums(
 def formed(stored: Array, coding: Coding | None) -> Array:
     """The packed rows that statistics see, from stored ones: the one place where they are formed."""
     if coding is not None:
-        stored = coding.rows(computed_once(stored), jnp, computed_once)
+        stored = coding.formed(computed_once(stored).T, jnp, computed_once).T
     return computed_once(stored)
 
 
