@@ -85,6 +85,7 @@ class Scratch:
         try:
             yield
         except OSError as error:
+            self.close()
             there = os.statvfs(self._folder) if hasattr(os, "statvfs") else None
             free = "" if there is None else f", and {there.f_bavail * there.f_frsize / 2**30:,.1f} GiB are free"
             raise PgbbError(
