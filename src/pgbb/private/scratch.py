@@ -42,10 +42,15 @@ class Scratch:
         self.close = finalize(self, self._file.close)
         with self._spoken():
             if hasattr(os, "posix_fallocate") and n:
-                os.posix_fallocate(self._file.fileno(), 0, n * self._row)
+                os.posix_fallocate(self._file.fileno(), 0, self.nbytes)
 
     def __len__(self) -> int:
         return self.shape[0]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows."""
+        return len(self) * self._row
 
     def append(self, rows: Words) -> None:
         """The next rows."""
@@ -90,6 +95,6 @@ class Scratch:
             free = "" if there is None else f", and {there.f_bavail * there.f_frsize / 2**30:,.1f} GiB are free"
             raise PgbbError(
                 f"the scratch folder {str(self._folder)!r} failed: {error.strerror or error}. "
-                f"{self.shape[0]:,} records need {self.shape[0] * self._row / 2**30:,.1f} GiB there{free}. Make room, "
+                f"{self.shape[0]:,} records need {self.nbytes / 2**30:,.1f} GiB there{free}. Make room, "
                 "or give another folder. Its file is gone."
             ) from None
