@@ -1,18 +1,16 @@
 """Threads: a few for work on several data sets at once, and a single one for many small factorisations."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import copy_context
 from functools import cache
-from itertools import islice
 from typing import TypeVar
 
 import numpy.linalg  # noqa: F401
 import scipy.linalg  # noqa: F401  their libraries are loaded before they are looked for
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["ahead", "mapped", "one_blas_thread"]
+__all__ = ["mapped", "one_blas_thread"]
 
 MOST = 8
 _Item = TypeVar("_Item")
@@ -29,24 +27,6 @@ def mapped(function: Callable[[_Item], _Result], items: Sequence[_Item]) -> list
         return [function(item) for item in items]
     with ThreadPoolExecutor(min(MOST, len(items))) as pool:
         return list(pool.map(function, items))
-
-
-def ahead(items: Iterable[_Item]) -> Iterator[_Item]:
-    """The items, each made by a thread, under what is set here (`numpy.errstate`), while the one before it is used.
-
-    >>> list(ahead(range(3)))
-    [0, 1, 2]
-    """
-    left, context = iter(items), copy_context()
-
-    def following() -> list[_Item]:
-        return list(islice(left, 1))
-
-    with ThreadPoolExecutor(1) as thread:
-        coming = thread.submit(context.run, following)
-        while found := coming.result():
-            coming = thread.submit(context.run, following)
-            yield found.pop()
 
 
 @contextmanager

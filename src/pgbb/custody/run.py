@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from pgbb import _validate
 from pgbb.accountant.calibrate import Accountant
 from pgbb.custody.ledger import Ledger
 from pgbb.custody.spending import spending
@@ -116,7 +115,7 @@ def fit(
 def _check_scratch(scratch: str | Path, method: Method, cluster: object) -> None:
     """Refuse a folder for scratch files that cannot serve, before anything is reserved."""
     if not isinstance(scratch, str | Path):
-        raise _validate.fail("scratch", type(scratch).__name__, "the path of a folder")
+        raise InvalidValue(f"scratch is a {type(scratch).__name__}, it must be the path of a folder.")
     if not Path(scratch).is_dir():
         raise InvalidValue(f"scratch = {str(scratch)!r} is no folder. Make it first, or give another.")
     if not method.cluster or cluster is not None:

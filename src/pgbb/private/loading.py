@@ -28,7 +28,6 @@ from pgbb.private.records import (
     of_design,
     stored,
 )  # fmt: skip
-from pgbb.private.rows import EXTRA
 from pgbb.private.sources import open_source
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ def form_for(problem: Problem, schema: Schema, weights: str | None) -> tuple[int
         coding = coding_of(problem.design, schema, weights, problem.shift)
         if coding is not None:
             return coding.words, coding
-    return _reading(problem, schema, weights).width + EXTRA, None
+    return _reading(problem, schema, weights).words, None
 
 
 def public_samples(source: Source, problem: Problem, schema: Schema) -> "PublicSamples":

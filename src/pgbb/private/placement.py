@@ -1,7 +1,7 @@
 """How packed rows lie on the device: one copy, in the order of the secret partition. Nothing is asked here."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +12,11 @@ from pgbb.model.blocks import block_sizes
 from pgbb.private.rows import EXTRA, empty_rows
 
 if TYPE_CHECKING:
-    from pgbb.private.records import Records  # needs pandas, which a machine that only trains may lack
+    from pgbb.private.records import Records, Stored  # needs pandas, which a machine that only trains may lack
 
-__all__ = ["Data", "place", "positions_and_blocks", "shifted"]
+__all__ = ["Data", "Held", "place", "positions_and_blocks", "shifted", "taken"]
+
+Held: TypeAlias = "Records | Stored"
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,11 @@ def shifted(records: "Records", shift: float, *, consume: bool = False) -> NDArr
         records.rows, records.valid = rows[:0], records.valid[:0]  # else they would be shifted twice
     rows[:, -EXTRA] -= shift
     return rows
+
+
+def taken(records: Held, shift: float, *, consume: bool = False) -> Any:
+    """Stored rows with the response shifted; those that are stored for sums were shifted when they were read."""
+    return shifted(cast("Records", records), shift, consume=consume) if hasattr(records, "valid") else records.rows
 
 
 def place(records: "Records", shift: float, order: np.random.Generator | None, *, consume: bool = False) -> Data:

@@ -16,8 +16,8 @@ from typing import NamedTuple, Self, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb._numerics.ahead import ahead
 from pgbb._numerics.memory import free_memory
-from pgbb._numerics.threads import ahead
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.formula import Design
 from pgbb.model.schema import Levels, Range, Schema
@@ -225,6 +225,11 @@ class Reading(NamedTuple):
     width: int
     fill: Callable[[Columns, Singles], None]
 
+    @property
+    def words(self) -> int:
+        """Words of a dense row."""
+        return self.width + EXTRA
+
     def dense(self, data: Columns, out: Words, shift: float = 0.0) -> None:
         """Packed rows of single precision, the response less a shift; an invalid record has x and weight 0."""
         rows = out.view(np.float32)
@@ -242,7 +247,7 @@ def encoded(source: Source, schema: Schema, reading: Reading) -> Records:
         reading.dense(data, out)
         valid.append(data.valid)
 
-    rows = stored(source, schema, reading.names, reading.width + EXTRA, fill)
+    rows = stored(source, schema, reading.names, reading.words, fill)
     assert not isinstance(rows, Scratch)
     return Records.from_rows(rows.view(np.float32), np.concatenate(valid))
 

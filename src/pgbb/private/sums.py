@@ -12,35 +12,31 @@ accountant certifies is the object that this code runs.
 """
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
+from typing import cast
 from weakref import WeakKeyDictionary, finalize
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 from numpy.typing import ArrayLike, NDArray
 
 from pgbb._numerics.compiled import Compiled, computed_once, dots
-from pgbb._numerics.threads import ahead
 from pgbb.accountant import Composition
 from pgbb.engine.protocol import Engine, Question
 from pgbb.errors import PgbbError
 from pgbb.private.clipping import FULL_BATCH, clipped, limit
 from pgbb.private.coding import Coding
 from pgbb.private.noise import rounded_normals
-from pgbb.private.placement import shifted
+from pgbb.private.placement import Held, taken
 from pgbb.private.randomness import Randomness
 from pgbb.private.rows import EXTRA
+from pgbb.private.slabs import DEVICE, RUNNING, UNIT, Slabs, formed, slabs_of
 from pgbb.private.wide_integers import block_sums
-
-if TYPE_CHECKING:
-    from pgbb.private.records import Records, Stored
-    from pgbb.private.scratch import Scratch
 
 __all__ = ["Here", "Slabs", "Statistic", "Sums", "compile_ahead", "slabs_of", "sum_of"]
 
@@ -49,13 +45,8 @@ Ints = NDArray[np.int64]
 Statistic = Callable[..., Array]
 """(x, y, *parameters) → numbers: a pure function of one record, of norm at most 1 or clipped to it."""
 
-UNIT = 2**13
-"""Devices share records in units of so many, so that the chunks of a sum are the same however many there are."""
-
 _CELLS = 2**20  # numbers of one chunk of rows; bounds memory, not results
 _THREADS = 2  # that compile
-_RUNNING = 2  # slabs that wait for a device
-_SLAB = 2**16  # rows that a program is compiled for
 _BLOCK, _BITS = 2**10, 20  # whole numbers of at most 20 bits, 2¹⁰ of them, add up in 32 bits without rounding
 
 
@@ -95,14 +86,7 @@ def _chunk_sums(
     return jax.lax.fori_loop(0, count, add, jnp.zeros((rows.shape[0] // size, *form.shape), form.dtype))
 
 
-def formed(stored: Array, coding: Coding | None) -> Array:
-    """The packed rows that statistics see, from stored ones: the one place where they are formed."""
-    if coding is not None:
-        stored = coding.formed(computed_once(stored).T, jnp, computed_once).T
-    return computed_once(stored)
-
-
-_DEVICE, _ALL = PartitionSpec("device"), PartitionSpec()  # type: ignore[no-untyped-call]
+_ALL = PartitionSpec()  # type: ignore[no-untyped-call]
 
 
 @partial(Compiled, static_argnames=("statistic", "power", "size", "mesh", "coding"))
@@ -123,74 +107,8 @@ def _partial_sums(
 
     if mesh is None:
         return one(counts, rows, parameters)
-    shared = jax.shard_map(one, mesh=mesh, in_specs=(_DEVICE, _DEVICE, _ALL), out_specs=_DEVICE, check_vma=False)
+    shared = jax.shard_map(one, mesh=mesh, in_specs=(DEVICE, DEVICE, _ALL), out_specs=DEVICE, check_vma=False)
     return shared(counts, rows, parameters)
-
-
-Rows: TypeAlias = "NDArray[np.float32] | NDArray[np.uint32] | Scratch"
-Slab: TypeAlias = tuple[Array, NDArray[np.int64]]
-
-
-class Slabs(NamedTuple):
-    """Stored rows in slabs of one size, (devices, 2¹⁶, ·) each, and how many rows of each are records.
-
-    All programs are compiled for a slab, whatever n is: a record's row is computed
-    by the same code, however many processes and devices share the records.
-    """
-
-    parts: "list[Slab] | Streamed"
-    mesh: Mesh | None
-    n: int
-    coding: Coding | None
-
-
-class Streamed:
-    """Slabs that are read anew in each pass, one ahead of the one that is summed; the first one stays.
-
-    A buffer takes another slab when the sum over the one in it is there: `sum_of` lets `_RUNNING` sums wait.
-    """
-
-    def __init__(self, rows: "Scratch", read: Callable[[int], Slab], starts: range, devices: int) -> None:
-        self._read, self._starts, self._first = read, starts, read(starts[0])
-        rows.take_turns((_RUNNING + 3) * devices, _SLAB)
-
-    def __getitem__(self, first: Literal[0]) -> Slab:
-        return self._first
-
-    def __iter__(self) -> Iterator[Slab]:
-        yield self._first
-        yield from ahead(map(self._read, self._starts[1:]))
-
-
-def slabs_of(rows: Rows, devices: Sequence[jax.Device] | None = None, coding: Coding | None = None) -> Slabs:
-    """Rows shared over devices in units, filled up with rows of weight zero; on a CPU full slabs are not copied."""
-    n, width = rows.shape
-    units = max(-(-n // UNIT), 1)
-    devices = list(jax.local_devices()[:1] if devices is None else devices)[:units]
-    each = -(-units // len(devices)) * UNIT
-    mesh = None if len(devices) == 1 else Mesh(np.array(devices), ("device",))
-
-    def slab(start: int) -> Slab:
-        held = [rows[k * each + start : min(k * each + min(start + _SLAB, each), n)] for k in range(len(devices))]
-        put = [jax.device_put(_filled(part)[None], d, may_alias=True) for part, d in zip(held, devices, strict=True)]
-        whole = put[0]
-        if mesh is not None:
-            form, where = (len(devices), _SLAB, width), NamedSharding(mesh, _DEVICE)
-            whole = jax.make_array_from_single_device_arrays(form, where, put)
-        return whole, np.array([len(part) for part in held])
-
-    starts = range(0, each, _SLAB)
-    streamed = None if isinstance(rows, np.ndarray) else Streamed(rows, slab, starts, len(devices))
-    return Slabs(streamed or list(map(slab, starts)), mesh, n, coding)
-
-
-def _filled(part: NDArray[Any]) -> NDArray[Any]:
-    """A slab from at most as many rows."""
-    if len(part) == _SLAB:
-        return part
-    whole = np.zeros((_SLAB, part.shape[1]), part.dtype)
-    whole[: len(part)] = part
-    return whole
 
 
 def sum_of(
@@ -213,7 +131,7 @@ def sum_of(
     for part, counts in slabs.parts:
         count = (-(-counts // size)).astype(np.int32)
         running.append(_partial_sums(statistic, power, size, slabs.mesh, slabs.coding, count, part, given))
-        if len(running) > _RUNNING:
+        if len(running) > RUNNING:
             add(running.popleft())
     for found in running:
         add(found)
@@ -281,11 +199,9 @@ class Here:
     With `consume` it takes their memory over.
     """
 
-    def __init__(self, records: "Records | Stored", shift: float, *, consume: bool = False) -> None:
+    def __init__(self, records: Held, shift: float, *, consume: bool = False) -> None:
         self.n = records.n
-        dense = hasattr(records, "valid")  # what is stored for sums was shifted when it was read
-        rows = shifted(cast("Records", records), shift, consume=consume) if dense else records.rows
-        self._rows = slabs_of(rows, jax.local_devices(), records.coding)
+        self._rows = slabs_of(taken(records, shift, consume=consume), jax.local_devices(), records.coding)
 
     def prepare(self, questions: Sequence[Question]) -> None:
         """Compile what will be asked."""
