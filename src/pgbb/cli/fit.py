@@ -77,6 +77,10 @@ def fit_command(
     tls_ca: Annotated[str | None, typer.Option(help="Certificate authority of the cluster (PEM).")] = None,
     tls_cert: Annotated[str | None, typer.Option(help="Certificate for the cluster (PEM).")] = None,
     tls_key: Annotated[str | None, typer.Option(help="Its key (PEM).")] = None,
+    scratch: Annotated[
+        Path | None,
+        typer.Option(help="Folder that may hold the encoded records, for more than memory does.", show_default=False),
+    ] = None,
     key: Annotated[Path | None, typer.Option(help="Ed25519 private key (PEM) to sign with.")] = None,
     insecure_seed: o.InsecureSeed = None,
     not_private: Annotated[
@@ -110,7 +114,8 @@ def fit_command(
                 draws_per_step=draws_per_step, learning_rate=learning_rate, accountant=accountant,
                 group_size=group_size, persons=persons, insecure_seed=insecure_seed, progress=progress, ledger=ledger,
                 dataset=dataset, out=out, key=signing, checkpoint=checkpoint, cluster=workers, weights=weights,
-                blocks=blocks, sampling_rate=sampling_rate, gamma=gamma, allow_weak_delta=allow_weak_delta,
+                blocks=blocks, scratch=scratch, sampling_rate=sampling_rate, gamma=gamma,
+                allow_weak_delta=allow_weak_delta,
                 intervals=cast(Literal["noise-aware", "printed"] | None, intervals),
                 settings=cast(Literal["printed"] | None, settings),
             )  # fmt: skip

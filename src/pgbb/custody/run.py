@@ -46,6 +46,7 @@ def fit(
     key: Key | None = None,
     checkpoint: str | Path | None = None,
     cluster: Any = None,
+    scratch: str | Path | None = None,
     **settings: Unpack[Settings],
 ) -> Release:
     """Fit a private posterior under (ε, δ).
@@ -80,6 +81,9 @@ def fit(
         a Dask scheduler such as "tls://10.0.0.1:8786", a `pgbb.Cluster` with certificates, or a `distributed.Client`.
         Noise, ledger and release stay in this process, and the release is bit for bit that of one process
         (docs/howto/cluster.md).
+      scratch: a folder that may hold the encoded records in a file without a name, which only this process can open and
+        which goes with it: for more records than memory holds (docs/scale.md). Method
+        "calibrated" without persons alone.
       settings: constants of the method, such as blocks, steps, draws_per_step, sampling_rate and gamma of "pgbb";
         all are fields of `pgbb.methods.<method>.Settings`, with defaults that are rules on public quantities.
         None means the default.
@@ -108,10 +112,26 @@ def fit(
         raise InvalidValue(
             f"method = {method!r} needs all records in one process: on a cluster take {' or '.join(those)}."
         )
+    if scratch is not None:
+        _check_scratch(scratch, chosen.scratch and persons is None and isinstance(elsewhere, nullcontext))
+        request = replace(request, scratch=Path(scratch))
     with elsewhere as workers:
         request = replace(request, cluster=workers)
         return _release(
             request, chosen, constants, ledger=ledger, dataset=dataset, checkpoint=checkpoint, out=out, key=key
+        )
+
+
+def _check_scratch(scratch: str | Path, serves: bool) -> None:
+    """Refuse a folder for scratch files that cannot serve, before anything is reserved."""
+    if not isinstance(scratch, str | Path):
+        raise InvalidValue(f"scratch is a {type(scratch).__name__}, it must be the path of a folder.")
+    if not Path(scratch).is_dir():
+        raise InvalidValue(f"scratch = {str(scratch)!r} is no folder. Make it first, or give another.")
+    if not serves:
+        raise InvalidValue(
+            'scratch is for method = "calibrated" in one process and without persons: other methods and sums by person '
+            "read records at random places, and the workers of a cluster hold their own. Leave it out."
         )
 
 

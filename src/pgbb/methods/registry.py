@@ -75,6 +75,7 @@ class Method:
       checkpoints: whether a fit that was stopped can go on.
       cluster: whether the records may be on the workers of a cluster.
       persons: whether it knows persons with several records.
+      scratch: whether the records may be in a scratch file.
       needs_scale: whether a Gaussian mean must have a known scale.
       ignores: arguments of a model that make no difference, by kind of model.
     """
@@ -93,6 +94,7 @@ class Method:
     checkpoints: bool = False
     cluster: bool = False
     persons: bool = False
+    scratch: bool = False
     needs_scale: bool = True
     ignores: Mapping[str, str] = field(default_factory=dict)
 
@@ -163,6 +165,7 @@ METHODS: dict[str, Method] = {
             assumes="Enough records for the estimate to be roughly normal; what is not identified is marked.",
             cluster=True,
             persons=True,
+            scratch=True,
             needs="loss",
             needs_scale=False,
             ignores={"quantile": "bandwidth", "mean": "clip"},

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -95,7 +96,8 @@ class Custodian(Protocol):
 class Request:
     """The arguments of `pgbb.fit` that mean the same for every method; validated here, once.
 
-    `custodian` answers for the records, where there is a ledger; `cluster` has workers that read them.
+    `custodian` answers for the records, where there is a ledger; `cluster` has workers that read them; `scratch` is a
+    folder that may hold them.
     """
 
     model: Model
@@ -113,6 +115,7 @@ class Request:
     allow_weak_delta: bool = False
     custodian: Custodian | None = None
     cluster: Workers | None = None
+    scratch: Path | None = None
 
     def __post_init__(self) -> None:
         def store(name: str, value: object) -> None:

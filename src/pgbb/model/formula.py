@@ -127,14 +127,18 @@ class Design:
             matrix[0, 1:] = -self.shift[1:] / self.scale[1:]
         return _read_only(matrix)
 
-    def matrix(self, columns: Mapping[str, Array]) -> NDArray[np.float32]:
+    @cached_property
+    def mapped(self) -> list[tuple[Term, float, float]]:
+        """The terms of a row, each with what it is shifted and divided by."""
+        terms = [(t, float(a), float(b)) for t, a, b in zip(self.terms, self.shift, self.scale, strict=True)]
+        return terms if self.offset is None else [*terms, (self.offset, *self.offset.mapped)]
+
+    def matrix(self, columns: Mapping[str, Array], out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """Mapped rows, (n, p), from clamped columns; the arithmetic is 64-bit and only the result is rounded."""
-        rows = np.empty((len(next(iter(columns.values()))), self.rows_need[1]), dtype=np.float32)
-        for j, term in enumerate(self.terms):
-            rows[:, j] = np.clip((term.evaluate(columns) - self.shift[j]) / self.scale[j], -1.0, 1.0)
-        if self.offset is not None:
-            middle, half = self.offset.mapped
-            rows[:, -1] = np.clip((self.offset.evaluate(columns) - middle) / half, -1.0, 1.0)
+        shape = len(next(iter(columns.values()))), len(self.mapped)
+        rows = np.empty(shape, dtype=np.float32) if out is None else out
+        for j, (term, shift, scale) in enumerate(self.mapped):
+            rows[:, j] = term.placed(columns, shift, scale)
         return rows
 
 

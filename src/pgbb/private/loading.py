@@ -1,5 +1,6 @@
 """From a frame, arrays or files to the `Records` that a prepared model needs: all that `door` knows of reading."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,17 +10,32 @@ from pgbb.errors import InvalidValue
 from pgbb.model.problem import Problem
 from pgbb.model.schema import Schema
 from pgbb.private.arrays import columns_of, single, table
+from pgbb.private.coding import Coding, coding_of
 from pgbb.private.files import File
 from pgbb.private.partition import survey
-from pgbb.private.records import Columns, Encoded, Examined, NonPrivateRecords, Records, Source, encoded, examine, load
+from pgbb.private.records import (
+    Columns,
+    Examined,
+    NonPrivateRecords,
+    Reading,
+    Records,
+    Singles,
+    Source,
+    Stored,
+    Words,
+    encoded,
+    examine,
+    of_design,
+    stored,
+)  # fmt: skip
 from pgbb.private.sources import open_source
 
 if TYPE_CHECKING:
     from pgbb.private.pseudo_samples import PublicSamples
 
 __all__ = [
-    "Examined", "File", "NonPrivateRecords", "Records", "Source", "columns_of", "engine_for", "examine", "header",
-    "public_samples", "records_for", "single", "table",
+    "Examined", "File", "NonPrivateRecords", "Records", "Source", "Stored", "columns_of", "engine_for", "examine",
+    "form_for", "header", "public_samples", "records_for", "single", "stored_for", "table",
 ]  # fmt: skip
 
 
@@ -35,29 +51,68 @@ def header(source: Source) -> list[tuple[str | None, str]]:
     ]
 
 
-def records_for(
-    source: Source, problem: Problem, schema: Schema, weights: str | None = None, persons: str | None = None
-) -> Records:
-    """Encode the records for this problem.
+def _reading(problem: Problem, schema: Schema, weights: str | None) -> Reading:
+    """What is read for this problem.
 
     A regression has its mapped design and response; a mean has the constant 1
     and its column; a custom loss has its columns side by side and no response.
     """
     if problem.design is not None:
-        return load(source, problem.design, schema, weights, persons)
+        return of_design(problem.design, schema, weights)
     if weights is not None:
         raise InvalidValue(f"weights = {weights!r} is not allowed here: only formula models take survey weights.")
-    columns, response = problem.columns, problem.response
+    columns, response = tuple(map(str, problem.columns)), str(problem.response)
 
-    def side_by_side(data: Columns) -> Encoded:
-        return np.column_stack([data.values[name] for name in columns]).astype(np.float32), 0.0, 1.0
+    def side_by_side(data: Columns, rows: Singles) -> None:
+        for j, name in enumerate(columns):
+            rows[:, j] = data.values[name]
+        rows[:, -2], rows[:, -1] = 0, 1
 
-    def alone(data: Columns) -> Encoded:
-        return np.ones((data.n, 1), np.float32), data.values[str(response)], 1.0
+    def alone(data: Columns, rows: Singles) -> None:
+        rows[:, 0], rows[:, 1], rows[:, 2] = 1, data.values[response], 1
 
-    if columns:
-        return encoded(source, schema, [str(name) for name in columns], len(columns), side_by_side, persons)
-    return encoded(source, schema, [str(response)], 1, alone, persons)
+    return Reading(columns, len(columns), side_by_side) if columns else Reading((response,), 1, alone)
+
+
+def records_for(
+    source: Source, problem: Problem, schema: Schema, weights: str | None = None, persons: str | None = None
+) -> Records:
+    """Encode the records for this problem, as dense rows."""
+    return encoded(source, schema, _reading(problem, schema, weights), persons)
+
+
+def stored_for(
+    source: Source,
+    problem: Problem,
+    schema: Schema,
+    weights: str | None = None,
+    scratch: Path | None = None,
+    *,
+    dense: bool = False,
+) -> Stored:
+    """Encode the records for sums over all of them: coded where that is shorter, in memory or in a folder."""
+    reading = _reading(problem, schema, weights)
+    words, coding = form_for(problem, schema, weights, dense=dense)
+
+    def fill(data: Columns, out: Words) -> None:
+        if coding is None:
+            reading.dense(data, out, problem.shift)
+        else:
+            coding.store(data.values, data.valid, out)
+
+    rows = stored(source, schema, reading.names, words, fill, scratch)
+    return Stored(rows.view(np.float32) if coding is None else rows, coding)
+
+
+def form_for(
+    problem: Problem, schema: Schema, weights: str | None, *, dense: bool = False
+) -> tuple[int, Coding | None]:
+    """The words of a stored record, and its coding unless it is dense: by the schema and the formula alone."""
+    if problem.design is not None and not dense:
+        coding = coding_of(problem.design, schema, weights, problem.shift)
+        if coding is not None:
+            return coding.words, coding
+    return _reading(problem, schema, weights).words, None
 
 
 def public_samples(source: Source, problem: Problem, schema: Schema) -> "PublicSamples":
@@ -67,17 +122,17 @@ def public_samples(source: Source, problem: Problem, schema: Schema) -> "PublicS
     return PublicSamples(records_for(source, problem, schema), problem)
 
 
-def engine_for(source: Source, problem: Problem, schema: Schema, weights: str | None, asked: Asked) -> Engine:
-    """The workers of a cluster, which have encoded the records, each its partitions, and keep them."""
+def engine_for(
+    source: Source, problem: Problem, schema: Schema, weights: str | None, asked: Asked, *, dense: bool = False
+) -> Engine:
+    """The workers of a cluster, which have encoded the records, each its partitions, and keep them.
+
+    Rows must be `dense` where batches are asked for.
+    """
     from pgbb.private import worker
 
-    if problem.design is not None:
-        columns = [*problem.design.rows_need[0], problem.design.response]
-    else:
-        columns = [*(problem.columns or [str(problem.response)])]
-    columns += [] if weights is None else [weights]
     work = Work(
-        worker.told(asked.model, schema, weights), tuple(dict.fromkeys(columns)),
+        worker.told(asked.model, schema, weights, dense=dense), _reading(problem, schema, weights).names,
         worker.encode, worker.receipt, worker.answer, worker.prepare, worker.pack, worker.unpack,
     )  # fmt: skip
     given = source.where if isinstance(source, File) else source
