@@ -7,12 +7,12 @@ import pytest
 
 import pgbb
 from pgbb.engine.protocol import Question
-from pgbb.methods.calibrated.statistics import linear_score
+from pgbb.methods.calibrated.statistics import clipped_score
 from pgbb.private.coding import coding_of
+from pgbb.private.here import Here
 from pgbb.private.loading import records_for, stored_for
 from pgbb.private.placement import shifted
 from pgbb.private.records import Stored
-from pgbb.private.sums import Here
 
 pytestmark = pytest.mark.quick
 
@@ -67,7 +67,7 @@ def test_formed_rows_are_the_dense_rows_bit_for_bit(formula, weights):
 def test_sums_over_coded_rows_are_those_over_dense_ones():
     found, dense, _ = both(FORMULAS[1])
     p = dense.shape[1] - 2
-    asked = Question(linear_score, tuple(np.float32(v) for v in (np.full(p, 0.1), np.eye(p) / 3, 4.0)))
+    asked = Question(clipped_score, tuple(np.float32(v) for v in (np.full(p, 0.1), np.eye(p) / 3, np.empty(0), 4.0)))
     one, two = Here(Stored(dense), 0.0).sum(asked), Here(found, 0.0).sum(asked)
     assert np.array_equal(one, two) and np.count_nonzero(one) == p
     flipped = found.rows.copy()

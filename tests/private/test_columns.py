@@ -8,7 +8,7 @@ from pgbb._numerics.compiled import Compiled
 from pgbb.methods.calibrated import statistics
 from pgbb.methods.calibrated.algebra import prefixes
 from pgbb.methods.calibrated.questions import BINS
-from pgbb.private import sums
+from pgbb.private import here, sums
 from pgbb.private.columns import by_columns
 from pgbb.private.records import Records
 
@@ -76,4 +76,4 @@ def test_a_device_without_room_is_said_so(why):
     wanted = (PgbbError, "memory of the device .* does not suffice for 9 records of 108 bytes")
     kind, words = wanted if "RESOURCE" in why else (jax.errors.JaxRuntimeError, "something else")
     with pytest.raises(kind, match=words):
-        sums.Here(records, 0.0).sum(sums.Question(vast, (), 0))
+        here.Here(records, 0.0).sum(sums.Question(vast, (), 0))

@@ -121,13 +121,13 @@ class Dataset:
 
         Where records tell their persons, second moments are of sums over the records of a person (`persons`).
         """
-        from pgbb.private.loading import Records, Stored
-        from pgbb.private.sums import Here, Sums
+        from pgbb.private.loading import Records, Stored, here
+        from pgbb.private.sums import Sums
 
-        held = self._held
-        if isinstance(held, Records | Stored):
-            held = Here(held, self._problem.shift, group_size, consume=not keep)
-        return Sums(held, plan, names, sigma, randomness, progress=progress)
+        engine = self._held
+        if isinstance(engine, Records | Stored):
+            engine = here(engine, self._problem, group_size, keep=keep)
+        return Sums(engine, plan, names, sigma, randomness, progress=progress)
 
     def session(
         self,

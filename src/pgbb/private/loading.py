@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Examined", "File", "NonPrivateRecords", "Records", "Source", "Stored", "columns_of", "engine_for", "examine",
-    "form_for", "header", "public_samples", "records_for", "single", "stored_for", "table",
+    "form_for", "header", "here", "public_samples", "records_for", "single", "stored_for", "table",
 ]  # fmt: skip
 
 
@@ -120,6 +120,13 @@ def public_samples(source: Source, problem: Problem, schema: Schema) -> "PublicS
     from pgbb.private.pseudo_samples import PublicSamples
 
     return PublicSamples(records_for(source, problem, schema), problem)
+
+
+def here(records: Records | Stored, problem: Problem, group_size: int, *, keep: bool) -> Engine:
+    """The engine that is this process; unless it is to `keep` the records, it takes their memory over."""
+    from pgbb.private.here import Here  # needs JAX
+
+    return Here(records, problem.shift, group_size, consume=not keep)
 
 
 def engine_for(

@@ -12,9 +12,8 @@ accountant certifies is the object that this code runs.
 """
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from functools import partial
 from typing import cast
 from weakref import WeakKeyDictionary, finalize
@@ -27,18 +26,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from pgbb._numerics.compiled import Compiled
 from pgbb.accountant import Composition
-from pgbb.engine.protocol import Batch, Engine, Question
+from pgbb.engine.protocol import Engine, Question
 from pgbb.errors import PgbbError
 from pgbb.private.coding import Coding
 from pgbb.private.noise import rounded_normals
-from pgbb.private.persons import outer_sums
-from pgbb.private.piece import BITS, Statistic, counts_only, entries, joined, one_by_one, slab_sums, traced_for
-from pgbb.private.placement import Held, taken
+from pgbb.private.piece import BITS, Statistic, counts_only, entries, joined, slab_sums, traced_for
 from pgbb.private.randomness import Randomness
-from pgbb.private.rows import EXTRA
 from pgbb.private.slabs import CORES, DEVICE, RUNNING, Slab, Slabs, device_room, floor, slabs_of, width_of
 
-__all__ = ["Here", "Slabs", "Statistic", "Sums", "compile_ahead", "slabs_of", "sum_of"]
+__all__ = ["BITS", "Slabs", "Statistic", "Sums", "asked", "compile_ahead", "slabs_of", "sum_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -156,63 +152,6 @@ def compile_ahead(questions: Sequence[Question], slabs: Slabs, owner: object = N
 def _compiled(question: Question, slabs: Slabs) -> None:
     """`_compile`, whose result would keep its statistic alive."""
     _compile(question, slabs)
-
-
-class Here:
-    """The engine that is this process with all its devices; it holds the records out of sight.
-
-    With `consume` it takes their memory over. Where records tell their persons, outer products are of what persons
-    with up to `group_size` records add.
-    """
-
-    def __init__(self, records: Held, shift: float, group_size: int = 1, *, consume: bool = False) -> None:
-        self.n, self._bytes = records.n, records.rows.nbytes
-        self._persons, self._group_size = records.persons, group_size
-        with self._room():
-            rows = taken(records, shift, consume=consume)
-            self._rows = slabs_of(rows, jax.local_devices(), records.coding)
-            self._alone = None if self._persons is None else slabs_of(rows, jax.local_devices()[:1])
-
-    def _by_person(self, question: Question) -> bool:
-        return self._persons is not None and hasattr(question.statistic, "root")
-
-    def prepare(self, questions: Sequence[Question]) -> None:
-        """Compile what will be asked."""
-        compile_ahead([q for q in questions if not self._by_person(q)], self._rows, self)
-
-    def sum(self, question: Question | Batch) -> Ints:
-        """`sum_of` all records."""
-        question = cast(Question, question)
-        with self._room():
-            return self._of_persons(question) if self._by_person(question) else asked(question, self._rows)
-
-    def _of_persons(self, question: Question) -> Ints:
-        """The sum over persons of outer products of what their records add."""
-        assert self._persons is not None and self._alone is not None
-        root, given = cast(Statistic, question.statistic.root), question.parameters  # type: ignore[union-attr]
-        width = self._alone.parts[0][0].shape[-1] - EXTRA
-        form = jax.eval_shape(root, *(np.empty(s, np.float32) for s in ((width,), (), *(p.shape for p in given)))).shape
-        parts = [
-            np.asarray(one_by_one(root, question.power, part[0], given))[: int(counts[0])]
-            for part, counts in self._alone.parts
-        ]
-        added = np.concatenate(parts).reshape(self.n, -1, form[-1] if form else 1)
-        return outer_sums(added, self._persons, self._group_size, BITS)
-
-    @contextmanager
-    def _room(self) -> Iterator[None]:
-        """A device without room, in our words."""
-        try:
-            yield
-        except jax.errors.JaxRuntimeError as error:
-            if "RESOURCE_EXHAUSTED" not in str(error):
-                raise
-            device = jax.local_devices()[0].device_kind
-            raise PgbbError(
-                f"the memory of the device ({device}) does not suffice for {self.n:,} records of {self._bytes:,} bytes "
-                "and a piece of an answer. Take a device with more memory, several of them, or the processor "
-                "(JAX_PLATFORMS=cpu)."
-            ) from None
 
 
 def asked(question: Question, slabs: Slabs) -> Ints:

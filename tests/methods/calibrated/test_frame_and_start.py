@@ -12,9 +12,10 @@ from pgbb.methods.calibrated.frame import design_frame
 from pgbb.methods.calibrated.questions import composition, questions_for
 from pgbb.methods.calibrated.response import Distribution
 from pgbb.methods.calibrated.start import least_squares, locate_response
+from pgbb.private.here import Here
 from pgbb.private.loading import records_for
 from pgbb.private.randomness import Randomness
-from pgbb.private.sums import Here, Sums
+from pgbb.private.sums import Sums
 
 SCHEMA = Schema(a=Range(-1, 1), b=Range(-1, 1), c=Range(-1, 1), y=Range(-10, 10))
 PROBLEM = QuantileRegression("y ~ a + b + c").prepare(SCHEMA)

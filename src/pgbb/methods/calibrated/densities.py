@@ -1,0 +1,145 @@
+"""Densities and curvatures of quantile levels, and the spread of their scores: asked, and made usable.
+
+Public arithmetic on answers.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb._numerics.symmetric import triangle, unpack
+from pgbb.methods.calibrated.algebra import USUAL, Shrink, floored
+from pgbb.methods.calibrated.asking import Asker
+from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of
+from pgbb.methods.calibrated.frame import Frame
+from pgbb.methods.calibrated.start import PEAK
+from pgbb.release.local_gaussian import FLOOR
+
+Floats = NDArray[np.float64]
+Curvatures = list[Curvature]
+"""One of each level."""
+
+__all__ = ["NEARER", "ROUGH", "Curvatures", "curvatures_of", "plain_curvatures", "sharpness", "spread_of"]
+
+SQUARED = 0.28209479  # integral of its square, for the standard normal density
+NEARER = 3.0  # densities are compared over the bandwidth of the curvature and one shorter by this factor
+HEAPED = 0.5  # how far densities over different distances are from each other, at most, where there is a density
+SMOOTHNESS = 0.1  # how far densities over the two are from each other, relative, unless they say so clearly
+ROUGH = 0.35  # how far densities are from that of all residuals, relative
+LEAST_DENSITY = 0.2  # of what the residuals say, at least
+WHITE = 0.1  # how far entries of a curvature are from a density times those of E xxᵀ, relative
+
+
+def sharpness(
+    asker: Asker, theta: Floats, levels: Floats, h: Floats, density: Floats, around: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Each level's density smoothed by the first of three bandwidths; its density over that; and the ratio's doubt.
+
+    A kernel of bandwidth h sees f + h²f''/2, so densities over h and h/3 tell the second term apart. Over a
+    peak the ratio is above one, in a gap between two humps below. Shrunk to one unless it stands clear of its noise.
+    Where it is far from one, or the density over the finest distance is far from what these two make of it, the
+    response is heaped: there is no density, and the doubt is as large as what was seen.
+    """
+    least = 12 * asker.noise("density") * np.sqrt(len(levels)) * PEAK / density  # or noise is all that is seen
+    h = np.stack([h[0], h[1], np.clip(least, h[2], h[1])])
+    overlap = _overlap(np.tile(levels, 3), (h * density).ravel())
+    answer, sd = asker.ask("density", "densities", theta, h, overlap, around)
+    found, noise = answer.reshape(h.shape) * PEAK / h * overlap, sd * PEAK / h * overlap
+    found = np.maximum(found, 1e-12)
+    variance = noise**2 + found / (2 * np.sqrt(np.pi) * asker.n * h)
+    wide, near, finest = found
+    weight = 1 / (NEARER**2 - 1)
+    sharp = (1 + weight) * near - weight * wide
+    gap = wide + noise[0] < LEAST_DENSITY * density  # next to nothing lies there
+    trust = (ROUGH * density) ** 2 + np.maximum((wide - density) ** 2 - 9 * noise[0] ** 2, 0.0)
+    trust = trust / (trust + noise[0] ** 2)
+    wide, noise[0] = trust * wide + (1 - trust) * density, np.sqrt(trust) * noise[0]
+    wide = np.maximum(wide, np.maximum(noise[0], LEAST_DENSITY * density))
+    relative = (1 + weight) ** 2 * variance[1] / wide**2
+    away = sharp / wide - 1
+    prior = SMOOTHNESS**2 + np.maximum(away**2 - 9 * relative, 0.0)
+    keep = prior / (prior + relative)
+    ratio = np.maximum(1 + keep * away, 0.02)
+    doubt = np.hypot(np.sqrt(keep * relative), noise[0] / wide)
+    heaped = np.maximum(np.abs(away) - 3 * np.sqrt(relative) - HEAPED, 0.0)
+    miss = np.abs(finest / wide / ratio - 1) - 3 * np.sqrt(variance[2] + variance[1]) / wide / ratio - HEAPED
+    heaped = np.maximum(heaped, miss)
+    return wide, ratio, np.where((heaped > 0) | gap, np.maximum(doubt, ratio), doubt)
+
+
+def _unlike(moment: Floats) -> Floats:
+    """How far a curvature is from a density times E xxᵀ, over that density, on each packed coordinate."""
+    i, j, length = triangle(len(moment))
+    diagonal = np.maximum(np.diag(moment), 0.0)
+    result: Floats = WHITE * length * np.sqrt(diagonal[i] * diagonal[j])
+    return result
+
+
+def _overlap(levels: Floats, width: Floats) -> float:
+    """The largest norm of all levels' kernels at one point, were residuals uniform; longer rows are clipped."""
+    grid = np.linspace(0, 1, 401)[:, None]
+    return float(np.sqrt(np.max(np.sum(np.exp(-(((grid - levels) / width) ** 2)), axis=1))))
+
+
+def curvatures_of(
+    asker: Asker,
+    theta: Floats,
+    levels: Floats,
+    h: Floats,
+    density: Floats,
+    f: Floats,
+    ratio: Floats,
+    near: Frame,
+    around: Floats,
+) -> Curvatures:
+    """Curvature of each level: as asked over the bandwidths h, or f times E xxᵀ where no matrix is asked."""
+    if not asker.asks("curvature"):
+        return plain_curvatures(near.moment, near, f)
+    m, p = theta.shape
+    overlap = _overlap(levels, h * density)
+    answer, sd = asker.ask("curvature", "cell_curvature", theta, h, overlap, near.matrix, around)
+    unit = PEAK / h * overlap * ratio  # as many times what is seen over this distance
+    raw = unpack(answer.reshape(m, -1), p) * unit[:, None, None]
+    found = _pooled(raw, sd * unit, near.moment, near.moment_sd, f, asker.shrink)
+    return [c.sampled(float(SQUARED / w), asker.n) for c, w in zip(found, h, strict=True)]
+
+
+def plain_curvatures(shape: Floats, near: Frame, density: Floats, factor_sd: float = 0.0) -> Curvatures:
+    """A density times a shape for each level, E xxᵀ or near it, with the doubt that this is so."""
+    doubt = np.hypot(near.moment_sd, _unlike(near.moment))
+    return [Curvature(f * shape, f * doubt, factor_sd) for f in density.tolist()]
+
+
+def spread_of(
+    asker: Asker, theta: Floats, width: Floats, levels: Floats, near: Frame, around: Floats
+) -> tuple[Floats, Floats]:
+    """E ωuuᵀ of scores over τ(1 − τ), and the noise in it: of records, or of persons, of all levels on average."""
+    p = len(near.matrix)
+    if not asker.spread:
+        return floored(near.moment, 1e-9 * float(np.trace(near.moment))), near.moment_sd
+    if asker.spread == "spread":
+        answer, sd = asker.ask("spread", "moment", near.matrix)
+        return covariance_of(unpack(answer, p), near.moment, sd, shrink=asker.shrink)
+    m = len(levels)
+    scores = np.zeros((m + 1, m + 1))
+    scores[:m] = (np.tri(m, m + 1) - levels[:, None]) / np.sqrt(levels * (1 - levels))[:, None]
+    unit = float(np.max(np.linalg.norm(scores, axis=0)))
+    raw, sd = asker.score_moments(theta, width, scores / unit, near.matrix, around)
+    return covariance_of(raw * unit**2 / m, near.moment, sd * unit**2 / m, shrink=asker.shrink)
+
+
+def _pooled(raw: Floats, sd: Floats, moment: Floats, moment_sd: Floats, density: Floats, shrink: Shrink) -> Curvatures:
+    """Curvature of each level, shrunk to f_j times a shape common to all levels, itself shrunk to E xxᵀ.
+
+    In a location-scale model the shape is common: H(τ) = f(τ) E[xxᵀ/s(x)].
+    """
+    f = np.maximum(density, 1e-300)
+    trust = f / sd**2 if sd.all() else f  # f_j times the precision of raw_j/f_j
+    total = float(trust @ f)
+    noise = total**-0.5 if sd.all() else 0.0
+    pooled = np.einsum("j,jkl->kl", trust, raw) / total
+    shape, left = shrink(pooled, moment, noise, moment_sd)
+    shape = floored(shape, FLOOR * float(np.linalg.eigvalsh(moment)[0]))
+    return [
+        curvature_of(r, f_j * shape, float(s), f_j * left, shrink=shrink, usual=USUAL / 2)
+        for r, f_j, s in zip(raw, f, sd, strict=True)
+    ]
