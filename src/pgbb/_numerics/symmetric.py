@@ -46,4 +46,8 @@ def pack(matrix: Floats) -> Floats:
 
 def direction_sd(vectors: Floats, sd: Floats) -> Floats:
     """Noise of vᵀHv for each unit column v, where the packed coordinates of H have independent noise `sd`."""
-    return np.sqrt(np.sum((pack(np.einsum("ai,bi->iab", vectors, vectors)) * sd) ** 2, axis=1))
+    rows, columns, _ = triangle(len(vectors))
+    square, variance = vectors**2, np.empty((len(vectors), len(vectors)))
+    variance[rows, columns] = variance[columns, rows] = np.asarray(sd) ** 2
+    result: Floats = np.sqrt(np.sum(variance @ square * square, axis=0))
+    return result

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
 
 from pgbb._numerics.symmetric import triangle
 from pgbb.methods.calibrated.algebra import floored
@@ -21,6 +22,7 @@ Floats = NDArray[np.float64]
 __all__ = ["Read", "Transcript"]
 
 SILENT = 1e-7  # noise of an answer, at least: gradients are at most 1
+ROUNDING = 1e-12  # of variances that are added up
 TURNS = 3  # how often the distance to the minimum, which says how far an answer is to be trusted, is found again
 
 
@@ -95,7 +97,9 @@ class Transcript:
         covariance[np.arange(turns), :, np.arange(turns), :] += noise
         square = covariance.reshape(turns * p, turns * p)
         ones = np.tile(np.eye(p), (turns, 1))
-        solved = np.linalg.solve(square, np.column_stack([ones, (self.gradients - slopes).ravel()]))
+        square[np.diag_indices(turns * p)] += ROUNDING * float(np.max(np.diag(square)))
+        factors = cho_factor(square)
+        solved = cho_solve(factors, np.column_stack([ones, (self.gradients - slopes).ravel()]))
         known = np.linalg.inv(ones.T @ solved[:, :p])
         level = known @ ones.T @ solved[:, p]  # g at the center
         left = (solved[:, p] - solved[:, :p] @ level).reshape(turns, p)
@@ -113,7 +117,7 @@ class Transcript:
         along = _covariance(entry, x, at) + bend.factor_sd**2 * np.einsum("ta,sc->tasc", slopes, at @ bend.value)
         along = along.reshape(turns * p, p)
         own = _covariance(entry, at, at)[0, :, 0] + bend.factor_sd**2 * np.outer(at @ bend.value, at @ bend.value)
-        gone = np.linalg.solve(square, along)
+        gone = cho_solve(factors, along)
         miss = np.eye(p) - ones.T @ gone
         doubt = own - along.T @ gone + miss.T @ known @ miss
         return Read(center + step, now, (doubt + doubt.T) / 2)
