@@ -28,6 +28,7 @@ from pgbb.methods.calibrated.families import fit
 from pgbb.methods.calibrated.questions import composition, questions_for, whole_noise
 from pgbb.private import columns
 from pgbb.private import sums as private_sums
+from pgbb.private.here import Here
 from pgbb.private.piece import traced_for
 from pgbb.private.randomness import Randomness
 from pgbb.private.rows import EXTRA
@@ -121,8 +122,8 @@ def main(n: int = 1_000_000, p: int = 14, family: str = "quantile") -> None:
     sigma = noise_scale(plan, EPSILON, DELTA)
     spent: dict[str, list[float]] = defaultdict(list)
     for attempt in ("first", "second"):
-        here = private_sums.Here.__new__(private_sums.Here)
-        here.n, here._rows = n, slabs
+        here = Here.__new__(Here)
+        here.n, here._rows, here._persons = n, slabs, None
         asked = private_sums.Sums(here, plan, [s.name for s in stages], sigma, Randomness.create(0))
         asker = Asker(asked, problem, stages)
         begin = time.perf_counter()

@@ -82,8 +82,7 @@ def fit(
         Noise, ledger and release stay in this process, and the release is bit for bit that of one process
         (docs/howto/cluster.md).
       scratch: a folder that may hold the encoded records in a file without a name, which only this process can open and
-        which goes with it: for more records than memory holds (docs/scale.md). Method
-        "calibrated" without persons alone.
+        which goes with it: for more records than memory holds (docs/scale.md). Method "calibrated" without persons.
       settings: constants of the method, such as blocks, steps, draws_per_step, sampling_rate and gamma of "pgbb";
         all are fields of `pgbb.methods.<method>.Settings`, with defaults that are rules on public quantities.
         None means the default.
@@ -130,8 +129,9 @@ def _check_scratch(scratch: str | Path, serves: bool) -> None:
         raise InvalidValue(f"scratch = {str(scratch)!r} is no folder. Make it first, or give another.")
     if not serves:
         raise InvalidValue(
-            'scratch is for method = "calibrated" in one process and without persons: other methods and sums by person '
-            "read records at random places, and the workers of a cluster hold their own. Leave it out."
+            'scratch is for method = "calibrated" in one process and without persons: other methods read records '
+            "at random places, sums by person need them in memory, and the workers of a cluster hold their own. Leave "
+            "it out."
         )
 
 

@@ -22,8 +22,8 @@ from pgbb.errors import InvalidValue
 from pgbb.model.problem import Problem
 from pgbb.model.schema import Schema
 from pgbb.private.coding import Coding
-from pgbb.private.loading import form_for, stored_for
 from pgbb.private.partition import Partition
+from pgbb.private.reading import form_for, stored_for
 from pgbb.private.records import NoRecords
 from pgbb.private.share import share_of
 from pgbb.private.sources import part_of_frame
