@@ -86,7 +86,7 @@ def test_falling_factorials_rebuild_the_polynomial():
 
 @pytest.mark.parametrize("signal", [0.01, 0.3, 2.0])
 def test_series_and_quadrature_agree_on_constant_weights(signal):
-    nearly_constant = (1e12, 1e-6)
+    nearly_constant = ((1e12, 1e-6, 1.0),)
     series = _log_even_beta(signal, nearly_constant, 20, J=300)[1:11]
     assert series == pytest.approx(_log_even_constant(signal, 20)[1:11], rel=1e-8)
 

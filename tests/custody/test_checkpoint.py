@@ -159,18 +159,21 @@ def test_the_public_weights_are_those_of_the_uninterrupted_run_and_the_noise_is_
 
 
 def spy(monkeypatch):
-    """What is drawn: keys of the streams, noise, and the order of the records."""
-    seen = {"keys": [], "noise": [], "rows": []}
-    make, draw, put = noise.Stream.__init__, draws.rounded_normals, session.place
-    monkeypatch.setattr(noise.Stream, "__init__", lambda self, key: (seen["keys"].append(key), make(self, key))[1])
-    monkeypatch.setattr(draws, "rounded_normals", lambda *a: (seen["noise"].append(draw(*a)), seen["noise"][-1])[1])
+    """What is drawn: keys, noise, and the blocks of the records; and the records as they are held."""
+    seen = {"keys": [], "noise": [], "blocks": [], "placed": []}
+    make, draw, part, put = noise.Stream.__init__, draws.rounded_normals, draws.random_blocks, session.place
 
-    def placed(*a, **k):
-        found = put(*a, **k)
-        seen["rows"].append(np.array(found.rows))
-        return found
+    def made(stream, key, number=0):
+        seen["keys"] += [key] if number == 0 else []
+        make(stream, key, number)
 
-    monkeypatch.setattr(session, "place", placed)
+    def noted(what, function):
+        return lambda *a, **k: (seen[what].append(function(*a, **k)), seen[what][-1])[1]
+
+    monkeypatch.setattr(noise.Stream, "__init__", made)
+    monkeypatch.setattr(draws, "rounded_normals", noted("noise", draw))
+    monkeypatch.setattr(draws, "random_blocks", noted("blocks", part))
+    monkeypatch.setattr(session, "place", noted("placed", put))
     return seen
 
 
@@ -180,13 +183,15 @@ def test_a_resumed_fit_draws_fresh_noise_and_batches_for_the_same_partition(ledg
     kill(data, ledger, monkeypatch, 20, **settings)
     before = len(seen["noise"])
     fit(data, ledger, **settings)
-    assert len(set(seen["keys"])) == len(seen["keys"]) == 4  # batches and noise, twice
+    assert len(set(seen["keys"])) == len(seen["keys"]) > 4  # batches and noise, twice, and batches of a chunk
     again = seen["noise"][before:]
     assert len(again) == 2  # 20 of 40 steps were left: two chunks of ten
     drawn = {tuple(map(tuple, part)) for part in seen["noise"]}
     assert len(drawn) == len(seen["noise"])
-    if settings is PGBB:  # a chain has constant weights, whatever the order
-        assert np.array_equal(*seen["rows"])
+    assert len(seen["blocks"]) == 2 and np.array_equal(*seen["blocks"])
+    if settings is PGBB:  # a chain has one block
+        fit(data, ledger, checkpoint=None, **settings)
+        assert not np.array_equal(*seen["blocks"][1:])
 
 
 def test_what_was_answered_after_the_last_checkpoint_is_asked_again(ledger, data, monkeypatch):
@@ -476,11 +481,12 @@ def test_the_file_holds_no_record_and_no_key_and_is_its_owners(ledger, monkeypat
     seen = spy(monkeypatch)
     planted = np.float32(1.2345678)
     frame = pd.DataFrame({"y": np.full(N, planted)})
+    held = seen["placed"]
     kill(frame, ledger, monkeypatch, 20)
     path = path_of(ledger)
     content = path.read_bytes()
     assert os.name != "posix" or path.stat().st_mode & 0o777 == 0o600
-    ((_, y, _), *_) = [row[-3:] for row in seen["rows"][0]]
+    y = np.asarray(held[0].rows)[0, -2]
     for value in (planted, np.float64(planted), np.float32(y)):
         assert value.tobytes() not in content and repr(float(value)).encode() not in content
     for key in seen["keys"]:

@@ -213,8 +213,8 @@ def test_fits_side_by_side_are_those_one_by_one(method):
     study = registry.get("linear")
     settings = next(s for s in study.quick.cells().values() if s["method"] == method)
     settings = {**settings, "n": 500, "constants": {**settings["constants"], "steps": 60}}
-    together = study.run(settings, [3, 4])
-    alone = [study.run(settings, [seed])[0] for seed in (3, 4)]
+    together = study.run(settings, [3, 5])
+    alone = [study.run(settings, [seed])[0] for seed in (3, 5)]
     for ours, theirs in zip(together, alone, strict=True):
         for a, b in zip(ours, theirs, strict=True):
             assert a["mean"] == pytest.approx(b["mean"], abs=1e-3) and a["coefficient"] == b["coefficient"]
