@@ -104,6 +104,19 @@ def test_a_cell_of_a_dask_frame_changes_no_other_record_whatever_type_its_partit
             worker.encode(known, pd.DataFrame({"a": other}))
 
 
+@pytest.mark.parametrize("kind", [np.int64, np.float64, np.float32])
+def test_a_word_among_numbers_changes_the_level_of_no_other_record(kind):
+    schema = pgbb.Schema(a=pgbb.Levels("007", "1", "2.5"), y=pgbb.Range(-8, 8))
+    known = worker.told(pgbb.LinearRegression("y ~ a"), schema, None)
+    types = {"a": np.dtype(kind), "y": np.dtype(float)}
+    cells = ["007", "1", "2"] * 9 if kind is np.int64 else ["007", "1", "2.5"] * 9
+    honest = pd.DataFrame({"a": np.array(cells, float).astype(kind), "y": np.linspace(0, 1, 27)})
+    for last in ("x", "", None):
+        found = worker.encode(known, honest.assign(a=[*cells[:-1], last]), types)
+        same = (worker.encode(known, honest, types).rows == found.rows).all(axis=1)
+        assert same[:-1].all() and found.rows[-1, -1] == 0
+
+
 def test_a_fit_on_a_dask_frame_goes_by_the_types_that_the_frame_says(three):
     missing = FRAME.assign(y=FRAME["y"].where(FRAME.index != 1900))
     parts = [missing.iloc[low:high] for low, high in itertools.pairwise(CUTS)]

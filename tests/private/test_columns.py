@@ -77,3 +77,14 @@ def test_a_device_without_room_is_said_so(why):
     kind, words = wanted if "RESOURCE" in why else (jax.errors.JaxRuntimeError, "something else")
     with pytest.raises(kind, match=words):
         here.Here(records, 0.0).sum(sums.Question(vast, (), 0))
+
+
+@pytest.mark.parametrize("order", ["sorted", "decreasing", "gaps"])
+def test_a_record_is_counted_in_one_bin_whatever_the_edges_are(order):
+    a, _ = prefixes(64)
+    edges = np.linspace(-1, 1, 65)
+    edges = {"sorted": edges, "decreasing": edges[::-1], "gaps": np.where(np.arange(65) % 2, np.nan, edges)}[order]
+    for y in (-2.0, 0.3, 2.0, np.nan):
+        row = np.array([[1.0, y, 1.0]], np.float32)
+        added = sums.sum_of(statistics.histogram, row, (np.zeros(1), edges, a), 0) / 2**20
+        assert np.linalg.norm(added) <= 1

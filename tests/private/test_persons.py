@@ -108,3 +108,24 @@ def test_a_record_with_a_hostile_name_of_its_person_changes_nobody_elses_sum():
 def test_what_cannot_be_asked_by_person_is_refused_before_a_record_is_read(more, match):
     with pytest.raises(pgbb.InvalidValue, match=match):
         fit({}, pgbb.HuberRegression("y ~ x") if "method" in more else MODEL, **more)
+
+
+def test_persons_beyond_the_range_of_their_numbers_are_nobody_and_not_one_person():
+    frame = people(2, 3000)
+    inside = frame["person"] < 62_000
+    found, kept = fit(frame, schema=pgbb.Schema(**{**SCHEMA, "person": pgbb.Range(0, 61_999)})), fit(frame[inside])
+    sampling = [r.summary()["sampling_sd"].iloc[-1] for r in (found, kept)]
+    assert sampling[0] == pytest.approx(sampling[1], rel=0.3)
+    assert found.summary()["mean"].iloc[-1] == pytest.approx(kept.summary()["mean"].iloc[-1], abs=0.05)
+
+
+def test_numbers_of_persons_that_are_not_told_apart_and_larger_groups_than_records_are_refused():
+    wide = pgbb.Schema(**{**SCHEMA, "person": pgbb.Range(0, 2.0**60)})
+    with pytest.raises(pgbb.errors.InvalidValue, match="next to each other are one"):
+        fit(people(2, 50), schema=wide)
+    with pytest.raises(pgbb.errors.InvalidValue, match="group_size") as caught:
+        fit(people(2, 50), group_size=100_000)
+    assert not caught.value.answered
+    for name in (["person"], ""):
+        with pytest.raises(pgbb.errors.InvalidValue, match="persons"):
+            fit(people(2, 50), persons=name)

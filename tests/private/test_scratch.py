@@ -93,14 +93,14 @@ def test_a_file_that_changes_while_it_is_read_is_refused_and_refunded(how, folde
     DATA.to_parquet(path)
     monkeypatch.setattr(opened, "CHUNK", 50_000)
 
-    def clamped(piece, schema, names):
+    def clamped(piece, **given):
         pieces.append(piece.n)
         if len(pieces) == 1 and how == "gone":
             path.unlink()
         elif len(pieces) == 1:
             (DATA if how == "cells" else pd.concat([DATA, DATA])).iloc[::-1].to_parquet(tmp_path / "new.parquet")
             os.replace(tmp_path / "new.parquet", path)
-        return real(piece, schema, names)
+        return real(piece, **given)
 
     monkeypatch.setattr(records, "_clamped", clamped)
     with pytest.raises(pgbb.PgbbError, match="has changed while it was read"):

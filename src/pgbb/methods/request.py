@@ -140,12 +140,19 @@ class Request:
             _validate.integer("insecure_seed", self.insecure_seed, low=0)
 
     def _check_persons(self, name: str) -> None:
+        if not isinstance(name, str) or not name:
+            raise _validate.fail("persons", name, "the name of a column")
         column = self.schema.get(name)
         if not isinstance(column, Range):
             given = "not declared" if column is None else f"declared as {column!r}"
             raise InvalidValue(
                 f"persons = {name!r} is {given}, it must be declared as a Range of numbers that tell persons apart. "
                 f"Declare {name} = Range(0, high); number persons whose names are words first."
+            )
+        if max(map(abs, column.bounds)) > 2**53:
+            raise InvalidValue(
+                f"persons = {name!r} is declared up to {max(map(abs, column.bounds)):g}, where numbers next to each "
+                "other are one. Number persons below 2**53."
             )
         if self.group_size < 2:
             raise InvalidValue(
@@ -168,6 +175,7 @@ class Request:
 
         Where that is allowed, or nothing is private anyway, a δ above 1/n is warned of.
         """
+        _validate.integer("group_size", self.group_size, low=1, high=n)
         if self.custodian is not None:
             self.custodian.loaded(n)
         if self.non_private or self.delta < 1 / n:

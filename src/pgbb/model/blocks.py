@@ -26,7 +26,7 @@ def cells(low: int, high: int) -> range:
 @lru_cache(maxsize=2)
 def _shares(seed: int, n: int, blocks: int) -> NDArray[np.int64]:
     """How many records of each cell belong to each block, (cells, blocks)."""
-    rng = np.random.Generator(np.random.PCG64DXSM(seed))
+    rng = np.random.Generator(np.random.PCG64DXSM([seed, len(cells(0, n))]))  # no cell has this number
     left, found = block_sizes(n, blocks).astype(np.int64), []
     for cell in cells(0, n):
         found.append(rng.multivariate_hypergeometric(left, min(CELL, n - cell * CELL), method="marginals"))

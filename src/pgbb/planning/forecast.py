@@ -326,7 +326,7 @@ def forecast(
     reference = replace(reference, reach=min(reference.reach or math.inf, farthest))
     if reference.family in MEANS and reference.half is None:
         groups, last = reference.terms if reference.family == "means" else 1, sigma * stages[-1].scale
-        reference = replace(reference, half=half_window(reference.spread, n // groups, last * groups))
+        reference = replace(reference, half=half_window(reference.spread, max(n // groups, 1), last * groups))
     if reference.family not in MEANS:
         blurred = BLURRED * reference.terms if reference.family == "quantile" else 10 * BLURRED
         unit *= math.hypot(1, blurred * _loudness(noise, reference))

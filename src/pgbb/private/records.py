@@ -257,7 +257,7 @@ def encoded(source: Source, schema: Schema, reading: Reading, persons: str | Non
             ids.append(data.values[persons])
 
     names = dict.fromkeys([*reading.names, *([] if persons is None else [persons])])
-    rows = stored(source, schema, tuple(names), reading.words, fill)
+    rows = stored(source, schema, tuple(names), reading.words, fill, persons=persons)
     assert not isinstance(rows, Scratch)
     whose = None if persons is None else np.unique(np.concatenate(ids), return_inverse=True)[1]
     return Records.from_rows(rows.view(np.float32), np.concatenate(valid), whose)
@@ -271,15 +271,17 @@ def stored(
     words: int,
     fill: Callable[[Columns, Words], None],
     scratch: Path | None = None,
+    persons: str | None = None,
 ) -> "Words | Scratch":
     """Rows of so many words, filled piece by piece from clamped columns, in memory or in a folder."""
     opened = _typed(source, schema, names)
     n, at = opened.count(list(names), schema), 0
     rows = _room(n, words) if scratch is None else Scratch(scratch, n, words)
+    clamped = partial(_clamped, schema=schema, names=names, persons=persons)
     with ExitStack() as undo:
         if isinstance(rows, Scratch):
             undo.callback(rows.close)
-        for data in map(partial(_clamped, schema=schema, names=names), ahead(opened.pieces(list(names), schema))):
+        for data in map(clamped, ahead(opened.pieces(list(names), schema))):
             if at + data.n > n:
                 raise PgbbError(_CHANGED)
             if isinstance(rows, Scratch):
@@ -339,12 +341,13 @@ def _typed(source: Source, schema: Schema, names: Sequence[str]) -> Opened:
     return opened
 
 
-def _clamped(piece: Piece, schema: Schema, names: Sequence[str]) -> Columns:
+def _clamped(piece: Piece, schema: Schema, names: Sequence[str], persons: str | None = None) -> Columns:
+    """Cells of the named columns, clamped; a person whose number is beyond its range is nobody."""
     values = {}
     valid = np.ones(piece.n, dtype=np.bool_)
     for name in names:
-        values[name], usable, _ = encode_cells(piece.cells[name], schema[name], beyond=False)
-        valid &= usable
+        values[name], usable, beyond = encode_cells(piece.cells[name], schema[name], beyond=name == persons)
+        valid &= usable & ~beyond if name == persons else usable
     if not valid.all():
         for name in names:
             values[name][~valid] = filler(schema[name])

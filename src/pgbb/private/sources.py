@@ -201,12 +201,34 @@ def part_of_frame(frame: pd.DataFrame, types: Mapping[str, object]) -> Opened:
 
     Containers take types from values: a missing cell makes integers floating, and a word makes numbers text.
     """
-    odd = {name: frame[name].astype(object) for name, kind in types.items() if frame[name].dtype != kind}
-    for name, cells in odd.items():
-        if pd.api.types.is_bool_dtype(types[name]):
-            odd[name] = cells.map(lambda cell: _WORDS.get(cell, cell) if isinstance(cell, str) else cell)
+    odd = {name: _under(frame[name].astype(object), kind) for name, kind in types.items() if frame[name].dtype != kind}
     known = {name: _pandas_kind(kind) for name, kind in types.items()}
     return replace(_frame(frame.assign(**odd)), kinds=lambda names, _: {name: known[name] for name in names})
+
+
+def _under(cells: "pd.Series[Any]", kind: Any) -> "pd.Series[Any]":
+    """Cells of an odd part under the type of the whole: numbers of that type, and nothing where a cell is none."""
+    if pd.api.types.is_bool_dtype(kind):
+        return cells.map(lambda cell: _WORDS.get(cell, cell) if type(cell) is str else cell)
+    if not pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_complex_dtype(kind):
+        return cells
+    dtype = np.dtype(getattr(kind, "numpy_dtype", kind))
+    read = [_number(cell, dtype) for cell in cells]
+    numbers = pa.array(read, pa.from_numpy_dtype(dtype))
+    return pd.Series(pd.arrays.ArrowExtensionArray(numbers), cells.index)
+
+
+def _number(cell: object, dtype: "np.dtype[Any]") -> object:
+    """The number that a cell says, of this type; None where it says none."""
+    if type(cell) not in (str, int, float, bool) and not isinstance(cell, np.number | np.bool_):
+        return None
+    try:
+        whole = type(cell) in (str, int) and dtype.kind in "iu"
+        number = int(cell) if whole else float(cell)  # type: ignore[call-overload, arg-type]
+        found = dtype.type(number)
+        return found if dtype.kind == "f" or found == number else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def _arrow(source: object) -> Opened:

@@ -76,6 +76,9 @@ def sum_of(
     """
     slabs = rows if isinstance(rows, Slabs) else slabs_of(rows)
     given = tuple(np.asarray(p, np.float32) for p in parameters)
+    if counts_only(statistic, power):  # a record is in one bin, whatever the edges are
+        edges = np.maximum.accumulate(np.where(np.isnan(given[-2]), np.inf, given[-2]), axis=-1)
+        given = (*given[:-2], edges.astype(np.float32), given[-1])
     size = _layout(statistic, power, slabs, given)
 
     def found(part: Array, counts: Ints) -> Ints:

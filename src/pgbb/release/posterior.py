@@ -321,6 +321,9 @@ class Posterior(Draws):
                 "marginal_effects is not allowed here: a logistic regression by the default method has them, pooled "
                 "ones have not. Fit LogisticRegression, or predict at covariates of your choice."
             )
+        draws = _validate.integer("draws", draws, low=1)
+        if seed is not None:
+            seed = _validate.integer("seed", seed, low=0)
         internal, rng = local.draw(draws, None, seed)[0], np.random.default_rng(seed)
         slope = local.slope[0] + (internal - local.center[0]) @ local.slope[2:]
         slope = np.clip(slope + np.sqrt(local.slope[1]) * rng.standard_normal(draws), 0.0, 0.25)

@@ -554,3 +554,32 @@ def test_quantiles_of_a_response_with_a_step_are_those_of_the_response_spread_ou
     smooth = np.quantile(data["y"].to_numpy() + rng.uniform(-0.5, 0.5, n), 0.5)
     row = tables[1.0].loc["Intercept"]
     assert row["identified"] and abs(row["mean"] - smooth) < 3 * row["sd"] and row["sd"] < 0.05
+
+
+@pytest.mark.parametrize("formula", ["y ~ x + r", "y ~ x + z"])
+def test_levels_that_never_occur_and_constant_columns_end_no_quantile_fit(formula):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.uniform(0, 1, 5000), "r": rng.choice(["a", "b"], 5000), "z": 0.5})
+    frame["y"] = frame["x"] + rng.normal(size=5000)
+    declared = pgbb.Schema(
+        x=pgbb.Range(0, 1), z=pgbb.Range(0, 1), y=pgbb.Range(-5, 6), r=pgbb.Levels("a", "b", "c", "d")
+    )
+    model = pgbb.QuantileRegression(formula, taus=[0.1, 0.5, 0.9])
+    for seed in range(4):
+        for epsilon in (1, 100):
+            found = pgbb.fit(model, frame, schema=declared, epsilon=epsilon, delta=1e-6, insecure_seed=seed)
+            assert np.isfinite(found.summary()["sd"]).all()
+
+
+def test_levels_beyond_what_noise_lets_a_histogram_show_are_marked():
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame({"x": rng.uniform(0, 1, 5000)})
+    frame["y"] = 1 + 2 * frame["x"] + rng.normal(size=5000)
+    declared = pgbb.Schema(x=pgbb.Range(0, 1), y=pgbb.Range(-10, 20))
+    model = pgbb.QuantileRegression("y ~ x", taus=[0.01, 0.5, 0.99])
+    marks = [
+        pgbb.fit(model, frame, schema=declared, epsilon=e, delta=1e-6, insecure_seed=2).summary()["identified"]
+        for e in (1, 100)
+    ]
+    assert not marks[0].to_numpy().reshape(3, 2)[[0, 2]].any() and marks[0].to_numpy().reshape(3, 2)[1].all()
+    assert marks[1].all()

@@ -42,6 +42,7 @@ REACH = 0.8  # bandwidth of the curvature, in units of the distance to the neigh
 LAST = 0.25  # bandwidth of the last gradient, in units of that
 UNLIKE = 0.15  # how far coefficients of a level are from those of the mean, in spreads a standard normal quantile
 BENDS = 1.0  # of itself, by which a density differs over the farthest that a step goes: that of exponential tails
+PLACED = 1.5  # standard deviations of a distribution function that a level is away from its ends, or it is hidden
 BLUR = 2.0  # the last two bandwidths are at most this many standard deviations of what they help to find
 
 
@@ -67,11 +68,15 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
 
     loudness, inverse = np.sum(b**2, axis=1), np.linalg.inv(frame)
     unlike = (UNLIKE * ndtri(levels) * at.spread * near.reach) ** 2
+    shifts = (residuals.sd / density) ** 2 * constant  # of the intercept, where a quantile of residuals is a noisy one
+    level = np.outer(inverse[:, 0], inverse[:, 0])
     toward = near.moment @ inverse[:, 0] if constant else np.zeros(p)  # E u
-    uneven = np.outer(toward, toward) + near.moment
+    uneven = np.outer(toward, toward) + solid
     transcripts = [
-        Transcript.begun(inverse @ t, error + v * np.eye(p), f * solid, (BENDS * f**2 / (4 * r)) ** 2 * uneven, solid)
-        for t, v, f, r in zip(theta, unlike, density, reach, strict=True)
+        Transcript.begun(
+            inverse @ t, error + v * np.eye(p) + s * level, f * solid, (BENDS * f**2 / (4 * r)) ** 2 * uneven, solid
+        )
+        for t, v, s, f, r in zip(theta, unlike, shifts, density, reach, strict=True)
     ]
 
     def gradient(stage: str, at: Floats, width: Floats, bends: Curvatures) -> tuple[Floats, float, Floats, list[Read]]:
@@ -114,6 +119,7 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     sampling, left = spread_of(asker, point, narrow("final", h * LAST), levels, near, around)
     prior = Prior(at.start(p, constant), np.full(p, SPREADS * at.spread * near.reach), problem.transform)
     smooth_enough = bool(design.response_step) or not at.heaped
+    placed = np.minimum(levels, 1 - levels) > PLACED * residuals.sd
     privacy, settled = [], []
     for j, (given, read) in enumerate(zip(curvatures, reads, strict=True)):
         own, loud, bend = levels[j] * (1 - levels[j]) * sampling / n, np.sqrt(loudness[j]), read.bend
@@ -123,7 +129,7 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
             widening_for_contradiction(g[j] - before[j], walked[j], late, given, own, *noises),
         )
         wide, total = felt(0.0, read.noise + levels[j] * (1 - levels[j]) * near.left_out, own, factor)
-        known = smooth_enough and factor < np.inf and not box.touched(best[j], frame, bend, total)
+        known = smooth_enough and bool(placed[j]) and factor < np.inf and not box.touched(best[j], frame, bend, total)
         drawn = own + wide**2 * np.eye(p)
         settled.append(prior.settle(bend, drawn, total, frame, point[j], best[j], known=known))
         privacy.append(wide / loud * b[j])
