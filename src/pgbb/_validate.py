@@ -80,6 +80,12 @@ def number(
     return result
 
 
+def store(instance: object, **values: object) -> None:
+    """Set fields of a frozen dataclass, which validates itself, to what its checks made of them."""
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)
+
+
 def one_of(name: str, value: object, choices: tuple[str, ...]) -> str:
     """`value` if it is one of `choices`."""
     if value not in choices:

@@ -32,23 +32,12 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
 )
-app.command("demo")(demo_command)
-app.command("init")(init_command)
-app.command("check")(check_command)
-app.command("plan")(plan_command)
-app.command("fit")(fit_command)
-app.command("compare")(compare_command)
-app.command("show")(show_command)
-app.command("wald")(wald_command)
-app.command("predict")(predict_command)
-app.command("difference")(difference_command)
-app.command("combine")(combine_command)
-app.command("sample")(sample_command)
-app.command("export")(export_command)
-app.command("plot")(plot_command)
-app.command("report")(report_command)
-app.command("verify")(verify_command)
-app.command("audit")(audit_command)
+for _command in (
+    demo_command, init_command, check_command, plan_command, fit_command, compare_command, show_command, wald_command,
+    predict_command, difference_command, combine_command, sample_command, export_command, plot_command, report_command,
+    verify_command, audit_command,
+):  # fmt: skip
+    app.command(_command.__name__.removesuffix("_command"))(_command)
 app.add_typer(ledger_app)
 
 

@@ -15,6 +15,7 @@ from pgbb.cli.output import Json, print_json
 from pgbb.cli.tables import fitting, plain_table
 from pgbb.errors import InvalidValue
 from pgbb.methods.registry import METHODS, OLDER_NAMES
+from pgbb.model.models import Model
 from pgbb.model.schema import Schema
 from pgbb.private.door import File
 from pgbb.reference.comparison import Comparison, compare
@@ -23,35 +24,24 @@ VERSIONS = ((True, 5), (False, 5), (False, 4), (False, 3))  # with the width of 
 NOT_PRIVATE = "NOT PRIVATE: the reference is computed from the records without any noise. Do not publish or share it."
 
 
-@o.reads_a_file
+@o.with_options
 def compare_command(
     source: File,
     schema: o.SchemaFile,
     epsilon: Annotated[float, typer.Option("--epsilon", "-e", help="Privacy level ε of each method.")],
     delta: Annotated[float, typer.Option("--delta", "-d", help="Failure probability δ of each, well below 1/n.")],
+    model: Model,
     methods: Annotated[
         str | None,
         typer.Option(help=f"Of {o.method_names('and')}, between commas; default all that serve.", show_default=False),
     ] = None,
-    formula: o.Formula = None,
-    family: o.Family = "quantile",
-    taus: o.Taus = o.LEVELS,
-    interval: o.Interval = None,
-    bandwidth: o.Bandwidth = None,
-    column: o.Column = None,
-    by: o.By = None,
-    exposure: o.Exposure = None,
-    expectile: o.ExpectileLevel = 0.5,
-    mean_family: o.MeanFamily = "gaussian",
-    scale: o.Scale = None,
-    clip: o.Clip = None,
     weights: o.Weights = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="A constant of a method, such as sgld.steps=2000; may be given several times."),
     ] = None,
     tau: Annotated[str | None, typer.Option(help="Levels to tabulate; default all, or five of an interval.")] = None,
-    level: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.95,
+    level: o.Level = 0.95,
     accountant: o.AccountantName = "exact",
     group_size: o.GroupSize = 1,
     allow_weak_delta: o.WeakDelta = False,
@@ -82,12 +72,9 @@ def compare_command(
     if save is not None:
         _check_folder(save, [OLDER_NAMES.get(name, name) for name in names or METHODS], force)
     if plot is not None:
-        from pgbb.report.plots import check_target
+        from pgbb.report import plots
 
-        check_target(plot)
-    model = o.build_model(
-        family, formula, taus, interval, bandwidth, column, mean_family, scale, clip, by, exposure, expectile
-    )
+        plots.check_target(plot)
     declared, constants = Schema.from_toml(schema), o.constants_of(settings or [])
     try:
         with o.method_bars(quiet=quiet or as_json) as progress:
@@ -108,8 +95,6 @@ def compare_command(
         save.mkdir(exist_ok=True)
         files = [release.save(save / f"{name}.pgbb") for name, release in found.releases.items()]
     if plot is not None:
-        from pgbb.report import plots
-
         files.append(plots.save(plots.method_intervals(found), plot))
     if as_json:
         print_json({**found.to_dict(), "files": [str(f) for f in files]})

@@ -5,16 +5,18 @@ from collections.abc import Container, Iterable
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["fitting", "number", "plain_table"]
-
 _ENDLESS = 10_000
 
 
-def plain_table(heads: Iterable[str], left: Container[str] = (), *, no_wrap: bool = False) -> Table:
-    """An empty table without lines, whose columns hold numbers but for those on the left: these hold words."""
+def plain_table(
+    heads: Iterable[str], left: Container[str] = (), rows: Iterable[Iterable[str]] = (), *, no_wrap: bool = False
+) -> Table:
+    """A table without lines, whose columns hold numbers but for those on the left: these hold words."""
     table = Table(box=None, pad_edge=False)
     for head in heads:
         table.add_column(head, justify="left" if head in left else "right", overflow="fold", no_wrap=no_wrap)
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
