@@ -13,7 +13,8 @@ and counts the rest as spent.
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -45,15 +46,9 @@ class Spending:
     """
 
     def __init__(
-        self,
-        request: Request,
-        ledger: Ledger,
-        known: Dataset,
-        entry: Entry,
-        planned: Planned,
-        checkpoint: Checkpoint | None,
-        resumed: str | None,
-    ) -> None:
+        self, request: Request, ledger: Ledger, known: Dataset, entry: Entry, planned: Planned,
+        checkpoint: Checkpoint | None, resumed: str | None,
+    ) -> None:  # fmt: skip
         self.request = replace(request, custodian=self)
         self.checkpoint = checkpoint
         self.release: Release | None = None
@@ -83,32 +78,22 @@ class Spending:
             raise PgbbError("the state after the last step was not recorded, so that nothing may be released.")
         self.release = release
 
-    def __enter__(self) -> Self:
+    @contextmanager
+    def settled(self) -> Iterator[Self]:
+        """The block that runs the fit: a release settles the entry, an error closes it."""
         try:
-            self._hold()
+            if self.checkpoint is not None:
+                self.checkpoint.hold(self._entry, self._resumed)
+            if self._resumed is not None:
+                at = f"continuing at step {self._entry.steps:,} of {self._entry.total:,}; nothing more is spent."
+                warnings.warn(at, PgbbNote, stacklevel=2)
+            yield self
+            if self.release is None:
+                raise PgbbError("the fit ended without a release.")
         except BaseException as error:
             self._close(error)
             raise
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is not None:
-            self._close(error)
-        elif self.release is None:
-            missing = PgbbError("the fit ended without a release.")
-            self._close(missing)
-            raise missing
-        else:
-            self._settle(self.release)
-
-    def _hold(self) -> None:
-        """Go on from the checkpoint, if one was found, and write further ones for this entry."""
-        entry = self._entry
-        if self.checkpoint is not None:
-            self.checkpoint.hold(entry, self._resumed)
-        if self._resumed is not None:
-            text = f"continuing at step {entry.steps:,} of {entry.total:,}; nothing more is spent."
-            warnings.warn(text, PgbbNote, stacklevel=2)
+        self._settle(self.release)
 
     def _close(self, error: BaseException) -> None:
         """End the entry without a release; a fit with a checkpoint can go on if no answer can have ended it."""
@@ -138,7 +123,7 @@ def spending(
     ledger: str | Path | Ledger | None,
     dataset: str | None,
     checkpoint: str | Path | None = None,
-) -> Spending:
+) -> AbstractContextManager[Spending]:
     """Reserve what a release costs, or resume it at its checkpoint; the block of this context settles it."""
     if ledger is None or dataset is None:
         raise InvalidValue("ledger and dataset go together: the file, and the name of these records in it.")
@@ -167,7 +152,7 @@ def spending(
         point = Checkpoint(checkpoint, book, identity(request, method.name, settings, planned, known.n))
         found = point.find(dataset)
     entry = _reserved(request, method, settings, planned, book, known) if found is None else book.resume(*found)
-    return Spending(request, book, known, entry, planned, point, None if found is None else found[1])
+    return Spending(request, book, known, entry, planned, point, None if found is None else found[1]).settled()
 
 
 def _reserved(
@@ -186,11 +171,9 @@ def _reserved(
             return known.budget.charge(smaller.mechanism, smaller.sigma)
 
         fits = _fitting_epsilon(charge, epsilon, error.left)
-        advice = (
-            "No ε that is of use would fit."
-            if fits is None
-            else f"With this method and δ = {delta:g}, ε = {fits:g} would fit."
-        )
+        advice = "No ε that is of use would fit."
+        if fits is not None:
+            advice = f"With this method and δ = {delta:g}, ε = {fits:g} would fit."
         raise BudgetExceeded(f"{error} {advice}", error.left, error.epsilon, error.delta) from None
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pgbb._io import check_writable
 from pgbb.errors import InvalidValue
 from pgbb.model.schema import Schema
 
@@ -57,8 +58,7 @@ def check_target(path: str | Path) -> Path:
             f"figure file {str(path)!r} is not allowed: the file must end in one of "
             + ", ".join(f".{k}" for k in sorted(kinds))
         )
-    if not target.parent.is_dir():
-        raise InvalidValue(f"figure file {str(path)!r} is not allowed: its folder does not exist. Make it first.")
+    check_writable(target, "figure file")
     return target
 
 
