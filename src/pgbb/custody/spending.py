@@ -11,24 +11,28 @@ or it ends with an error, and the ledger refunds what no answer was given for
 and counts the rest as spent.
 """
 
+import hashlib
+import json
 import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Self
 
+import pgbb
 from pgbb.accountant.filters import Charge
 from pgbb.custody.checkpoint import Checkpoint, CheckpointError
 from pgbb.custody.entries import STOPPED, BudgetExceeded, Dataset, Entry, LedgerError, rounded_down
-from pgbb.custody.identity import identity
 from pgbb.custody.ledger import Ledger
 from pgbb.engine.protocol import EngineLost
 from pgbb.errors import InvalidValue, NotCertifiable, PgbbError, PgbbNote, PgbbWarning
 from pgbb.methods.registry import METHODS, Constants, Method
-from pgbb.methods.request import Planned, Request
+from pgbb.methods.request import Planned, Request, prepared
+from pgbb.release.certificate import describe
 from pgbb.release.file import Release
+from pgbb.release.payloads import summary_of
 
 __all__ = ["Spending", "spending"]
 
@@ -149,10 +153,31 @@ def spending(
             raise InvalidValue(
                 f"method = {method.name!r} writes no checkpoints: only {' and '.join(those)} do. Leave it out."
             )
-        point = Checkpoint(checkpoint, book, identity(request, method.name, settings, planned, known.n))
+        point = Checkpoint(checkpoint, book, _identity(request, method.name, settings, planned, known.n))
         found = point.find(dataset)
     entry = _reserved(request, method, settings, planned, book, known) if found is None else book.resume(*found)
     return Spending(request, book, known, entry, planned, point, None if found is None else found[1]).settled()
+
+
+def _identity(request: Request, method: str, settings: Constants, planned: Planned, n: int) -> str:
+    """A digest of all that decides what a fit asks and makes of the answers, but for the code of a custom loss.
+
+    All of it is public: a fit that goes on after a checkpoint must agree on it.
+    """
+    whole = {
+        "version": pgbb.__version__,
+        "method": method,
+        "model": summary_of(prepared(request.model, request.schema)).to_dict(),
+        "schema": request.schema.to_dict(),
+        "settings": {f.name: getattr(settings, f.name) for f in fields(settings)},
+        "budget": [request.epsilon, request.delta, request.accountant, request.group_size, request.persons],
+        "weights": request.weights,
+        "mechanism": describe(planned.mechanism),
+        "sigma": planned.sigma,
+        "n": n,
+    }
+    text = json.dumps(whole, sort_keys=True, default=lambda value: type(value).__name__)  # pseudo-samples: by type only
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _reserved(

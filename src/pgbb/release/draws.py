@@ -45,6 +45,11 @@ class Draws:
         self.stored_diagnostics = dict(diagnostics or {})
         self._warned = False
 
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in self.__dict__ and not name.startswith("_"):
+            raise AttributeError(f"{name} cannot be exchanged: the parts of a release are checked together.")
+        super().__setattr__(name, value)
+
     def grid(self, points: int = 21) -> tuple[float, ...]:
         """Levels to draw a curve over: the declared ones, or `points` over a declared interval."""
         if self.model.index is None:
