@@ -12,7 +12,7 @@ from rich.table import Table
 from pgbb import _validate
 from pgbb.cli import options as o
 from pgbb.cli.output import Json, print_json
-from pgbb.cli.tables import fitting, plain_table
+from pgbb.cli.tables import fitting, grouped, plain_table
 from pgbb.errors import InvalidValue
 from pgbb.methods.registry import METHODS, OLDER_NAMES
 from pgbb.model.models import Model
@@ -159,25 +159,17 @@ def _cost(found: Comparison) -> str:
 
 
 def _table(found: Comparison, width: bool, digits: int) -> Table:
-    index = found.index_name
-    text = [*([] if index is None else [index]), "coefficient", "method"]
-    heads = [*text, "estimate", f"{found.level:.4g} lower", "upper", *(["width"] if width else [])]
+    index = [] if found.index_name is None else [found.index_name]
+    text, numbers = [*index, "coefficient", "method"], ["estimate", "lower", "upper", *(["width"] if width else [])]
+    heads = [*text, "estimate", f"{found.level:.4g} lower", *numbers[2:]]
     if found.reference is not None:
         heads.append("exact\n(NOT\nPRIVATE)")
-    table = plain_table(heads, text, no_wrap=True)
-    previous: tuple[object, ...] = ()
+    exact = dict(found.reference or {})
+    lines = []
     for row in found.rows():
-        group = (row.get(index or ""), row["coefficient"])
-        new = group != previous
-        if new and previous:
-            table.add_row()
-        cells = [escape(row["coefficient"]) if new else "", row["method"] + ("" if row["identified"] else " *")]
-        if index is not None:
-            cells.insert(0, f"{row[index]:g}" if new else "")
-        numbers = ("estimate", "lower", "upper", "width") if width else ("estimate", "lower", "upper")
-        cells += [f"{row[key]:.{digits}g}" for key in numbers]
-        if found.reference is not None:
-            cells.append(f"{found.reference[group]:.{digits}g}" if new else "")
-        table.add_row(*cells)
-        previous = group
-    return table
+        cells = [row["method"] + ("" if row["identified"] else " *"), *(f"{row[key]:.{digits}g}" for key in numbers)]
+        if found.reference is not None:  # said once, beside the first method
+            value = exact.pop((row.get(found.index_name or ""), row["coefficient"]), None)
+            cells.append("" if value is None else f"{value:.{digits}g}")
+        lines.append(([f"{row[name]:g}" for name in index] + [escape(row["coefficient"])], cells))
+    return plain_table(heads, text, grouped(lines), no_wrap=True)

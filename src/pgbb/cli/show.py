@@ -16,7 +16,7 @@ from pgbb import _validate
 from pgbb._io import write_whole
 from pgbb.cli import options as o
 from pgbb.cli.output import Json, print_json, written
-from pgbb.cli.tables import fitting, number
+from pgbb.cli.tables import fitting, grouped, number, plain_table
 from pgbb.errors import PgbbWarning
 from pgbb.release.file import Release, load
 
@@ -226,37 +226,22 @@ def _tables(rows: list[Row], index: str | None, level: float, tests: bool = Fals
 
 
 def _table(rows: list[Row], index: str | None, level: float, parts: dict[str, str], room: int) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for head in ([] if index is None else [index]) + ["coefficient"]:
-        table.add_column(head, overflow="fold", no_wrap=True)
-    tests = "z" in parts
-    numbers = {
-        "coef" if tests else "mean": "mean",
-        "std err" if tests else "sd": "sd",
-        f"{level:.4g} lower": "lower",
-        "upper": "upper",
-        **parts,
-    }
+    mean, sd = ("coef", "std err") if "z" in parts else ("mean", "sd")
+    numbers = {mean: "mean", sd: "sd", f"{level:.4g} lower": "lower", "upper": "upper", **parts}
     widths = {key: max(len(head), _digits(key) + room) for head, key in numbers.items()}
-    for head, key in numbers.items():
-        table.add_column(head, justify="right", overflow="fold", no_wrap=True, min_width=widths[key])
-    previous: float | None = None
-    for row in rows:
+
+    def cells(row: Row) -> Iterator[str]:
         known = row.get("identified", True)
-        mark = ("  " if known else " *") if "identified" in row else ""
-        cells = [escape(row["name"]) + mark]
-        cells += [
-            number(row[key], _digits(key), width)
-            if row[key] is not None and (known or key not in parts.values())
-            else "–"
-            for key, width in widths.items()
-        ]
-        if index is not None:
-            if previous is not None and row[index] != previous:
-                table.add_row()
-            cells.insert(0, f"{row[index]:g}" if row[index] != previous else "")
-            previous = row[index]
-        table.add_row(*cells)
+        yield escape(row["name"]) + (("  " if known else " *") if "identified" in row else "")
+        for key, width in widths.items():
+            told = row[key] is not None and (known or key not in parts.values())
+            yield number(row[key], _digits(key), width) if told else "–"
+
+    labels = ["coefficient"] if index is None else [index, "coefficient"]
+    lines = grouped(([] if index is None else [f"{row[index]:g}"], list(cells(row))) for row in rows)
+    table = plain_table([*labels, *numbers], labels, lines, no_wrap=True)
+    for column, width in zip(table.columns[len(labels) :], widths.values(), strict=True):
+        column.min_width = width
     return table
 
 
