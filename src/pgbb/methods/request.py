@@ -5,12 +5,13 @@ there is one, how many records were loaded and that answers follow, and gives a
 `Checkpoint` what it has so far. `pgbb.custody` has both.
 """
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from pgbb.methods.position import Saved, Tree
 from pgbb.model.models import Custom, Model, Problem, QuantileRegression, Simulated
 from pgbb.model.schema import Range, Schema
 from pgbb.private.door import Position
-from pgbb.release.certificate import Certificate
+from pgbb.release.certificate import ADJACENCY, BY_PERSON, Certificate, Randomness, versions_here
 
 if TYPE_CHECKING:
     from pgbb.private.door import Source
@@ -199,17 +200,18 @@ class Request:
     ) -> Certificate:
         """The certificate of the run that answered this request; `epsilon` where the claim is not the one asked for."""
         weighted = [f"Survey weights from column {self.weights!r}, divided by their public upper bound."]
-        return Certificate.of_run(
-            mechanism,
-            sigma,
-            self.epsilon if epsilon is None else epsilon,
-            self.delta,
+        return Certificate(
+            epsilon=math.inf if self.non_private else self.epsilon if epsilon is None else epsilon,
+            delta=self.delta,
+            sigma=sigma,
+            mechanism=mechanism,
             accountant=self.accountant,
-            randomness=randomness,
+            randomness=cast(Randomness, randomness),
             non_private=self.non_private,
             group_size=self.group_size,
-            by_person=self.persons is not None,
-            notes=[*notes, *(weighted if self.weights is not None else [])],
+            adjacency=ADJACENCY if self.persons is None else BY_PERSON,
+            versions=versions_here(),
+            notes=(*notes, *(weighted if self.weights is not None else [])),
         )
 
 
