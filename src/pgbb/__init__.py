@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pgbb.custody.ledger import Ledger
     from pgbb.custody.run import fit
     from pgbb.engine.dask import Cluster
+    from pgbb.model.custom import Custom, Simulated
     from pgbb.model.models import (
         IV,
         Expectile,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
         QuantileRegression,
     )
     from pgbb.model.schema import Date, Flag, Levels, Range, Schema
-    from pgbb.model.simulated import Custom, Simulated
     from pgbb.private.door import File
     from pgbb.reference.comparison import compare
     from pgbb.reference.example import example
@@ -53,7 +53,7 @@ _HOME = {
     "Range": "model.schema",
     "Release": "release.file",
     "Schema": "model.schema",
-    "Simulated": "model.simulated",
+    "Simulated": "model.custom",
     "combine": "release.file",
     "compare": "reference.comparison",
     "example": "reference.example",
