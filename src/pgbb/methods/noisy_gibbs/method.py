@@ -12,9 +12,8 @@ from typing import Annotated, Literal
 import numpy as np
 
 from pgbb import _validate
-from pgbb.accountant import compose
+from pgbb.accountant import compose, gaussian_noise_scale
 from pgbb.accountant import epsilon as certified_epsilon
-from pgbb.accountant.gaussian import gaussian_noise_scale
 from pgbb.errors import InvalidValue, PgbbWarning
 from pgbb.methods.constants import Count, Limits, Priors, Share
 from pgbb.methods.effective_size import effective_sample_size, too_few
