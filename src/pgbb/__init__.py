@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pgbb.custody.ledger import Ledger
     from pgbb.custody.run import fit
     from pgbb.engine.dask import Cluster
+    from pgbb.model.custom import Custom, Simulated
     from pgbb.model.models import (
         IV,
         Expectile,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
         QuantileRegression,
     )
     from pgbb.model.schema import Date, Flag, Levels, Range, Schema
-    from pgbb.model.simulated import Custom, Simulated
     from pgbb.private.door import File
     from pgbb.reference.comparison import compare
     from pgbb.reference.example import example
@@ -38,7 +38,7 @@ _NAMES = {
     "custody.ledger": ("Ledger",),
     "custody.run": ("fit",),
     "engine.dask": ("Cluster",),
-    "model.custom": ("Custom",),
+    "model.custom": ("Custom", "Simulated"),
     "model.models": (
         "Expectile",
         "HuberRegression",
@@ -50,7 +50,6 @@ _NAMES = {
         "QuantileRegression",
     ),
     "model.schema": ("Date", "Flag", "Levels", "Range", "Schema"),
-    "model.simulated": ("Simulated",),
     "private.files": ("File",),
     "reference.comparison": ("compare",),
     "reference.example": ("example",),
