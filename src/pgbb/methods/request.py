@@ -204,7 +204,7 @@ class Request:
 
     def open(self, problem: Problem) -> Dataset:
         """Load the records, here or on a cluster, and `advise`: nothing is asked yet."""
-        data = open_dataset(self.data, problem, self.schema, self.weights, self.asked, self.persons)
+        data = open_dataset(self.data, problem, self.schema, self.weights, self.asked)
         self.advise(data.n)
         return data
 
