@@ -43,6 +43,7 @@ EFFECT = 2.0  # logits that a standard deviation of a covariate moves, typically
 OTHER = 0.2  # of them, that a step misses because curvature changes
 LEAST = 1e-6  # p(1 − p), where all points are far out
 FARTHEST = 2.0  # logits that a step moves, at most
+GROWS, STEPS = 1.25, 16  # the distance to which a posterior reaches is found by such steps, so many at most
 _PATH = (np.array([0.1127016654, 0.5, 0.8872983346]), np.array([5.0, 8.0, 5.0]) / 18)  # Gauss's three points
 
 
@@ -84,6 +85,33 @@ class LogisticCurvature:
                     return True
         return False
 
+    def widened(self, best: Floats, frame: Floats, bend: Curvature, noise: Floats) -> Floats:
+        """The noise of a gradient with which a posterior of constant curvature reaches as far as one that follows it.
+
+        Along each axis of the posterior: as far, on both sides together, as the gradient changes by two standard
+        deviations of its noise on each. Where it hardly changes, little is known.
+        """
+        inverse = np.linalg.inv(bend.solid)
+        law = inverse @ noise @ inverse
+        values, axes = np.linalg.eigh((law + law.T) / 2)
+        spreads, here = np.sqrt(np.maximum(values, 0.0)), self.at(best)
+        for k, axis in enumerate(axes.T):
+            near, wanted = 2 * spreads[k], 2 * spreads[k] * float(axis @ here @ axis)
+            sides = [self._reached(best, side * (frame @ axis), axis, wanted, near) for side in (-1.0, 1.0)]
+            spreads[k] = sum(sides) / 4
+        root = bend.solid @ (axes * spreads)
+        return np.asarray(root @ root.T)
+
+    def _reached(self, best: Floats, way: Floats, axis: Floats, wanted: float, far: float) -> float:
+        """How far along the way the gradient along the axis has changed by as much as is `wanted`; `far` if sooner."""
+        here, before, found = self.at(best), far, 0.0
+        for step in range(STEPS):
+            change = far * float(axis @ (here + self.change(best, best + far * way)) @ axis)
+            if change >= wanted:
+                return before + (far - before) * (wanted - found) / (change - found) if step else far
+            before, found, far = far, change, far * GROWS
+        return before
+
 
 @lru_cache(maxsize=8)
 def _normal(p: int) -> Floats:
@@ -98,7 +126,7 @@ def _normal(p: int) -> Floats:
 def logistic_curvature(
     moment: Floats, moment_sd: Floats, frame: Floats, constant: bool, reference: Floats | None = None
 ) -> LogisticCurvature:
-    """A design with E uuᵀ = `moment`, the first term of x constant if it is: normal, or like the `reference` (its u)."""
+    """A design with E uuᵀ = `moment`, the first term of x constant if it is: normal, or like a `reference` (its u)."""
     inverse: Floats = np.linalg.inv(frame).astype(np.float64)
     mean, mass, one = np.zeros(len(frame)), 1.0, inverse[:, 0]
     if constant:  # then the moment also holds the mean, and the share of records without missing cells
@@ -173,7 +201,7 @@ def fit_logistic(asker: Asker, problem: Problem, design: Design) -> tuple[LocalG
     prior = Prior(np.zeros(p), np.full(p, LOGITS * near.reach), problem.transform)
     asked = curvature, gradient, spread
     common = SCORE**2 * near.left_out
-    found = refine(box, asker.n, theta, error, frame, *asked, box.clip, prior, model=model, common=common)
+    found = refine(box, asker.n, theta, error, frame, *asked, box.clip, prior, model=model, common=common, follows=True)
     return replace(found, slope=_slope(asker, found.center[0], frame, model.mass)), near.cut
 
 

@@ -45,6 +45,7 @@ def refine(
     model: "LogisticCurvature | None" = None,
     common: Floats | float = 0.0,
     quadratic: bool = False,
+    follows: bool = False,
     bends: Callable[[Floats, Floats], tuple[Floats, Floats]] | None = None,
 ) -> LocalGaussian:
     """Two rounds of curvature and gradient, and the second moments of the score between them.
@@ -65,6 +66,7 @@ def refine(
         is what is released.
       quadratic: whether the loss is: then no step follows the last, however long it was.
       common: covariance of an error that both gradients have.
+      follows: whether a posterior over which the curvature of the model varies is widened by axis, and not given up.
       bends: mean and covariance of what a gradient lacks because it bends over the way to the target, where the way is
         normal with a mean and a covariance: a scale looks larger where coefficients are not yet right.
     """
@@ -103,7 +105,7 @@ def refine(
         bend = bend.corrected(walked, g - before, float(np.hypot(sd_first, sd_second)), bound, n)
     second = settle(point - frame @ newton(bend, point, g))
     weight, sd = combined(sd_first, sd_second, float(np.trace(sampling)) / len(sampling) / n)
-    best = weight * second + (1 - weight) * first
+    best, doubt = weight * second + (1 - weight) * first, weight * doubt + (1 - weight) * early_doubt
     early, late = inverse @ (first - theta), inverse @ (second - point)
     factor = max(
         1.0 if quadratic else widening_for_last_step(early, late, bend.solid, sampling / n, sd_first, sd_second),
@@ -111,11 +113,13 @@ def refine(
     )
     if model is not None:
         bend = bend.plus(model.at(best) - model.at(point))
-        if model.varies(best, frame, bend, felt(sd, np.zeros_like(frame), sampling / n, factor)[1]):
+        plain = felt(sd, np.zeros_like(frame), sampling / n, factor)[1]
+        if follows:
+            doubt = doubt + model.widened(best, frame, bend, plain) - plain
+        elif model.varies(best, frame, bend, plain):
             factor = np.inf
     step, unseen = kalman(bend.solid, g, sd_second, error)
     blur = bend.blur(unseen, (1 - weight) * walked - step)  # both estimates have a way to go
-    doubt = weight * doubt + (1 - weight) * early_doubt
     privacy, noise = felt(sd, blur + common + doubt, sampling / n, factor)
     if box.touched(best, frame, bend, noise):
         factor = np.inf
