@@ -81,7 +81,8 @@ class LogisticCurvature:
         for value, vector in zip(values, vectors.T, strict=True):
             for side in (-2.0, 2.0):
                 there = self.at(best + side * np.sqrt(max(value, 0.0)) * (frame @ vector))
-                if not 0.5 < float(vector @ there @ vector) / float(vector @ here @ vector) < 2.0:
+                now = float(vector @ here @ vector)
+                if not 0.5 * now < float(vector @ there @ vector) < 2.0 * now:
                     return True
         return False
 

@@ -267,7 +267,7 @@ def _linear(design: Design, noise: float) -> tuple[Stage, ...]:
 
 def _poisson(design: Design, noise: float) -> tuple[Stage, ...]:
     offset = () if design.offset is None else (Question("offset_mean", ((len(design.terms),),)),)
-    return _clipped((3,), 4, design, noise, offset)
+    return _clipped((3,), 4, design, noise, offset, looks=1)
 
 
 def _expectile(design: Design, noise: float) -> tuple[Stage, ...]:
@@ -275,19 +275,22 @@ def _expectile(design: Design, noise: float) -> tuple[Stage, ...]:
 
 
 def _clipped(
-    more: Shape, steps: int, design: Design, noise: float, first: tuple[Question, ...] = ()
+    more: Shape, steps: int, design: Design, noise: float, first: tuple[Question, ...] = (), looks: int = 3
 ) -> tuple[Stage, ...]:
-    """Scores that have no bound of their own, of `more` than θ and the frame; located by so many steps."""
+    """Scores that have no bound of their own, of `more` than θ and the frame; located by so many steps.
+
+    Where the response lies is asked by so many `looks`.
+    """
     p = len(design.terms)
     given = ((p,), (p, p), more)
     located, start, _ = _start(p)
     score = Question("clipped_score", (*given, ()))
     stages = (
         *_design(design, noise),
-        located,
+        replace(located, questions=(replace(located.questions[0], times=looks),)),
         replace(start, questions=(*start.questions, *first)),
         Stage("locate", 0.02 * steps, "gradients, roughly", (replace(score, times=steps),)),
-        Stage("residuals", 0.03, "histogram of the lengths of scores", (
+        Stage("residuals", 0.06, "histogram of the lengths of scores", (
             Question("clipped_lengths", (*given, (BINS + 1,), (BINS, BINS))),
         )),
         Stage("curvature", 0.07, "curvature, before and after the first of the gradients below", (
