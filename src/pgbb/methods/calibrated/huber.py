@@ -111,7 +111,7 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
     common = np.zeros((p + 1, p + 1))
     common[:p, :p] = kappa * near.left_out
     asked = curvature, gradient, spread
-    return refine(box, asker.n, theta, doubt, frame, *asked, settle, prior, top, common=common), near.cut
+    return refine(box, asker.n, theta, doubt, frame, *asked, settle, prior, top, common=common, located=at.found), near.cut
 
 
 def _scale(residuals: Distribution, c: float, kappa: float) -> float:

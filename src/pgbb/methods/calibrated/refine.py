@@ -45,6 +45,7 @@ def refine(
     model: "LogisticCurvature | None" = None,
     common: Floats | float = 0.0,
     quadratic: bool = False,
+    located: bool = True,
 ) -> LocalGaussian:
     """Two rounds of curvature and gradient, and the second moments of the score between them.
 
@@ -64,6 +65,7 @@ def refine(
         is what is released.
       quadratic: whether the loss is: then no step follows the last, however long it was.
       common: covariance of an error that both gradients have.
+      located: False where noise has hidden the response: then the posterior is that of the prior.
     """
 
     def newton(bend: Curvature, at: Floats, g: Floats) -> Floats:
@@ -105,7 +107,7 @@ def refine(
     step, unseen = kalman(bend.solid, g, sd_second, error)
     blur = bend.blur(unseen, (1 - weight) * walked - step)  # both estimates have a way to go
     privacy, noise = felt(sd, blur + common, sampling / n, factor)
-    if box.touched(best, frame, bend, noise):
+    if box.touched(best, frame, bend, noise) or not located:
         factor = np.inf
     drawn = sampling / n + privacy**2 * np.eye(len(theta))
     settled = prior.settle(bend, drawn, noise, frame, point, best, known=factor < np.inf)
