@@ -123,7 +123,8 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
     common = np.zeros((p + 1, p + 1))
     common[:p, :p] = kappa * near.left_out
     asked = curvature, gradient, spread
-    return refine(box, asker.n, theta, doubt, frame, *asked, settle, prior, top, common=common, bends=bends), near.cut
+    given = box, asker.n, theta, doubt, frame, *asked, settle, prior, top
+    return refine(*given, common=common, bends=bends, located=at.found), near.cut
 
 
 def _rise(residuals: Distribution, away: float, most: float) -> float:

@@ -47,6 +47,7 @@ def refine(
     quadratic: bool = False,
     follows: bool = False,
     bends: Callable[[Floats, Floats], tuple[Floats, Floats]] | None = None,
+    located: bool = True,
 ) -> LocalGaussian:
     """Two rounds of curvature and gradient, and the second moments of the score between them.
 
@@ -69,6 +70,7 @@ def refine(
       follows: whether a posterior over which the curvature of the model varies is widened by axis, and not given up.
       bends: mean and covariance of what a gradient lacks because it bends over the way to the target, where the way is
         normal with a mean and a covariance: a scale looks larger where coefficients are not yet right.
+      located: False where noise has hidden the response: then the posterior is that of the prior.
     """
 
     def straight(stage: str, at: Floats, metric: Floats, error: Floats) -> tuple[Floats, float, Floats]:
@@ -121,7 +123,7 @@ def refine(
     step, unseen = kalman(bend.solid, g, sd_second, error)
     blur = bend.blur(unseen, (1 - weight) * walked - step)  # both estimates have a way to go
     privacy, noise = felt(sd, blur + common + doubt, sampling / n, factor)
-    if box.touched(best, frame, bend, noise):
+    if box.touched(best, frame, bend, noise) or not located:
         factor = np.inf
     drawn = sampling / n + privacy**2 * np.eye(len(theta))
     settled = prior.settle(bend, drawn, noise, frame, point, best, known=factor < np.inf)
