@@ -124,11 +124,11 @@ class _PrivateLinearModel(BaseEstimator):
         data = columns_of(
             features, names, y=y, response=response, classes=self._classes(), weight=weight, weight_name=weights
         )
+        how: dict[str, Any] = {"method": self.method, "accountant": self.accountant, **(self.settings or {})}
         self.release_ = fit(
-            self._model(f"{response} ~ {terms}"), data,
-            schema=Schema(**columns), epsilon=self.epsilon, delta=self.delta, method=self.method,
-            weights=None if weight is None else weights, group_size=self.group_size, accountant=self.accountant,
-            insecure_seed=self.insecure_seed, ledger=self.ledger, dataset=self.dataset, **(self.settings or {}),
+            self._model(f"{response} ~ {terms}"), data, schema=Schema(**columns), epsilon=self.epsilon,
+            delta=self.delta, weights=None if weight is None else weights, group_size=self.group_size,
+            insecure_seed=self.insecure_seed, ledger=self.ledger, dataset=self.dataset, **how,
         )  # fmt: skip
         return self._fitted()
 
