@@ -69,7 +69,8 @@ summary.pgbb_release <- function(object, tau = NULL, level = .95, draws = 2000, 
 print.pgbb_summary <- function(x, digits = 4, ...) {
   table <- as.data.frame(unclass(x)); hidden <- if (is.null(x$identified)) FALSE else !x$identified
   table$coefficient <- paste0(table$coefficient, ifelse(hidden, " *", "")); table$identified <- NULL
-  print.data.frame(format(table, digits = digits), row.names = FALSE)
+  cell <- function(v) if (is.numeric(v)) ifelse(is.na(v), "-", formatC(v, digits = digits, format = "g")) else v
+  print.data.frame(as.data.frame(lapply(table, cell)), row.names = FALSE)
   cat(sprintf("%g %% intervals; they include privacy noise where the method says so\n", 100 * attr(x, "level")))
   if (any(hidden)) cat("* not identified at this epsilon: the interval says little more than was known before\n")
   invisible(x)
@@ -110,7 +111,8 @@ column_at <- function(name, declared, newdata) {
   if (!is.list(declared)) declared <- list()  # "flag"
   if (!is.null(declared$levels)) {
     given <- as.character(given); if (!is.null(declared$missing)) given[is.na(given)] <- as.character(declared$missing)
-    if (!all(given %in% as.character(declared$levels))) stop(name, " must be among ", paste(declared$levels, collapse = ", "))
+    known <- unique(as.character(c(declared$levels, declared$missing)))
+    if (!all(given %in% known)) stop(name, " must be among ", paste(known, collapse = ", "))
     return(given)
   }
   if (is.character(given) && !is.null(declared$date)) given <- 1970 + as.numeric(as.Date(given)) / 365.2425
@@ -143,12 +145,18 @@ predict.pgbb_release <- function(object, newdata, tau = NULL, level = .95, draws
   do.call(rbind, rows)
 }
 
+# "; n = 10,000", or nothing for a pooled release, whose custodians have their own
+records_of <- function(claim) {
+  found <- unlist(claim$mechanism); n <- found[grepl("(^|\\.)n[0-9]*$", names(found))]
+  if (length(claim$members) || !length(n)) "" else paste0("; n = ", format(as.numeric(n[[1]]), big.mark = ",", scientific = FALSE))
+}
+
 print.pgbb_release <- function(x, ...) {
   claim <- x$certificate
   cat(if (is.null(x$model$formula)) paste(x$model$kind, "model") else x$model$formula, "\n", sep = "")
   cat("method: ", if (is.null(x$method)) "not named in the file" else x$method, "\n", sep = "")
   if (isTRUE(claim$non_private) || claim$randomness != "operating system") cat("NOT PRIVATE\n") else
-    cat(sprintf("epsilon = %g, delta = %g (%s; n = %s)\n", claim$epsilon, claim$delta, claim$adjacency, format(claim$n, big.mark = ",")))
+    cat(sprintf("epsilon = %g, delta = %g (%s%s)\n", claim$epsilon, claim$delta, claim$adjacency, records_of(claim)))
   print(summary(x, ...))
   cat("hashes and epsilon: pgbb verify; notes: pgbb show\n")
   invisible(x)
