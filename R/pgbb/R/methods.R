@@ -69,7 +69,8 @@ summary.pgbb_release <- function(object, tau = NULL, level = .95, draws = 2000, 
 print.pgbb_summary <- function(x, digits = 4, ...) {
   table <- as.data.frame(unclass(x)); hidden <- if (is.null(x$identified)) FALSE else !x$identified
   table$coefficient <- paste0(table$coefficient, ifelse(hidden, " *", "")); table$identified <- NULL
-  cell <- function(v) if (is.numeric(v)) ifelse(is.na(v), "-", formatC(v, digits = digits, format = "g")) else v
+  short <- function(v) ifelse(abs(v) >= 10^digits & abs(v) < 1e7, formatC(v, digits = 0, format = "f"), formatC(v, digits = digits, format = "g"))
+  cell <- function(v) if (is.numeric(v)) ifelse(is.na(v), "-", short(v)) else v
   print.data.frame(as.data.frame(lapply(table, cell)), row.names = FALSE)
   cat(sprintf("%g %% intervals; they include privacy noise where the method says so\n", 100 * attr(x, "level")))
   if (any(hidden)) cat("* not identified at this epsilon: the interval says little more than was known before\n")

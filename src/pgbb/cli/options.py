@@ -52,6 +52,7 @@ Separator = Annotated[
 Decimal = Annotated[str, typer.Option(help="Decimal mark of a text file: . or ,")]
 Thousands = Annotated[str | None, typer.Option(help="Mark between groups of digits.", show_default=False)]
 Currency = Annotated[str | None, typer.Option(help="Sign beside numbers of a text file.", show_default=False)]
+Dates = Annotated[str, typer.Option(help="How a text file writes days, such as dd.mm.yyyy.")]
 Encoding = Annotated[str, typer.Option(help="Of a text file, such as latin-1.")]
 Names = Annotated[
     str | None, typer.Option(help="Columns of a text file without a header, between commas.", show_default=False)
@@ -106,12 +107,13 @@ def numbers(name: str, text: str) -> list[float]:
 def _data_file(
     data: DataFile, separator: Separator = None, decimal: Decimal = ".", thousands: Thousands = None,
     encoding: Encoding = "utf-8", names: Names = None, sheet: Sheet = None, sql: Sql = None, currency: Currency = None,
+    dates: Dates = "yyyy-mm-dd",
 ) -> File | str:  # fmt: skip
     if "://" in data:
         return data
     between = {"tab": "\t", "semicolon": ";", "comma": ","}.get(separator or "", separator)
     columns = None if names is None else [part.strip() for part in names.split(",")]
-    return File(Path(data), between, decimal, thousands, encoding, columns, sheet, sql, currency)
+    return File(Path(data), between, decimal, thousands, encoding, columns, sheet, sql, currency, dates)
 
 
 def reads_a_file(command: Callable[..., None]) -> Callable[..., None]:

@@ -13,6 +13,7 @@ import gzip
 import io
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,6 +21,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from pgbb.errors import InvalidValue
 from pgbb.model.schema import Date, Range, Schema
 from pgbb.private import opened
 from pgbb.private.cells import Array, Cells, Kind, Text, as_cells
@@ -32,6 +34,7 @@ LONGEST = 2**20
 """Bytes after which a record with an open quotation mark is kept only if the file, looked at ahead, closes it."""
 
 _BLOCK = 2**18
+_OTHERS = {";": "semicolon", "\t": "tab", "|": "|", ",": "comma"}
 
 
 class _Rules:
@@ -191,6 +194,19 @@ def _as_usual(cells: Array, file: File) -> Array:
     return np.fromiter(map(usual, cells), dtype=object, count=len(cells))
 
 
+def _days(cells: Array, written: str) -> Array:
+    """Days as they are usually written; one that is written in another way than declared is left unreadable."""
+    pattern = written.replace("dd", "%d").replace("mm", "%m").replace("yyyy", "%Y")
+
+    def usual(cell: object) -> str:
+        try:
+            return datetime.strptime(str(cell).strip(), pattern).date().isoformat()
+        except ValueError:
+            return ""
+
+    return np.fromiter(map(usual, cells), dtype=object, count=len(cells))
+
+
 def open_csv(file: File) -> Opened:
     """A text file; it has no types, so the schema says which columns are numbers."""
     path, rules = file.where, _Rules(file.between.encode("ascii"))
@@ -219,13 +235,15 @@ def open_csv(file: File) -> Opened:
     def cells(text: "pd.Series[str]", name: str, schema: Schema) -> Cells:
         if isinstance(schema[name], Range) and not isinstance(schema[name], Date):
             return Text(_as_usual(text.to_numpy(dtype=object), file))
+        if isinstance(schema[name], Date):
+            return as_cells(_days(text.to_numpy(dtype=object), file.dates))
         whole = text.to_numpy(dtype=object) if text.dtype == object else pa.array(text.array)  # by the age of pandas
         return as_cells(whole)
 
     def kinds(names: list[str], schema: Schema) -> dict[str, Kind]:
         return {name: Kind("str" if hasattr(schema[name], "levels") else "float64", True, True) for name in names}
 
-    found = list(file.names) if file.names else quietly(path, header)
+    found = list(file.names) if file.names else _plausible(file, quietly(path, header))
     counted: list[int] = []
 
     def count(*_: Any) -> int:
@@ -234,6 +252,22 @@ def open_csv(file: File) -> Opened:
         return counted[0]
 
     return Opened(found, count, kinds, lambda *given: quiet(path, lambda: read(*given)), typed=False)
+
+
+def _plausible(file: File, names: list[Any]) -> list[Any]:
+    """The header, unless it shows that another separator or encoding is meant; the message quotes none of it."""
+    other = [word for sign, word in _OTHERS.items() if len(names) == 1 and sign in str(names[0])]
+    if other:
+        raise InvalidValue(
+            f"data file {str(file.where)!r} has one column between {file.between!r}, and its first line has a "
+            f"{other[0]} in it. Say what is between its cells: --separator {other[0]} (separator= of pgbb.File)."
+        )
+    if any("\ufffd" in str(name) for name in names):
+        raise InvalidValue(
+            f"data file {str(file.where)!r} is not {file.encoding}: its first line has characters that are none. Say "
+            "its encoding, such as --encoding cp1252 (Windows) or latin-1 (encoding= of pgbb.File)."
+        )
+    return names
 
 
 def _count(path: Path, rules: _Rules) -> int:
