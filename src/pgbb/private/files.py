@@ -9,12 +9,13 @@ from pathlib import Path
 from pgbb import _validate
 from pgbb.errors import InvalidValue
 
-__all__ = ["DATABASES", "FORMATS", "SHEETS", "STATISTICAL", "TEXT", "File"]
+__all__ = ["DATABASES", "FORMATS", "ISO", "SHEETS", "STATISTICAL", "TEXT", "File"]
 
 TEXT = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 SHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 STATISTICAL = (".sas7bdat", ".xpt", ".sav", ".zsav")
 DATABASES = (".duckdb",)
+ISO = "yyyy-mm-dd"
 FORMATS = (*TEXT, ".parquet", ".dta", *SHEETS, *STATISTICAL, *DATABASES)
 
 
@@ -48,7 +49,7 @@ class File:
     sheet: str | None = None
     sql: str | None = None
     currency: str | None = None
-    dates: str = "yyyy-mm-dd"
+    dates: str = ISO
 
     def __post_init__(self) -> None:
         if not isinstance(self.path, str | Path):
@@ -61,7 +62,7 @@ class File:
             "currency": self.currency,
         }
         text |= {"decimal": self.decimal if self.decimal != "." else None}
-        text |= {"dates": self.dates if self.dates != "yyyy-mm-dd" else None}
+        text |= {"dates": self.dates if self.dates != ISO else None}
         text |= {"encoding": self.encoding if self.encoding != "utf-8" else None}
         for name, value, kinds in (
             *((n, v, TEXT) for n, v in text.items()), ("sheet", self.sheet, SHEETS), ("sql", self.sql, DATABASES),

@@ -25,7 +25,7 @@ from pgbb.errors import InvalidValue
 from pgbb.model.schema import Date, Range, Schema
 from pgbb.private import opened
 from pgbb.private.cells import Array, Cells, Kind, Text, as_cells
-from pgbb.private.files import File
+from pgbb.private.files import ISO, File
 from pgbb.private.opened import Opened, Piece, quiet, quietly
 
 __all__ = ["open_csv"]
@@ -235,7 +235,7 @@ def open_csv(file: File) -> Opened:
     def cells(text: "pd.Series[str]", name: str, schema: Schema) -> Cells:
         if isinstance(schema[name], Range) and not isinstance(schema[name], Date):
             return Text(_as_usual(text.to_numpy(dtype=object), file))
-        if isinstance(schema[name], Date):
+        if isinstance(schema[name], Date) and file.dates != ISO:
             return as_cells(_days(text.to_numpy(dtype=object), file.dates))
         whole = text.to_numpy(dtype=object) if text.dtype == object else pa.array(text.array)  # by the age of pandas
         return as_cells(whole)
