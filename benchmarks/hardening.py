@@ -24,11 +24,12 @@ import numpy as np
 
 from pgbb._numerics.compiled import Compiled, dots
 from pgbb.model.blocks import block_sizes, draw_weights
-from pgbb.private import loop, sums
+from pgbb.private import loop, piece, sums
 from pgbb.private.draws import Draws
 from pgbb.private.poisson import buffer_size
 from pgbb.private.rows import EXTRA
 from pgbb.private.session import Step
+from pgbb.private.slabs import formed, width_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # reproduction/ lies beside benchmarks/
 
@@ -106,14 +107,15 @@ def plain_run(
     return loop._loop(state, data, grid, inputs, problem, mechanism, step)
 
 
-@partial(jax.jit, static_argnames=("statistic", "power", "size", "mesh"))
+@partial(jax.jit, static_argnames=("statistic", "power", "size", "mesh", "coding"))
 def plain_partial_sums(
-    statistic: Any, power: int, size: int, mesh: Any, counts: Any, rows: Any, parameters: Any
+    statistic: Any, power: int, size: int, mesh: Any, coding: Any, counts: Any, rows: Any, parameters: Any
 ) -> Any:
     """Sums in single precision, chunk by chunk."""
-    width = rows.shape[-1] - EXTRA
+    width = width_of(rows, coding) - EXTRA
 
-    def chunk(packed: Any) -> Any:
+    def chunk(stored: Any) -> Any:
+        packed = formed(stored, coding).T
         values = jax.vmap(lambda x, y: jnp.ravel(statistic(x, y, *parameters)))(packed[:, :width], packed[:, width])
         norm = jnp.sqrt(jnp.sum(values**2, axis=1))
         survey = packed[:, width + 1]
@@ -141,7 +143,8 @@ def unhardened() -> Iterator[None]:
         mock.patch.object(loop, "joined", lambda high, _: high),
         mock.patch.object(loop, "run_one", plain_run),
         mock.patch.object(sums, "_partial_sums", plain_partial_sums),
-        mock.patch.object(sums, "_counts", lambda statistic, power: False),
+        mock.patch.object(piece, "counts_only", lambda statistic, power: False),
+        mock.patch.object(sums, "counts_only", lambda statistic, power: False),
         mock.patch.object(sums, "rounded_normals", plain_normals),
     ):
         yield

@@ -28,8 +28,11 @@ from pgbb.methods.calibrated.families import fit
 from pgbb.methods.calibrated.questions import composition, questions_for, whole_noise
 from pgbb.private import columns
 from pgbb.private import sums as private_sums
+from pgbb.private.here import Here
+from pgbb.private.piece import traced_for
 from pgbb.private.randomness import Randomness
 from pgbb.private.rows import EXTRA
+from pgbb.private.slabs import CORES, slab_rows
 
 TAUS = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
 EPSILON, DELTA, HALF = 1.0, 1e-9, 6.0
@@ -37,7 +40,7 @@ EPSILON, DELTA, HALF = 1.0, 1e-9, 6.0
 
 def simulated(n: int, p: int, family: str) -> private_sums.Slabs:
     """Packed rows [x, y, weight] on the device, made there slab by slab."""
-    size = private_sums._slab_rows(n, p + EXTRA)
+    size = slab_rows(n, p + EXTRA)
     slopes = jnp.linspace(0.5, -0.5, p)
 
     @jax.jit
@@ -52,7 +55,7 @@ def simulated(n: int, p: int, family: str) -> private_sums.Slabs:
     counts = [min(size, n - start) for start in range(0, n, size)]
     keys = jax.random.split(jax.random.key(0), len(counts))
     parts = [(slab(key, count), np.array([count])) for key, count in zip(keys, counts, strict=True)]
-    return private_sums.Slabs(jax.block_until_ready(parts), None, n)
+    return private_sums.Slabs(jax.block_until_ready(parts), None, n, None)
 
 
 def read(slabs: private_sums.Slabs) -> float:
@@ -73,7 +76,7 @@ def read(slabs: private_sums.Slabs) -> float:
 def rate(size: int = 2**12, turns: int = 16) -> float:
     """Operations a second of all cores or of the device, in a loop that has nothing to read."""
     on_cpu = jax.default_backend() == "cpu"
-    cores, size = (private_sums._CORES, size) if on_cpu else (1, 2**22)
+    cores, size = (CORES, size) if on_cpu else (1, 2**22)
 
     def chain(x: Any) -> Any:
         return jax.lax.fori_loop(0, 2**12, lambda _, v: reduce(lambda a, _: a * 0.999 + 0.001, range(turns), v), x)
@@ -119,8 +122,8 @@ def main(n: int = 1_000_000, p: int = 14, family: str = "quantile") -> None:
     sigma = noise_scale(plan, EPSILON, DELTA)
     spent: dict[str, list[float]] = defaultdict(list)
     for attempt in ("first", "second"):
-        here = private_sums.Here.__new__(private_sums.Here)
-        here.n, here._rows = n, slabs
+        here = Here.__new__(Here)
+        here.n, here._rows, here._persons = n, slabs, None
         asked = private_sums.Sums(here, plan, [s.name for s in stages], sigma, Randomness.create(0))
         asker = Asker(asked, problem, stages)
         begin = time.perf_counter()
@@ -144,7 +147,7 @@ def main(n: int = 1_000_000, p: int = 14, family: str = "quantile") -> None:
     questions = {q.statistic: q for stage in stages for q in stage.questions}
     for name, times in spent.items():
         q = questions[name]
-        traced = private_sums._traced(q.function(problem), q.power, p + EXTRA, q.shapes)
+        traced = traced_for(q.function(problem), q.power, p + EXTRA, q.shapes)
         count, per = operations(traced), sum(times) / len(times)
         print(
             f"{name:20}{len(times):8}{traced.out_avals[0].shape[0]:8}{count:11}{1e3 * per:8.2f} ms{1e3 * once:8.2f} ms"

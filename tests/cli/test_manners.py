@@ -14,10 +14,12 @@ import pandas as pd
 import pytest
 import typer
 
+from pgbb import cli
 from pgbb.cli import app, main
 from pgbb.cli.options import progress_bar
 from pgbb.cli.output import schema
 from pgbb.custody.ledger import Ledger
+from tests.helpers import python
 from tests.release.builders import generator_release as generator
 from tests.release.builders import local_release as release
 from tests.release.builders import non_private
@@ -300,3 +302,12 @@ def test_the_shell_completes_commands_and_options(run, monkeypatch):
         monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
         code, output, _ = run()
         assert code == 0 and found in output.split()
+
+
+def test_a_command_that_is_run_imports_no_other_and_all_of_them_are_gathered_for_help():
+    code = "import sys, pgbb.cli; pgbb.cli._gathered({!r}); print([m in sys.modules for m in {!r}])"
+    modules = ["pgbb.cli.fit", "pgbb.cli.audit", "jax"]
+    assert python(code.format(["fit"], modules)).stdout.split() == ["[True,", "False,", "False]"]
+    assert python(code.format(["fit", "audit"], modules)).stdout.split() == ["[True,", "True,", "False]"]
+    names = [command.name for command in app.registered_commands] + [app.registered_groups[0].typer_instance.info.name]
+    assert sorted(names) == sorted([*cli._MODULES, "study"])

@@ -27,7 +27,7 @@ from pgbb.engine.protocol import Asked, Batch, Question, Receipt, settled
 from pgbb.methods.calibrated import statistics
 from pgbb.model import blocks
 from pgbb.private import poisson, worker
-from pgbb.private.door import open_dataset
+from pgbb.private.door import open_sums
 from tests.engine.models import MODELS, SCHEMA, bits, fit, records
 
 N = 3001
@@ -137,6 +137,12 @@ TRAININGS = {
 }
 
 
+def test_workers_keep_codes_for_sums_and_dense_rows_for_trainings():
+    coded, dense = (worker.encode(worker.told(LEVELS, SCHEMA, None, dense=d), FRAME[:9]) for d in (False, True))
+    assert coded.rows.shape == (9, 3) and dense.rows.shape == (9, 4)
+    assert np.array_equal(dense.rows.view(np.float32)[:, 1], FRAME["a"][:9].astype(np.float32))
+
+
 @pytest.mark.parametrize("name", TRAININGS)
 def test_a_training_whose_steps_ask_workers_has_the_bits_of_one_process(name, three, monkeypatch):
     for place in (blocks, poisson):
@@ -160,10 +166,9 @@ def test_a_training_whose_steps_ask_workers_has_the_bits_of_one_process(name, th
 
 
 def engine(client, source, name="mean"):
-    data = open_dataset(
-        source, MODELS[name].prepare(SCHEMA), SCHEMA, None, Asked(module.Dask(client, 60.0), MODELS[name])
-    )
-    return data._held
+    asked = Asked(module.Dask(client, 60.0), MODELS[name])
+    with open_sums(source, MODELS[name].prepare(SCHEMA), SCHEMA, asked=asked) as data:
+        return data._held
 
 
 ASKED = Question(statistics.mean_score, (np.float32(-8), np.float32(8)))

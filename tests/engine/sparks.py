@@ -10,7 +10,7 @@ import pgbb
 from pgbb.engine import spark as module
 from pgbb.engine.protocol import Asked, Question
 from pgbb.methods.calibrated import statistics
-from pgbb.private.door import open_dataset
+from pgbb.private.door import open_sums
 from tests.engine.models import MODELS, SCHEMA, bits, fit, records
 
 FRAME = records(3001)
@@ -49,7 +49,8 @@ def test_rows_that_change_come_twice_or_are_lost_stop_the_fit(session):
         Question(statistics.mean_score, (np.float32(-8), np.float32(8))),
     )
     with module.connected(frame) as spark:
-        held = open_dataset(frame, MODELS["mean"].prepare(SCHEMA), SCHEMA, None, Asked(spark, MODELS["mean"]))._held
+        with open_sums(frame, MODELS["mean"].prepare(SCHEMA), SCHEMA, asked=Asked(spark, MODELS["mean"])) as data:
+            held = data._held
         assert held.sum(asked).shape == (1,)
         kept = held._kept
         for broken in (kept.union(kept.limit(1)), kept.limit(2)):

@@ -102,6 +102,7 @@ def test_a_record_with_a_hostile_name_of_its_person_changes_nobody_elses_sum():
         ({"schema": pgbb.Schema(**dict(SCHEMA) | {"person": pgbb.Flag()})}, "declared as Flag"),
         ({"method": "dp_bootstrap"}, "'calibrated' serves persons"),
         ({"cluster": "local:2"}, "one process"),
+        ({"scratch": "."}, "without persons"),
     ],
 )
 def test_what_cannot_be_asked_by_person_is_refused_before_a_record_is_read(more, match):

@@ -216,8 +216,8 @@ def test_memory_that_the_system_refuses_is_refused_here(monkeypatch):
     def none(*_):
         raise MemoryError
 
-    monkeypatch.setattr(records, "empty_rows", none)
-    with pytest.raises(PgbbError, match="records of 2 terms need"):
+    monkeypatch.setattr(records, "aligned", none)
+    with pytest.raises(PgbbError, match="records of 16 bytes need"):
         load(table().to_pandas(), Design.parse("y ~ a", SCHEMA), SCHEMA)
     assert (records.free_memory() or 0) >= 0
 

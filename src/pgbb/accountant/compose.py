@@ -30,9 +30,8 @@ _SHORT = 2**14  # what Python adds up as fast as a library is imported
 
 def log_mgf(law: GridLaw, theta: float) -> tuple[float, Floats]:
     """log Σ mass·e^{θℓ} over the finite part, and the tilted law that goes with it."""
-    exponent = theta * law.step * np.arange(-law.size, law.size + 1)
-    with np.errstate(divide="ignore"):
-        exponent = exponent + np.log(law.mass)
+    places, logs = law.logs
+    exponent = theta * law.step * places + logs
     peak = float(exponent.max())
     weights = np.exp(exponent - peak)
     total = float(weights.sum())

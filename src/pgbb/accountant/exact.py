@@ -11,6 +11,7 @@ Nothing here composes answers; that is `compose.py`.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +59,12 @@ class GridLaw:
     def size(self) -> int:
         """Largest index of the grid."""
         return len(self.mass) // 2
+
+    @cached_property
+    def logs(self) -> tuple[Floats, Floats]:
+        """The indices of the grid, and the logarithms of the masses."""
+        with np.errstate(divide="ignore"):
+            return np.arange(-self.size, self.size + 1, dtype=np.float64), np.log(self.mass)
 
 
 def weight_bins(mechanism: Mechanism, sigma: float, ratio: float, *, above: bool) -> WeightBins:

@@ -1,59 +1,32 @@
 """The command line. One module per command; this one only gathers them, entry.py runs them and speaks errors.
+A command that is run imports its own module and no other: `pgbb fit` begins without what `pgbb audit` needs.
 
 Exit codes, which scripts may rely on: 0 done; 1 a check failed (`verify`, `check`, `audit`); 2 a mistake in the call
 or its files, or a budget that does not allow it; 70 a defect of pgbb; 130 interrupted. docs/json.md explains them.
 """
 
-from typing import Annotated
+import sys
+from collections.abc import Iterable
+from functools import lru_cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import pgbb
-from pgbb.cli.answers import combine_command, difference_command, predict_command, wald_command
-from pgbb.cli.audit import audit_command
-from pgbb.cli.check import check_command
-from pgbb.cli.compare import compare_command
-from pgbb.cli.demo import demo_command
 from pgbb.cli.entry import run, study_command
-from pgbb.cli.fit import fit_command
-from pgbb.cli.init import init_command
-from pgbb.cli.ledger import ledger_app
-from pgbb.cli.plan import plan_command
-from pgbb.cli.report import plot_command, report_command
-from pgbb.cli.show import export_command, sample_command, show_command, verify_command
 
-app = typer.Typer(
-    name="pgbb",
-    help="""Private posteriors: fit once under a declared (ε, δ), then draw for ever.
+if TYPE_CHECKING:
+    app: typer.Typer
 
-    Example: pgbb demo --out demo-output
-    """,
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-)
-app.command("demo")(demo_command)
-app.command("init")(init_command)
-app.command("check")(check_command)
-app.command("plan")(plan_command)
-app.command("fit")(fit_command)
-app.command("compare")(compare_command)
-app.command("show")(show_command)
-app.command("wald")(wald_command)
-app.command("predict")(predict_command)
-app.command("difference")(difference_command)
-app.command("combine")(combine_command)
-app.command("sample")(sample_command)
-app.command("export")(export_command)
-app.command("plot")(plot_command)
-app.command("report")(report_command)
-app.command("verify")(verify_command)
-app.command("audit")(audit_command)
-app.add_typer(ledger_app)
-
-
+_MODULES = {
+    "demo": "demo", "init": "init", "check": "check", "plan": "plan", "fit": "fit", "compare": "compare",
+    "show": "show", "wald": "answers", "predict": "answers", "difference": "answers", "combine": "answers",
+    "sample": "show", "export": "show", "plot": "report", "report": "report", "verify": "show", "audit": "audit",
+    "ledger": "ledger",
+}  # fmt: skip
+"""Commands in the order of the help, and their modules."""
 _ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True}
-app.command("study", hidden=True, context_settings=_ANYTHING)(study_command)
 
 
 def _version(asked: bool) -> None:
@@ -62,7 +35,6 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _every_command(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version of pgbb and end.")
@@ -70,6 +42,42 @@ def _every_command(
 ) -> None: ...
 
 
+def _gathered(names: Iterable[str]) -> typer.Typer:
+    """The command line with these commands."""
+    made = typer.Typer(
+        name="pgbb",
+        help="""Private posteriors: fit once under a declared (ε, δ), then draw for ever.
+
+        Example: pgbb demo --out demo-output
+        """,
+        no_args_is_help=True,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+    )
+    made.callback()(_every_command)
+    for name in names:
+        module = import_module(f"pgbb.cli.{_MODULES[name]}")
+        if name == "ledger":
+            made.add_typer(module.ledger_app)
+        else:
+            made.command(name)(getattr(module, f"{name}_command"))
+    made.command("study", hidden=True, context_settings=_ANYTHING)(study_command)
+    return made
+
+
+@lru_cache(maxsize=1)
+def _whole() -> typer.Typer:
+    return _gathered(_MODULES)
+
+
+def __getattr__(name: str) -> typer.Typer:
+    """`app`, with all commands."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _whole()
+
+
 def main() -> None:
     """Run the command line of pgbb."""
-    run(app, "pgbb")
+    named = sys.argv[1:2]
+    run(_gathered(named) if set(named) & set(_MODULES) else _whole(), "pgbb")

@@ -36,6 +36,7 @@ class Arguments(TypedDict, total=False):
     key: Key | None
     checkpoint: str | Path | None
     cluster: object
+    scratch: str | Path | None
 
 
 class Calibrated(Arguments, of.Calibrated, total=False):

@@ -11,7 +11,7 @@ from pgbb.custody.ledger import Ledger
 from pgbb.custody.spending import spending
 from pgbb.engine.choice import cluster_for
 from pgbb.errors import InvalidValue, PgbbError
-from pgbb.methods.registry import METHODS, Constants, Method, MethodName, settings_for
+from pgbb.methods.registry import METHODS, MethodName, settings_for
 from pgbb.methods.request import Planned, Request, prepared
 from pgbb.model.models import Model
 from pgbb.model.schema import Schema
@@ -72,6 +72,7 @@ def fit(
     key: Key | None = None,
     checkpoint: str | Path | None = None,
     cluster: Any = None,
+    scratch: str | Path | None = None,
     **settings: object,
 ) -> Release:
     """Fit a private posterior under (ε, δ).
@@ -106,6 +107,8 @@ def fit(
         a Dask scheduler such as "tls://10.0.0.1:8786", a `pgbb.Cluster` with certificates, or a `distributed.Client`.
         Noise, ledger and release stay in this process, and the release is bit for bit that of one process
         (docs/howto/cluster.md).
+      scratch: a folder that may hold the encoded records in a file without a name, which only this process can open and
+        which goes with it: for more records than memory holds (docs/scale.md). Method "calibrated" without persons.
       settings: constants of the method, such as blocks, steps, draws_per_step, sampling_rate and gamma of "pgbb";
         all are fields of `pgbb.methods.<method>.Settings`, with defaults that are rules on public quantities.
         None means the default.
@@ -134,50 +137,51 @@ def fit(
         raise InvalidValue(
             f"method = {method!r} needs all records in one process: on a cluster take {' or '.join(those)}."
         )
-    with elsewhere as workers:
-        request = replace(request, cluster=workers)
-        return _release(
-            request, chosen, constants, ledger=ledger, dataset=dataset, checkpoint=checkpoint, out=out, key=key
-        )
-
-
-def _release(
-    request: Request,
-    method: Method,
-    settings: Constants,
-    *,
-    ledger: str | Path | Ledger | None,
-    dataset: str | None,
-    checkpoint: str | Path | None,
-    out: str | Path | None,
-    key: Key | None,
-) -> Release:
-    """Run the method, under the ledger if there is one, and save."""
+    if scratch is not None:
+        _check_scratch(scratch, chosen.scratch and persons is None and isinstance(elsewhere, nullcontext))
+        request = replace(request, scratch=Path(scratch))
     if key is not None and out is None:
         raise InvalidValue("key needs out, the file that it signs: give both, or sign later with Release.save.")
     signer = None if key is None else private_key(key)  # a bad key or path is found out before anything is spent
     if out is not None:
         check_writable(out)
-    if ledger is not None or dataset is not None:
-        with spending(request, method, settings, ledger=ledger, dataset=dataset, checkpoint=checkpoint) as spent:
-            release = method.load().run(spent.request, settings)
-            spent.by(release)
-            if out is not None:
-                release.save(out, key=signer)
-        return release
-    if checkpoint is not None:
+    paid = ledger is not None or dataset is not None
+    if checkpoint is not None and not paid:
         raise InvalidValue(
             "checkpoint needs a ledger, which sees to it that no answer is asked twice: give ledger= and dataset= too."
         )
     seen = _Seen()
-    try:
-        release = method.load().run(replace(request, custodian=seen), settings)
-    except PgbbError as error:
-        error.answered = seen.answers
-        raise
+    with elsewhere as workers:
+        request = replace(request, cluster=workers, custodian=seen)
+        if paid:
+            with spending(request, chosen, constants, ledger=ledger, dataset=dataset, checkpoint=checkpoint) as spent:
+                release = chosen.load().run(spent.request, constants)
+                spent.by(release)
+                if out is not None:
+                    release.save(out, key=signer)
+            return release
+        try:
+            release = chosen.load().run(request, constants)
+        except PgbbError as error:
+            error.answered = seen.answers
+            raise
     if out is not None:
         release.save(out, key=signer)
     return release
+
+
+def _check_scratch(scratch: str | Path, serves: bool) -> None:
+    """Refuse a folder for scratch files that cannot serve, before anything is reserved."""
+    if not isinstance(scratch, str | Path):
+        raise InvalidValue(f"scratch is a {type(scratch).__name__}, it must be the path of a folder.")
+    if not Path(scratch).is_dir():
+        raise InvalidValue(f"scratch = {str(scratch)!r} is no folder. Make it first, or give another.")
+    if not serves:
+        raise InvalidValue(
+            'scratch is for method = "calibrated" in one process and without persons: other methods read records '
+            "at random places, sums by person need them in memory, and the workers of a cluster hold their own. Leave "
+            "it out."
+        )
 
 
 class _Seen:

@@ -1,7 +1,7 @@
 """Public knowledge about columns: ranges, flags and levels, declared by a person and never read from records.
 
-Everything that scales, bounds or encodes a record comes from here. A schema is
-written in Python or in a TOML file, and travels inside a release.
+Everything that scales, bounds or encodes a record comes from here. A schema is written in Python or in a TOML file, and
+travels inside a release.
 """
 
 import json
@@ -51,7 +51,8 @@ class Range:
       low, high: the bounds.
       step: distance of neighbouring values, where the column is counted or rounded: 1 for whole numbers. A quantile of
         a response with a step is that of the response spread evenly over half a step to either side, as in
-        Machado and Santos Silva (2005): a smooth target, where a quantile of few values jumps.
+        Machado and Santos Silva (2005): a smooth target, where a quantile of few values jumps. With step=1 and whole
+        bounds a cell between two whole numbers counts as the nearer one.
       label, unit: for the reader of a page or a figure, such as "schooling" and "years".
 
     >>> Range(5, 20), Range(0, 52, step=1)
@@ -90,6 +91,11 @@ class Range:
     def bounds(self) -> tuple[float, float]:
         """(low, high)."""
         return self.low, self.high
+
+    @property
+    def whole(self) -> bool:
+        """Whether its values are declared to be whole numbers."""
+        return self.step == 1 and all(end.is_integer() and abs(end) <= 2**52 for end in self.bounds)
 
     def __repr__(self) -> str:
         step = "" if self.step is None else f", step={_plain(self.step)}"
@@ -252,9 +258,6 @@ class Schema(Mapping[str, Column]):
 
     def __len__(self) -> int:
         return len(self._columns)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._columns
 
     def __hash__(self) -> int:
         return hash(frozenset(self._columns.items()))

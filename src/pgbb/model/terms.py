@@ -138,18 +138,26 @@ class Term:
             raise InvalidValue(
                 f"term {self.name!r} needs the column {missing[0]!r}, which was not given. Give {', '.join(needed)}."
             )
-        value = np.ones(len(next(iter(columns.values()))), dtype=np.float64)
+        value: Array | None = None
         for factor in self.factors:
             array = columns[factor.column]
             if isinstance(factor, Dummy):
-                value *= array == factor.code
+                found = (array == factor.code).astype(np.float64)
             elif isinstance(factor, Curve):
-                value *= factor.evaluate(np.asarray(array, dtype=np.float64))
+                found = factor.evaluate(np.asarray(array, dtype=np.float64))
             elif factor.log:
-                value *= np.log(np.asarray(array, dtype=np.float64))
+                found = np.log(np.asarray(array, dtype=np.float64))
             else:
-                value *= np.asarray(array, dtype=np.float64) ** factor.power
-        return value
+                found = np.asarray(array, dtype=np.float64)
+                found = found if factor.power == 1 else found**factor.power
+            value = found if value is None else value * found
+        return np.ones(len(next(iter(columns.values()))), dtype=np.float64) if value is None else value
+
+    def placed(self, columns: Mapping[str, Array], shift: float, scale: float) -> Array:
+        """The term less `shift` over `scale`, in [−1, 1]."""
+        value = self.evaluate(columns) - shift
+        value /= scale
+        return np.clip(value, -1.0, 1.0, out=value)
 
 
 _Interval = tuple[Any, Any]  # low and high: numbers, or arrays over corners of the box

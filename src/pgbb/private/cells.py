@@ -224,8 +224,8 @@ def readable(read: Callable[[], object]) -> object:
 
 
 @np.errstate(all="ignore")
-def encode(cells: Cells, column: Column) -> tuple[Floats, Bools, Bools]:
-    """Values with a filler in unusable cells; which cells are usable; which lie outside the declaration.
+def encode(cells: Cells, column: Column, beyond: bool = True) -> tuple[Floats, Bools, Bools]:
+    """Values with a filler in unusable cells; which cells are usable; which lie `beyond` the declaration, if asked.
 
     >>> values, usable, outside = encode(np.array([1, "2", "x", 9, None], object), Range(0, 4))
     >>> values.tolist(), usable.tolist(), outside.tolist()
@@ -250,10 +250,17 @@ def encode(cells: Cells, column: Column) -> tuple[Floats, Bools, Bools]:
             usable = (values == 0) | (values == 1)
             outside = finite & ~usable
         else:
-            usable, outside = finite, finite & ((values < column.low) | (values > column.high))
+            usable, outside = finite, _beyond(values, finite, column) if beyond else finite
             np.clip(values, column.low, column.high, out=values)
-    values[~usable] = filler(column)
+            if column.whole:
+                np.rint(values, out=values)
+    if not usable.all():
+        values[~usable] = filler(column)
     return values, usable, outside
+
+
+def _beyond(values: Floats, finite: Bools, column: Range) -> Bools:
+    return finite & ((values < column.low) | (values > column.high))
 
 
 def _days(cells: Cells) -> Floats:

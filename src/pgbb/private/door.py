@@ -18,7 +18,9 @@ answer more. What leaves without noise: n, which is public; `examine`, for the c
 by name. The proof is docs/privacy.md. This module loads neither pandas nor JAX before they are needed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
         NonPrivateRecords,
         Records,
         Source,
+        Stored,
         columns_of,
         examine,
         header,
@@ -60,8 +63,8 @@ if TYPE_CHECKING:
 __all__ = [
     "EXTRA", "Dataset", "Examined", "File", "Moment", "NonPrivateRecords", "Position", "Randomness", "Session",
     "Source", "Step", "Sums", "columns_of", "entries", "examine", "header", "largest_sensitivity", "mean_sensitivity",
-    "non_private", "open_dataset", "public_samples", "refit_sensitivity", "run_many", "session_without_noise", "single",
-    "table",
+    "non_private", "open_dataset", "open_sums", "public_samples", "refit_sensitivity", "run_many",
+    "session_without_noise", "single", "table",
 ]  # fmt: skip
 
 Floats = NDArray[np.float64]
@@ -91,7 +94,7 @@ class Dataset:
     Every method runs what the accountant certifies, and checks that it is described for these records.
     """
 
-    def __init__(self, records: "Records | Engine", problem: Problem) -> None:
+    def __init__(self, records: "Records | Stored | Engine", problem: Problem) -> None:
         self._held, self._problem = records, problem
         self.n = records.n
         """How many records there are, here or on the workers of a cluster; public."""
@@ -118,11 +121,11 @@ class Dataset:
 
         Where records tell their persons, second moments are of sums over the records of a person (`persons`).
         """
-        from pgbb.private.loading import Records, here
+        from pgbb.private.loading import Records, Stored, here
         from pgbb.private.sums import Sums
 
         engine = self._held
-        if isinstance(engine, Records):
+        if isinstance(engine, Records | Stored):
             engine = here(engine, self._problem, group_size, keep=keep)
         return Sums(engine, plan, names, sigma, randomness, progress=progress)
 
@@ -147,8 +150,9 @@ class Dataset:
         from pgbb.private.session import Session
 
         return Session(
-            self._held, problem or self._problem, mechanism, sigma, randomness, pseudo_blocks=pseudo_blocks,
-            reshuffle=reshuffle, consume=not keep, resume=resume, elsewhere=not isinstance(self._held, Records),
+            cast("Records | Engine", self._held), problem or self._problem, mechanism, sigma, randomness,
+            pseudo_blocks=pseudo_blocks, reshuffle=reshuffle, consume=not keep, resume=resume,
+            elsewhere=not isinstance(self._held, Records),
         )  # fmt: skip
 
     def moments(
@@ -188,23 +192,43 @@ class Dataset:
 
 
 def open_dataset(
-    source: "Source",
-    problem: Problem,
-    schema: Schema,
-    weights: str | None = None,
-    asked: Asked | None = None,
-    persons: str | None = None,
+    source: "Source", problem: Problem, schema: Schema, weights: str | None = None, asked: Asked | None = None
 ) -> Dataset:
     """Read and encode the records, here or on a cluster; errors depend on names, types and counts, never on a cell.
 
-    The source is a frame, the path of a file or folder; `weights` is a column of survey weights, and `persons` one
-    that says whose record it is.
+    The source is a frame, the path of a file or folder; `weights` is a column of survey weights.
     """
     from pgbb.private.loading import engine_for, records_for
 
     if asked is not None:
-        return Dataset(engine_for(source, problem, schema, weights, asked), problem)
-    return Dataset(records_for(source, problem, schema, weights, persons), problem)
+        return Dataset(engine_for(source, problem, schema, weights, asked, dense=True), problem)
+    return Dataset(records_for(source, problem, schema, weights), problem)
+
+
+@contextmanager
+def open_sums(
+    source: "Source",
+    problem: Problem,
+    schema: Schema,
+    weights: str | None = None,
+    *,
+    asked: Asked | None = None,
+    persons: str | None = None,
+    scratch: Path | None = None,
+) -> Iterator[Dataset]:
+    """`open_dataset` for `Dataset.sums` alone: coded rows, here, in a folder for scratch files, or on a cluster.
+
+    `persons` is a column that says whose record it is; then rows are dense, and here.
+    """
+    from pgbb.private.loading import engine_for, records_for, stored_for
+
+    if persons is not None:
+        yield Dataset(records_for(source, problem, schema, weights, persons), problem)
+    elif asked is not None:
+        yield Dataset(engine_for(source, problem, schema, weights, asked), problem)
+    else:
+        with closing(stored_for(source, problem, schema, weights, scratch)) as held:
+            yield Dataset(held, problem)
 
 
 def non_private(source: "Source", problem: Problem, schema: Schema, weights: str | None = None) -> "NonPrivateRecords":

@@ -2,34 +2,24 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import jax
 import numpy as np
-from jax import Array
 from numpy.typing import NDArray
 
-from pgbb._numerics.compiled import Compiled
 from pgbb.engine.protocol import Batch, Question
 from pgbb.errors import PgbbError
 from pgbb.private.persons import outer_sums
-from pgbb.private.placement import shifted
+from pgbb.private.piece import BITS, Statistic, one_by_one
+from pgbb.private.placement import Held, taken
 from pgbb.private.rows import EXTRA
-from pgbb.private.sums import BITS, Statistic, adds, asked, compile_ahead, slabs_of
-
-if TYPE_CHECKING:
-    from pgbb.private.records import Records
+from pgbb.private.slabs import slabs_of
+from pgbb.private.sums import asked, compile_ahead
 
 __all__ = ["Here"]
 
 Ints = NDArray[np.int64]
-
-
-@partial(Compiled, static_argnames=("statistic", "power"))
-def _one_by_one(statistic: Statistic, power: int, rows: Array, parameters: Sequence[Array]) -> Array:
-    """What each record adds, in whole units of 2⁻²⁰, (rows, m)."""
-    return jax.vmap(lambda row: adds(statistic, power, parameters, row))(rows)
 
 
 class Here:
@@ -39,12 +29,12 @@ class Here:
     with up to `group_size` records add.
     """
 
-    def __init__(self, records: "Records", shift: float, group_size: int = 1, *, consume: bool = False) -> None:
+    def __init__(self, records: Held, shift: float, group_size: int = 1, *, consume: bool = False) -> None:
         self.n, self._bytes = records.n, records.rows.nbytes
         self._persons, self._group_size = records.persons, group_size
         with self._room():
-            rows = shifted(records, shift, consume=consume)
-            self._rows = slabs_of(rows, jax.local_devices())
+            rows = taken(records, shift, consume=consume)
+            self._rows = slabs_of(rows, jax.local_devices(), records.coding)
             self._alone = None if self._persons is None else slabs_of(rows, jax.local_devices()[:1])
 
     def _by_person(self, question: Question) -> bool:
@@ -67,7 +57,7 @@ class Here:
         width = self._alone.parts[0][0].shape[-1] - EXTRA
         form = jax.eval_shape(root, *(np.empty(s, np.float32) for s in ((width,), (), *(p.shape for p in given)))).shape
         parts = [
-            np.asarray(_one_by_one(root, question.power, part[0], given))[: int(counts[0])]
+            np.asarray(one_by_one(root, question.power, part[0], given))[: int(counts[0])]
             for part, counts in self._alone.parts
         ]
         added = np.concatenate(parts).reshape(self.n, -1, form[-1] if form else 1)

@@ -15,7 +15,7 @@ from pgbb.private.cells import Cells, Kind
 
 __all__ = ["CHUNK", "Opened", "Piece", "parts", "quiet", "quietly"]
 
-CHUNK = 2**15
+CHUNK = 2**14
 """Records read and encoded at once."""
 
 
@@ -66,8 +66,23 @@ def quietly(path: Path, read: Callable[[], T]) -> T:
 
 
 def quiet(path: Path, begin: Callable[[], Iterator[Piece]]) -> Iterator[Piece]:
-    """The pieces of a reader, quietly."""
+    """The pieces of a reader, quietly; an error at the end if the file is not the one it was at the beginning."""
+    before = _stamp(path)
     pieces = quietly(path, begin)
     while (piece := quietly(path, lambda: next(pieces, None))) is not None:
         yield piece
         del piece  # before the next is read
+    if _stamp(path) != before:
+        raise PgbbError(
+            f"data file {str(path)!r} has changed while it was read. Leave it alone while a fit runs. Nothing was "
+            "asked or spent."
+        )
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """What tells a file from another one under its name, or from itself after a change; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns

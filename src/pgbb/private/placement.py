@@ -1,19 +1,20 @@
 """How packed rows lie on the device: one copy, as they came or shuffled. Nothing is asked here."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb.model.problem import Problem
 from pgbb.private.rows import EXTRA, empty_rows
 
 if TYPE_CHECKING:
-    from pgbb.private.records import Records  # needs pandas, which a machine that only trains may lack
+    from pgbb.private.records import Records, Stored  # needs pandas, which a machine that only trains may lack
 
-__all__ = ["Data", "no_rows", "place", "shifted"]
+__all__ = ["Data", "Held", "place", "shifted", "taken"]
+
+Held: TypeAlias = "Records | Stored"
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,6 @@ class Data:
 jax.tree_util.register_dataclass(Data, data_fields=["rows"], meta_fields=["n"])
 
 
-def no_rows(problem: Problem) -> NDArray[np.float32]:
-    """The packed rows of no record."""
-    return empty_rows(0, len(problem.columns) or (1 if problem.design is None else problem.design.rows_need[1]))
-
-
 def shifted(records: "Records", shift: float, *, consume: bool = False) -> NDArray[np.float32]:
     """Packed rows with the response shifted, in a copy of their own; with `consume` the records hand theirs over."""
     rows = records.rows if consume else _copy(records.rows)
@@ -39,6 +35,11 @@ def shifted(records: "Records", shift: float, *, consume: bool = False) -> NDArr
         records.rows, records.valid = rows[:0], records.valid[:0]  # else they would be shifted twice
     rows[:, -EXTRA] -= shift
     return rows
+
+
+def taken(records: Held, shift: float, *, consume: bool = False) -> Any:
+    """Stored rows with the response shifted; those that are stored for sums were shifted when they were read."""
+    return shifted(cast("Records", records), shift, consume=consume) if hasattr(records, "valid") else records.rows
 
 
 def place(records: "Records", shift: float, order: np.random.Generator | None, *, consume: bool = False) -> Data:

@@ -7,21 +7,26 @@ and ends changes nothing. How a source is opened is in `sources`, and how a cell
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Self, TypeAlias, TypedDict
+from pathlib import Path
+from typing import ClassVar, NamedTuple, Self, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb._numerics.ahead import ahead
 from pgbb._numerics.memory import free_memory
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.formula import Design
 from pgbb.model.schema import Date, Levels, Range, Schema
 from pgbb.private.cells import encode as encode_cells
 from pgbb.private.cells import filler, refusal
+from pgbb.private.coding import Coding
 from pgbb.private.opened import Opened, Piece
-from pgbb.private.rows import EXTRA, empty_rows
+from pgbb.private.rows import EXTRA, aligned, empty_rows
+from pgbb.private.scratch import Scratch
 from pgbb.private.sources import Source, open_source
 
 __all__ = [
@@ -29,18 +34,21 @@ __all__ = [
     "Examined",
     "NoRecords",
     "NonPrivateRecords",
+    "Reading",
     "Records",
     "Source",
+    "Stored",
+    "encoded",
     "examine",
     "load",
     "load_columns",
+    "of_design",
+    "stored",
 ]
 
 Bools = NDArray[np.bool_]
 Singles = NDArray[np.float32]
-
-Encoded: TypeAlias = tuple[Singles, "NDArray[np.float64] | float", "NDArray[np.float64] | float"]
-"""x, y and weight of the records of a piece; one number where all have the same."""
+Words = NDArray[np.uint32]
 
 _ANY = Range(-1e30, 1e30)
 _SPARE = 2**28  # bytes for all else: pieces, compiled code, the accountant
@@ -58,6 +66,7 @@ class _Arrays:
     """
 
     __slots__ = ("persons", "rows", "valid")
+    coding: None = None  # rows are dense
     persons: NDArray[np.intp] | None
 
     def __init__(self, x: Singles, y: Singles, weight: Singles, valid: Bools) -> None:
@@ -126,6 +135,30 @@ class NonPrivateRecords(_Arrays):
     __slots__ = ()
 
 
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """Confidential records as sums over all of them read them; the response is shifted. They tell no persons.
+
+    Attributes:
+      rows: (n, words) in memory or in a file.
+      coding: how columns are formed of them; None where they are dense rows of single precision.
+    """
+
+    rows: "Words | Singles | Scratch" = field(repr=False)
+    coding: Coding | None = field(default=None, repr=False)
+    persons: ClassVar[None] = None
+
+    @property
+    def n(self) -> int:
+        """Number of records, invalid ones included; public."""
+        return len(self.rows)
+
+    def close(self) -> None:
+        """Gives the room of a file back."""
+        if isinstance(self.rows, Scratch):
+            self.rows.close()
+
+
 @dataclass(frozen=True, repr=False, eq=False)
 class Columns:
     """Clamped columns for models without a formula; as private as `Records`.
@@ -167,6 +200,11 @@ def load(
     >>> records, records.y.tolist(), records.valid.tolist()
     (Records(n=3, p=2), [1.0, 10.0, 5.0], [True, True, False])
     """
+    return encoded(source, schema, of_design(design, schema, weights), persons)
+
+
+def of_design(design: Design, schema: Schema, weights: str | None = None) -> "Reading":
+    """What is read for a regression: its mapped design, the response, and survey weights if there are any."""
     if weights is not None:
         column = schema.get(weights)
         if not isinstance(column, Range) or column.low < 0:
@@ -176,61 +214,102 @@ def load(
                 f"Declare {weights} = Range(0, high) with a public high."
             )
     needed, width = design.rows_need
-    names = list(dict.fromkeys([*needed, design.response, *([] if weights is None else [weights])]))
+    names = dict.fromkeys([*needed, design.response, *([] if weights is None else [weights])])
 
-    def encode(data: Columns) -> Encoded:
-        weight = 1.0 if weights is None else data.values[weights] / schema[weights].bounds[1]  # type: ignore[union-attr]
-        x = design.matrix(data.values)
-        x[~data.valid] = 0
-        return x, data.values[design.response], weight
+    def fill(data: Columns, rows: Singles) -> None:
+        design.matrix(data.values, rows[:, :-EXTRA])
+        rows[:, -2] = data.values[design.response]
+        rows[:, -1] = 1.0 if weights is None else data.values[weights] / schema[weights].bounds[1]  # type: ignore[union-attr]
 
-    return encoded(source, schema, names, width, encode, persons)
+    return Reading(tuple(names), width, fill)
+
+
+class Reading(NamedTuple):
+    """Columns that are read, numbers in x, and what fills dense rows from the clamped columns of a piece."""
+
+    names: tuple[str, ...]
+    width: int
+    fill: Callable[[Columns, Singles], None]
+
+    @property
+    def words(self) -> int:
+        """Words of a dense row."""
+        return self.width + EXTRA
+
+    def dense(self, data: Columns, out: Words, shift: float = 0.0) -> None:
+        """Packed rows of single precision, the response less a shift; an invalid record has x and weight 0."""
+        rows = out.view(np.float32)
+        self.fill(data, rows)
+        rows[:, -2] -= shift
+        if not data.valid.all():
+            rows[~data.valid, :-EXTRA], rows[~data.valid, -1] = 0, 0
+
+
+def encoded(source: Source, schema: Schema, reading: Reading, persons: str | None = None) -> Records:
+    """The records as dense rows of single precision, held once. The weight of an invalid one becomes 0."""
+    valid: list[Bools] = []
+    ids: list[NDArray[np.float64]] = []
+
+    def fill(data: Columns, out: Words) -> None:
+        reading.dense(data, out)
+        valid.append(data.valid)
+        if persons is not None:
+            ids.append(data.values[persons])
+
+    names = dict.fromkeys([*reading.names, *([] if persons is None else [persons])])
+    rows = stored(source, schema, tuple(names), reading.words, fill, persons=persons)
+    assert not isinstance(rows, Scratch)
+    whose = None if persons is None else np.unique(np.concatenate(ids), return_inverse=True)[1]
+    return Records.from_rows(rows.view(np.float32), np.concatenate(valid), whose)
 
 
 @np.errstate(all="ignore")  # in single precision a small number is 0, and nobody is told
-def encoded(
+def stored(
     source: Source,
     schema: Schema,
     names: Sequence[str],
-    width: int,
-    encode: Callable[[Columns], Encoded],
+    words: int,
+    fill: Callable[[Columns, Words], None],
+    scratch: Path | None = None,
     persons: str | None = None,
-) -> Records:
-    """Records of `width` numbers in x, filled piece by piece: the design exists once, in single precision.
-
-    `encode` makes x, y and weight of the clamped columns of a piece. The weight of an invalid record becomes 0.
-    """
-    names, ids = [*dict.fromkeys([*names, *([] if persons is None else [persons])])], []
+) -> "Words | Scratch":
+    """Rows of so many words, filled piece by piece from clamped columns, in memory or in a folder."""
     opened = _typed(source, schema, names)
-    rows, valid = _room(opened.count(list(names), schema), width)
-    n = 0
-    for data in map(partial(_clamped, schema=schema, names=names, persons=persons), opened.pieces(list(names), schema)):
-        part = slice(n, n + data.n)
-        x, y, weight = encode(data)
-        rows[part, :width], rows[part, width], rows[part, width + 1] = x, y, weight
-        rows[part, width + 1][~data.valid] = 0
-        valid[part] = data.valid
-        ids += [] if persons is None else [data.values[persons]]
-        n += data.n
-    if n == 0:
-        raise NoRecords(_NOTHING)
-    whose = None if persons is None else np.unique(np.concatenate(ids), return_inverse=True)[1]
-    return Records.from_rows(rows[:n], valid[:n], whose)
+    n, at = opened.count(list(names), schema), 0
+    rows = _room(n, words) if scratch is None else Scratch(scratch, n, words)
+    clamped = partial(_clamped, schema=schema, names=names, persons=persons)
+    with ExitStack() as undo:
+        if isinstance(rows, Scratch):
+            undo.callback(rows.close)
+        for data in map(clamped, ahead(opened.pieces(list(names), schema))):
+            if at + data.n > n:
+                raise PgbbError(_CHANGED)
+            if isinstance(rows, Scratch):
+                part = np.empty((data.n, words), np.uint32)
+                fill(data, part)
+                rows.append(part)
+            else:
+                fill(data, rows[at : at + data.n])
+            at += data.n
+        if at < n:
+            raise PgbbError(_CHANGED)
+        undo.pop_all()
+    return rows
 
 
-def _room(n: int, width: int) -> tuple[Singles, Bools]:
-    """Arrays for so many records, or a refusal that says what to change; nothing has been asked or spent by then."""
-    needed, there = n * ((width + EXTRA) * 4 + 1) + _SPARE, free_memory()
+def _room(n: int, words: int) -> "Words":
+    """An array for so many records, or a refusal that says what to change; nothing has been asked or spent by then."""
+    needed, there = n * words * 4 + _SPARE, free_memory()
     try:
         if there is not None and needed > there:
             raise MemoryError
-        return empty_rows(n, width), np.empty(n, dtype=np.bool_)
+        return aligned((n, words), np.uint32)
     except MemoryError:
         have = "" if there is None else f", and {there / 2**30:,.1f} GiB are available"
         raise PgbbError(
-            f"{n:,} records of {width} terms need {needed / 2**30:,.1f} GiB of memory{have}. Take a machine with "
-            "more memory, a formula with fewer terms, or a cluster (--cluster) with more workers. Nothing was read "
-            "or spent."
+            f"{n:,} records of {4 * words:,} bytes need {needed / 2**30:,.1f} GiB of memory{have}. Allow a folder for "
+            "them (scratch=, --scratch), or take a machine with more memory, a formula with fewer terms, or a cluster "
+            "(--cluster) with more workers. Nothing was read or spent."
         ) from None
 
 
@@ -267,10 +346,11 @@ def _clamped(piece: Piece, schema: Schema, names: Sequence[str], persons: str | 
     values = {}
     valid = np.ones(piece.n, dtype=np.bool_)
     for name in names:
-        values[name], usable, beyond = encode_cells(piece.cells[name], schema[name])
+        values[name], usable, beyond = encode_cells(piece.cells[name], schema[name], beyond=name == persons)
         valid &= usable & ~beyond if name == persons else usable
-    for name in names:
-        values[name][~valid] = filler(schema[name])
+    if not valid.all():
+        for name in names:
+            values[name][~valid] = filler(schema[name])
     return Columns(values, valid)
 
 
@@ -344,6 +424,10 @@ def _all_whole(numbers: NDArray[np.float64], before: bool | None) -> bool | None
     return before if not len(numbers) else before is not False and bool((numbers == np.trunc(numbers)).all())
 
 
+_CHANGED = (
+    "the data have another number of records than when they were opened: they change while they are read. Leave them "
+    "alone while a fit runs. Nothing was asked or spent."
+)
 _NOTHING = "the data has 0 records; at least one is needed. Check the path or the filter before it."
 
 

@@ -33,8 +33,8 @@ class Held(Protocol):
     """What holds the packed rows of a partition."""
 
     @property
-    def rows(self) -> NDArray[np.float32]:
-        """(records, ·)."""
+    def rows(self) -> NDArray[np.uint32]:
+        """(records, ·), single precision as words."""
 
 
 @lru_cache(maxsize=2)
@@ -69,7 +69,7 @@ def share_of(problem: Problem, asked: Batch, parts: Sequence[Held], firsts: Sequ
         for part, first in zip(parts, firsts, strict=True):
             end = first + len(part.rows)
             for members in batches.members(place, first, end):
-                rows.append(part.rows[members])
+                rows.append(part.rows[members].view(np.float32))
                 weights.append(asked.inverse[k][_blocks(part, order, asked.n, asked.blocks, first, end)[members]])
         found.append(_slabs(problem, rows, weights, asked.points[k], asked.index[k]))
     return np.concatenate(found)

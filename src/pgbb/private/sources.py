@@ -30,6 +30,8 @@ from pgbb.private.text import open_csv
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
+_KEPT = 16  # batches until freed memory goes back to the system: what is asked for again costs time
+
 __all__ = ["Source", "arrow_pieces", "column", "open_source", "part_of_frame"]
 
 Source: TypeAlias = pd.DataFrame | Mapping[str, object] | str | Path | File | Opened | object
@@ -276,7 +278,8 @@ def arrow_pieces(
     release = pa.default_memory_pool().release_unused  # what was freed, which would be kept for another piece
     with file:
         at = 0
-        for batch in file.iter_batches(batch_size=opened.CHUNK, row_groups=groups, columns=names, use_threads=False):
+        batches = file.iter_batches(batch_size=opened.CHUNK, row_groups=groups, columns=names, use_threads=False)
+        for done, batch in enumerate(batches, 1):
             start, stop = max(low - at, 0), len(batch) if high is None else min(high - at, len(batch))
             at += len(batch)
             if start < stop:
@@ -284,7 +287,8 @@ def arrow_pieces(
                 yield Piece(len(some), {name: as_cells(some.column(name)) for name in names})
                 del some
             del batch
-            release()
+            if done % _KEPT == 0:
+                release()
     release()
 
 

@@ -33,7 +33,7 @@ __all__ = ["open_csv"]
 LONGEST = 2**20
 """Bytes after which a record with an open quotation mark is kept only if the file, looked at ahead, closes it."""
 
-_BLOCK = 2**18
+_BLOCK = 2**22
 _OTHERS = {";": "semicolon", "\t": "tab", "|": "|", ",": "comma"}
 
 
@@ -105,7 +105,8 @@ class _Lines:
             block, self._held = block[:-1], b"\r"
             if not block:
                 return self.read(size)
-        block = block.replace(b"\r\n", b"\n")
+        if b"\r" in block:
+            block = block.replace(b"\r\n", b"\n")
         if not block and self._open:
             block = b"\n"
         self._open = bool(block) and not block.endswith(b"\n")
@@ -131,7 +132,8 @@ class _Lines:
 def _clean(lines: _Lines, rules: _Rules, width: int | None) -> Iterator[bytes]:
     """Whole records, each ended by a line feed; a line with a stray quotation mark has all its marks as characters.
 
-    Cells after the first `width` are left out: pandas would make every record after it as wide.
+    Cells after the first `width` are left out where there are marks: pandas would make every record after it as wide.
+    Without marks a line is a record, as it is.
     """
     first = rules.cells(width)
     whole, first_cells = re.compile(rb"(?:%b\n)*+" % first), re.compile(first)  # as many good records as there are
@@ -139,7 +141,9 @@ def _clean(lines: _Lines, rules: _Rules, width: int | None) -> Iterator[bytes]:
     while True:
         block = lines.read(max(_BLOCK, len(rest)))  # a long record is looked at a few times, however long it is
         rest += block
-        at = 0
+        at = 0 if b'"' in rest else rest.rfind(b"\n") + 1
+        if at:
+            yield rest[:at]
         while True:
             found = whole.match(rest, at)
             assert found is not None  # it matches nothing, too
@@ -166,6 +170,59 @@ def _clean(lines: _Lines, rules: _Rules, width: int | None) -> Iterator[bytes]:
         if not block:
             return
         rest = rest[at:]
+
+
+def _joined(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Blocks of records as larger ones; what is without quotation marks stays apart."""
+    held: list[bytes] = []
+    for block in blocks:
+        if b'"' not in block:
+            if held:
+                yield b"".join(held)
+                held = []
+            yield block
+            continue
+        held.append(block)
+        if sum(map(len, held)) >= _BLOCK:
+            yield b"".join(held)
+            held = []
+    if held:
+        yield b"".join(held)
+
+
+def _typed(text: bytes, file: File, types: dict[str, pa.DataType]) -> pa.Table | None:
+    """Records with a header line, read by Arrow; None if a record has another width, a cell is no plain number,
+    or a character is told apart in another way.
+
+    Arrow and pandas read the same number from every text that Arrow takes for one, so that it does not matter for a
+    record which of them reads the block it is in.
+    """
+    usual = (file.decimal, file.thousands, file.currency, file.encoding, file.dates) == (".", None, None, "utf-8", ISO)
+    if not usual or b"\r" in text or b"\0" in text:
+        return None
+    from pyarrow import csv
+
+    marks = b'"' in text
+    try:
+        return csv.read_csv(
+            io.BytesIO(text),
+            csv.ReadOptions(block_size=max(len(text), 1)),
+            csv.ParseOptions(
+                delimiter=file.between, quote_char='"' if marks else False, newlines_in_values=marks,
+                ignore_empty_lines=False,
+            ),
+            csv.ConvertOptions(
+                column_types=types, include_columns=list(types), null_values=[""], strings_can_be_null=False,
+                check_utf8=False,
+            ),
+        )  # fmt: skip
+    except pa.ArrowInvalid:
+        return None
+
+
+def _cut(text: bytes, separator: bytes, width: int) -> bytes:
+    """Lines without quotation marks, each with its first `width` cells."""
+    return b"".join(separator.join(line.split(separator)[:width]) + b"\n" for line in text[:-1].split(b"\n"))
 
 
 def _bytes(path: Path) -> Any:
@@ -221,19 +278,27 @@ def open_csv(file: File) -> Opened:
 
     def read(names: list[str], schema: Schema) -> Iterator[Piece]:
         at = {name: found.index(name) for name in names}
-        with (
-            stream(len(found)) as lines,
-            pd.read_csv(
-                lines, header=None if file.names else 0, names=range(len(found)), usecols=sorted(at.values()),
-                chunksize=opened.CHUNK, **how,
-            ) as reader,
-        ):  # fmt: skip
-            for frame in reader:
-                if len(frame):
+        above = file.between.join(map(str, range(len(found)))).encode("ascii") + b"\n"
+        numbers = {str(at[n]): pa.float64() if is_number(n, schema) else pa.binary() for n in names}
+        with _bytes(path) as held:
+            for i, text in enumerate(_joined(_clean(_Lines(held), rules, len(found)))):
+                first = rules.record.match(text) if i == 0 and not file.names else None
+                text = above + text[first.end() if first else 0 :]
+                table = _typed(text, file, numbers)
+                if table is not None:
+                    yield Piece(len(table), {name: as_cells(table.column(str(at[name]))) for name in names})
+                    continue
+                plain = io.BytesIO(text if b'"' in text else _cut(text, rules.separator, len(found)))
+                for frame in pd.read_csv(
+                    plain, header=0, names=range(len(found)), usecols=sorted(at.values()), chunksize=opened.CHUNK, **how
+                ):
                     yield Piece(len(frame), {name: cells(frame[at[name]], name, schema) for name in names})
 
+    def is_number(name: str, schema: Schema) -> bool:
+        return isinstance(schema[name], Range) and not isinstance(schema[name], Date)
+
     def cells(text: "pd.Series[str]", name: str, schema: Schema) -> Cells:
-        if isinstance(schema[name], Range) and not isinstance(schema[name], Date):
+        if is_number(name, schema):
             return Text(_as_usual(text.to_numpy(dtype=object), file))
         if isinstance(schema[name], Date) and file.dates != ISO:
             return as_cells(_days(text.to_numpy(dtype=object), file.dates))
@@ -270,6 +335,10 @@ def _plausible(file: File, names: list[Any]) -> list[Any]:
     return names
 
 
+def _records(block: bytes, rules: _Rules) -> int:
+    return len(rules.record.findall(block)) if b'"' in block else block.count(b"\n")
+
+
 def _count(path: Path, rules: _Rules) -> int:
     """How many records there are, the header included: as many as lines, but for those inside quotation marks."""
     with _bytes(path) as file:
@@ -278,5 +347,5 @@ def _count(path: Path, rules: _Rules) -> int:
             marked, count = b'"' in block, count + block.count(b"\n")
     if marked:
         with _bytes(path) as file:
-            count = sum(len(rules.record.findall(block)) for block in _clean(_Lines(file), rules, None))
+            count = sum(_records(block, rules) for block in _clean(_Lines(file), rules, None))
     return count

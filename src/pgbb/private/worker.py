@@ -21,22 +21,22 @@ from pgbb.engine.protocol import Batch, Failed, Origin, Question, Receipt
 from pgbb.errors import InvalidValue
 from pgbb.model.problem import Problem
 from pgbb.model.schema import Schema
-from pgbb.private.loading import records_for
+from pgbb.private.coding import Coding
 from pgbb.private.partition import Partition
-from pgbb.private.placement import no_rows, shifted
+from pgbb.private.reading import form_for, stored_for
 from pgbb.private.records import NoRecords
 from pgbb.private.share import share_of
 from pgbb.private.sources import part_of_frame
-from pgbb.private.sums import asked, compile_ahead, slabs_of
+from pgbb.private.sums import Slabs, asked, compile_ahead, slabs_of
 
 __all__ = ["Kept", "answer", "encode", "pack", "prepare", "receipt", "told", "unpack"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Kept:
-    """A partition on its worker: packed rows with the response shifted, and a digest of them."""
+    """A partition on its worker: its stored rows as words of 32 bits, and a digest of them."""
 
-    rows: NDArray[np.float32]
+    rows: NDArray[np.uint32]
     digest: int
 
     def __sizeof__(self) -> int:
@@ -44,15 +44,18 @@ class Kept:
         return int(self.rows.nbytes)
 
 
-def told(model: Any, schema: Schema, weights: str | None) -> bytes:
-    """What workers must know before they read a record; names of functions travel, and no code."""
+def told(model: Any, schema: Schema, weights: str | None, *, dense: bool = False) -> bytes:
+    """What workers must know before they read a record; names of functions travel, and no code.
+
+    Batches need `dense` rows; for sums alone they are coded where that is shorter.
+    """
     loss = getattr(model, "loss", None)
     if loss is not None and not _importable(loss):
         raise InvalidValue(
             f"loss = {getattr(loss, '__qualname__', loss)!r} cannot be sent to a cluster: workers import it by its "
             "name. Put the function into a module that is installed on the workers."
         )
-    return pickle.dumps((model, schema, weights))
+    return pickle.dumps((model, schema, weights, dense))
 
 
 def _importable(function: Any) -> bool:
@@ -63,14 +66,14 @@ def _importable(function: Any) -> bool:
 @lru_cache(maxsize=8)
 def _known(told: bytes) -> tuple[Problem, Schema, str | None]:
     """The problem, the schema and the column of weights; the same problem for the same fit, so that programs stay."""
-    model, schema, weights = pickle.loads(told)
+    model, schema, weights, _ = pickle.loads(told)
     return model.prepare(schema), schema, weights
 
 
 @lru_cache(maxsize=16)
 def _problem(told: bytes, origin: Origin) -> Problem:
     """The model's own problem, or the one that functions by these names make of it."""
-    problem, (model, schema, _) = _known(told)[0], pickle.loads(told)
+    problem, (model, schema, *_) = _known(told)[0], pickle.loads(told)
     for name, args in origin:
         problem = _by_name(name)(problem, *args, model=model, schema=schema)
     return problem
@@ -93,9 +96,10 @@ def encode(told: bytes, partition: Any, types: Mapping[str, object] | None = Non
     source = partition.opened() if isinstance(partition, Partition) else partition
     source = source if types is None else part_of_frame(source, types)
     try:
-        rows = shifted(records_for(source, problem, schema, weights), problem.shift, consume=True)
+        held = stored_for(source, problem, schema, weights, dense=_form(told)[1] is None)
+        rows = np.asarray(held.rows).view(np.uint32)
     except NoRecords:
-        rows = no_rows(problem)
+        rows = np.empty((0, _form(told)[0]), np.uint32)
     return Kept(rows, int.from_bytes(hashlib.blake2b(rows.data, digest_size=8).digest()))
 
 
@@ -111,7 +115,19 @@ def pack(kept: Kept) -> tuple[bytes, int, bytes]:
 
 def unpack(rows: bytes, records: int, digest: bytes) -> Kept:
     """The partition from its bytes."""
-    return Kept(np.frombuffer(rows, np.float32).reshape(records, -1), int.from_bytes(digest))
+    return Kept(np.frombuffer(rows, np.uint32).reshape(records, -1), int.from_bytes(digest))
+
+
+def _slabs(told: bytes, rows: NDArray[np.uint32]) -> Slabs:
+    """The rows on the devices of this worker."""
+    coding = _form(told)[1]
+    return slabs_of(rows.view(np.float32) if coding is None else rows, jax.local_devices(), coding)
+
+
+@lru_cache(maxsize=8)
+def _form(told: bytes) -> tuple[int, Coding | None]:
+    """The words of a record, and its coding."""
+    return form_for(*_known(told), dense=pickle.loads(told)[-1])
 
 
 def _function(question: Question, told: bytes) -> Question:
@@ -126,7 +142,7 @@ def _function(question: Question, told: bytes) -> Question:
 def prepare(told: bytes, questions: Sequence[Question], kept: Kept | Failed) -> None:
     """Begin to compile what will be asked about partitions such as this one."""
     if not isinstance(kept, Failed):
-        compile_ahead([_function(q, told) for q in questions], slabs_of(kept.rows[:1], jax.local_devices()))
+        compile_ahead([_function(q, told) for q in questions], _slabs(told, kept.rows[:1]))
 
 
 def answer(
@@ -140,6 +156,6 @@ def answer(
     counted = Receipt.total(Receipt(1, len(part.rows), part.digest) for part in kept)
     if isinstance(question, Batch):
         return share_of(_problem(told, question.origin), question, kept, firsts), counted
-    meant, devices = _function(question, told), jax.local_devices()
-    sums = [asked(meant, slabs_of(part.rows, devices)) for part in kept]
+    meant = _function(question, told)
+    sums = [asked(meant, _slabs(told, part.rows)) for part in kept]
     return np.sum(sums, axis=0, dtype=np.int64), counted

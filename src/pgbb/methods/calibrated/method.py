@@ -13,7 +13,7 @@ from pgbb.methods.calibrated.families import fit
 from pgbb.methods.calibrated.questions import Stage, composition, questions_for, whole_noise
 from pgbb.methods.request import Planned, Request, prepared
 from pgbb.model.models import Problem
-from pgbb.private.door import Randomness, open_dataset
+from pgbb.private.door import Dataset, Randomness, open_sums
 from pgbb.release.file import Release
 from pgbb.release.payloads import Payload, summary_of
 
@@ -76,7 +76,14 @@ def run(request: Request, settings: Settings, without: frozenset[Ingredient] = f
     `without` names ingredients that are left out: for a study of what each is worth, and for nothing else.
     """
     problem = prepared(request.model, request.schema)
-    data = open_dataset(request.data, problem, request.schema, request.weights, request.asked, request.persons)
+    given = request.data, problem, request.schema, request.weights
+    with open_sums(*given, asked=request.asked, persons=request.persons, scratch=request.scratch) as data:
+        return _released(request, settings, without, problem, data)
+
+
+def _released(
+    request: Request, settings: Settings, without: frozenset[Ingredient], problem: Problem, data: Dataset
+) -> Release:
     request.advise(data.n)
     stages = _stages(request, settings, data.n)
     planned = plan(request, settings, data.n)

@@ -1,0 +1,115 @@
+"""What the records of a slab add to a sum: a statistic of each, clipped, in whole numbers. No noise is added here."""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.extend.core import ClosedJaxpr
+from numpy.typing import NDArray
+
+from pgbb._numerics.compiled import Compiled, computed_once, dots
+from pgbb.private.clipping import FULL_BATCH, clipped, limit
+from pgbb.private.coding import Coding
+from pgbb.private.columns import by_columns
+from pgbb.private.rows import EXTRA
+from pgbb.private.slabs import formed, width_of
+from pgbb.private.wide_integers import LOW, SPLIT
+
+__all__ = ["BITS", "Statistic", "counts_only", "entries", "joined", "one_by_one", "slab_sums", "traced_for"]
+
+Ints = NDArray[np.int64]
+Statistic = Callable[..., Array]
+"""(x, y, *parameters) → numbers: a pure function of one record, of norm at most 1 or clipped to it."""
+
+BITS = 20  # whole numbers of at most 20 bits, one of each of 2¹⁰ chunks, add up in 32 bits without rounding
+
+
+@partial(Compiled, static_argnames=("statistic", "power"))
+def one_by_one(statistic: Statistic, power: int, rows: Array, parameters: Sequence[Array]) -> Array:
+    """What each record adds, in whole units of 2⁻²⁰, (rows, m)."""
+    return jax.vmap(lambda row: _adds(statistic, power, parameters, row))(rows)
+
+
+def slab_sums(
+    statistic: Statistic,
+    power: int,
+    size: int,
+    coding: Coding | None,
+    count: Array,
+    rows: Array,
+    parameters: Sequence[Array],
+) -> Array:
+    """Sums of the clipped rows in whole units of 2⁻²⁰, rounded toward zero, in lanes: (m, lanes); `joined` adds them.
+
+    Sums of floating-point numbers are rounded differently when one record is
+    replaced, the more the longer the sum; whole numbers add up exactly, in any
+    order and on any device. Rounding toward zero makes no row longer. `count`
+    chunks of `size` rows are summed; the compiler does not know how many.
+    """
+    traced = traced_for(statistic, power, width_of(rows, coding), tuple(p.shape for p in parameters))
+
+    def chunk(i: Array) -> Array:
+        return by_columns(traced, parameters, formed(jax.lax.dynamic_slice_in_dim(rows, i * size, size), coding))
+
+    (numbers,) = traced.out_avals[0].shape
+    if jax.default_backend() == "cpu":
+        none = jnp.zeros((numbers, size), jnp.int32)
+        return jax.lax.fori_loop(0, count, lambda i, found: found + chunk(i), none)
+
+    def add(i: Array, found: Array) -> Array:
+        return found + _halves(jnp.sum(chunk(i).reshape(numbers, -1, 2**10), axis=2))
+
+    return jax.lax.fori_loop(0, count, add, jnp.zeros((numbers, 2), jnp.int32))
+
+
+def _halves(sums: Array) -> Array:
+    """High and low parts, added up: with at most 2²² records each fits into 32 bits."""
+    return jnp.stack([jnp.sum(sums >> SPLIT, axis=1), jnp.sum(sums & LOW, axis=1)], axis=1)
+
+
+def joined(found: Array) -> Ints:
+    """The sums of all devices, (m,), from their lanes, or from the halves that accelerators give."""
+    sums = np.asarray(found).sum(axis=0, dtype=np.int64)
+    return sums.sum(axis=1) if jax.default_backend() == "cpu" else sums @ np.array([2**SPLIT, 1])
+
+
+def _adds(statistic: Statistic, power: int, parameters: Sequence[Array], row: Array) -> Array:
+    """What one record adds, in units of 2⁻²⁰; `by_columns` leaves no way for other rows to take part."""
+    values = computed_once(jnp.ravel(statistic(row[:-EXTRA], row[-2], *parameters)))
+    scale = jnp.where(row[-1] > 0, row[-1] ** power * limit(values.shape[0], FULL_BATCH) * 2.0**BITS, 0.0)
+    return _whole(values, lambda v: dots(v, v), scale)
+
+
+def _whole(values: Array, square: Callable[[Array], Array], scale: Array | float) -> Array:
+    """Clipped, in whole units, toward zero."""
+    return clipped([values], square, scale, xp=jnp, held=computed_once)[0].astype(jnp.int32)
+
+
+def counts_only(statistic: Statistic, power: int) -> bool:
+    """Whether it is enough to count: the statistic looks numbers up in a table, and all weights count the same."""
+    return power == 0 and hasattr(statistic, "above")
+
+
+def _counted(statistic: Statistic, power: int, parameters: Sequence[Array], row: Array) -> Array:
+    """Whether each number of a usable record is in or above each bin."""
+    above = statistic.above(row[:-EXTRA], row[-2], *parameters)  # type: ignore[attr-defined]
+    return (above & (row[-1] > 0)).reshape(-1).astype(jnp.int32)
+
+
+@partial(Compiled, static_argnames="times")
+def entries(table: Array, times: int) -> Array:
+    """What a record in each bin adds for each of so many numbers, clipped so that all of them have norm at most 1."""
+    values = computed_once(table.T / jnp.sqrt(1.0 * times))
+    most = limit(times * len(table), FULL_BATCH) * 2.0**BITS
+    return jax.vmap(lambda row: _whole(row, lambda v: times * dots(v, v), most))(values)
+
+
+@lru_cache(maxsize=256)
+def traced_for(statistic: Statistic, power: int, width: int, shapes: tuple[tuple[int, ...], ...]) -> ClosedJaxpr:
+    """What one record adds: a function of the parameters and its row, (m,)."""
+    add = _counted if counts_only(statistic, power) else _adds
+    forms = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in (*shapes, (width,))]  # type: ignore[no-untyped-call]
+    return jax.make_jaxpr(lambda *given: add(statistic, power, given[:-1], given[-1]))(*forms)

@@ -1,0 +1,100 @@
+"""Stored records in a file without a name, in a folder that the user allows: for more of them than memory holds.
+
+The file has mode 0600, is out of the folder's list from the beginning (`O_TMPFILE`, or unlinked when just opened; on
+Windows it goes when it is closed) and its room is reserved before a record is read. Whatever ends the process gives
+the room back. Deleted is not erased: what the disk keeps is as confidential as the records.
+"""
+
+import os
+import tempfile
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+from weakref import finalize
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb.errors import InvalidValue, PgbbError
+from pgbb.private.rows import aligned
+
+__all__ = ["Scratch"]
+
+Words = NDArray[np.uint32]
+
+
+class Scratch:
+    """Room for n rows of so many words: written once from the beginning, then read by slices, as numbers of `dtype`."""
+
+    def __init__(self, folder: Path, n: int, words: int) -> None:
+        self.dtype: type[np.uint32 | np.float32] = np.uint32
+        self._buffers = deque[Words]()
+        self.shape, self._row, self._folder = (n, words), 4 * words, folder
+        try:
+            self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
+        except OSError as error:
+            raise InvalidValue(
+                f"scratch = {str(folder)!r} cannot take a file: {error.strerror}. Give a folder that exists and in "
+                "which you may write. Nothing was read or spent."
+            ) from None
+        self.close = finalize(self, self._file.close)
+        with self._spoken():
+            if hasattr(os, "posix_fallocate") and n:
+                os.posix_fallocate(self._file.fileno(), 0, self.nbytes)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows."""
+        return len(self) * self._row
+
+    def append(self, rows: Words) -> None:
+        """The next rows."""
+        left = np.ascontiguousarray(rows).data.cast("B")
+        with self._spoken():
+            while left:
+                left = left[self._file.write(left) :]
+
+    def view(self, dtype: type[np.uint32 | np.float32]) -> Self:
+        """The same rows, read as other numbers of 32 bits."""
+        self.dtype = dtype
+        return self
+
+    def take_turns(self, buffers: int, rows: int) -> None:
+        """Read slices of at most so many rows into buffers in turn: one holds until as many others have been read."""
+        self._buffers.extend(aligned((rows, self.shape[1]), np.uint32) for _ in range(buffers))
+
+    def __getitem__(self, part: slice) -> NDArray[np.uint32 | np.float32]:
+        """Some rows, read into memory of their own, or into the next buffer."""
+        start, stop, _ = part.indices(len(self))
+        size = max(stop - start, 0)
+        rows = self._buffers[0][:size] if self._buffers else aligned((size, self.shape[1]), np.uint32)
+        self._buffers.rotate(-1)
+        left = rows.data.cast("B") if rows.size else memoryview(b"")
+        self._file.seek(start * self._row)
+        with self._spoken():
+            while left:
+                got = self._file.readinto(left)
+                if not got:
+                    raise OSError("the file is shorter than what was written")
+                left = left[got:]
+        return rows.view(self.dtype)
+
+    @contextmanager
+    def _spoken(self) -> Iterator[None]:
+        """An error of the disk in our words."""
+        try:
+            yield
+        except OSError as error:
+            self.close()
+            there = os.statvfs(self._folder) if hasattr(os, "statvfs") else None
+            free = "" if there is None else f", and {there.f_bavail * there.f_frsize / 2**30:,.1f} GiB are free"
+            raise PgbbError(
+                f"the scratch folder {str(self._folder)!r} failed: {error.strerror or error}. "
+                f"{self.shape[0]:,} records need {self.nbytes / 2**30:,.1f} GiB there{free}. Make room, "
+                "or give another folder. Its file is gone."
+            ) from None
