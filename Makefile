@@ -13,9 +13,9 @@ $(VENV)/.installed-%: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[$*]'
 	@touch $@
 
-# With the readers of all file formats, the data of the tutorial and scikit-learn, so that no page of the docs needs more.
+# With the readers of all file formats, the data of the tutorial, scikit-learn and Dask, so that no page of the docs needs more.
 install: $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[files,demo,sklearn]'
+	$(BIN)/python -m pip install --quiet --editable '.[files,demo,sklearn,dask]'
 	@echo "installed: $(CURDIR)/$(BIN)/pgbb"
 	@echo "for a shell that finds it, and its Python, first: source $(CURDIR)/$(BIN)/activate"
 

@@ -178,14 +178,21 @@ def seconds(n: int = 10_000_000, count: int = 2) -> None:
     with tempfile.TemporaryDirectory() as name:
         write(Path(name), n)
         one, here = twice(model, name)
+        begin = time.process_time()
+        fitted(model, name, insecure_seed=1)
+        alone = time.process_time() - begin
         with workers(count) as client:
             several, there = twice(model, name, cluster=client)
+            begin, before = time.process_time(), sum(client.run(time.process_time).values())
+            fitted(model, name, insecure_seed=1, cluster=client)
+            shared = time.process_time() - begin + sum(client.run(time.process_time).values()) - before
             peak = max(client.run(highest).values()) / 2**20
         held = n / count * (COLUMNS + 3) * 4 / 2**30
         bits = "same bits" if len({digest for digest, _ in one + several}) == 1 else "OTHER BITS"
         print(
             f"n = {n:,}, {COLUMNS + 1} terms, {busy()}: one process {one[1][1]:.2f} s, {count} workers "
-            f"{several[1][1]:.2f} s, ratio {several[1][1] / one[1][1]:.2f}; an answer {here:.0f} and {there:.0f} ms; "
+            f"{several[1][1]:.2f} s, ratio {several[1][1] / one[1][1]:.2f}; of processors "
+            f"{alone:.1f} and {shared:.1f} s, ratio {shared / alone:.2f}; an answer {here:.0f} and {there:.0f} ms; "
             f"peak of a worker {peak:.2f} GiB, which holds {held:.2f} GiB (at most {0.5 + 1.5 * held:.2f}); {bits}"
         )
 

@@ -1,6 +1,5 @@
 """What a notebook sees: names, completion, figures, short texts, a data set to begin with."""
 
-import dataclasses
 import inspect
 import typing
 
@@ -8,9 +7,10 @@ import numpy as np
 import pytest
 
 import pgbb
-from pgbb.accountant import ACCOUNTANTS
+from pgbb.accountant.calibrate import ACCOUNTANTS, Accountant
+from pgbb.custody.arguments import Arguments
 from pgbb.custody.run import fit
-from pgbb.methods.keywords import AccountantName, MethodName, Settings
+from pgbb.methods.keywords import ByMethod, MethodName
 from pgbb.methods.registry import METHODS
 from pgbb.release.file import Release
 from tests.release.builders import certificate, hidden, local, local_release, model
@@ -23,17 +23,25 @@ def test_dir_lists_what_users_may_call_and_all_of_it_is_there():
 
 
 def test_the_names_that_editors_complete_are_those_that_exist():
-    literals = typing.get_args(typing.get_args(MethodName)[0])
-    assert set(literals) == set(METHODS)
-    assert set(typing.get_args(typing.get_args(AccountantName)[0])) == set(ACCOUNTANTS)
-    assert inspect.signature(fit).parameters["method"].default == "calibrated"
-    known = {f.name: f for method in METHODS.values() for f in dataclasses.fields(method.load().Settings)}
-    hints = typing.get_type_hints(Settings)
-    assert set(hints) == set(known), "pgbb/methods/keywords.py has the settings of all methods, and no other"
-    for method in METHODS.values():
-        for name, kind in typing.get_type_hints(method.load().Settings).items():
+    assert set(typing.get_args(MethodName)) == set(METHODS) and set(typing.get_args(Accountant)) == set(ACCOUNTANTS)
+    own = {p.name: p for p in inspect.signature(fit).parameters.values() if p.kind is p.KEYWORD_ONLY}
+    assert own["method"].default == "calibrated"
+    common = typing.get_type_hints(Arguments)
+    assert set(common) == set(own) - {"method"} and Arguments.__required_keys__ == {"schema", "epsilon", "delta"}
+    found = {}
+    for overload in typing.get_overloads(fit):
+        hints = overload.__annotations__
+        (name,), (given,) = typing.get_args(hints["method"]), typing.get_args(hints["given"])
+        found[name] = typing.get_type_hints(given)
+    by_method = typing.get_type_hints(ByMethod)
+    assert set(found) == set(by_method) == set(METHODS)
+    for name, hints in found.items():
+        settings = typing.get_type_hints(METHODS[name].load().Settings)
+        assert set(hints) == set(common) | set(settings), f"pgbb/methods/keywords.py lacks settings of {name}"
+        assert {key: hints[key] for key in settings} == typing.get_type_hints(by_method[name])
+        for key, kind in settings.items():
             if typing.get_origin(kind) is typing.Literal:
-                assert kind in typing.get_args(hints[name]), name
+                assert set(typing.get_args(kind)) <= set(typing.get_args(typing.get_args(hints[key])[0])), (name, key)
 
 
 def test_the_example_is_the_same_each_time_and_fits_its_schema():

@@ -21,6 +21,8 @@ import commands
 import mathematics
 import run
 
+from pgbb.cli.cache import keep_compiled_code
+
 log = logging.getLogger("mkdocs.hooks.pgbb")
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("tutorial/", "howto/")
@@ -31,7 +33,8 @@ _done: dict[str, tuple[str, run.Page]] = run.__dict__.setdefault("cache", {})  #
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Run the pages, and add what they made."""
+    """Run the pages, and add what they made. Python blocks keep compiled code as the command line does."""
+    keep_compiled_code()
     files.append(File.generated(config, "reference/cli.md", content=commands.page()))
     pages = [f for f in files.documentation_pages() if f.src_uri.startswith(FOLDERS) or f.src_uri in ALSO]
     with ThreadPoolExecutor(WORKERS) as pool:

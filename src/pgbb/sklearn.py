@@ -119,11 +119,11 @@ class _PrivateLinearModel(BaseEstimator):
         data = columns_of(
             features, names, y=y, response=RESPONSE, classes=self._classes(), weight=weight, weight_name=WEIGHT
         )
+        how: dict[str, Any] = {"method": self.method, "accountant": self.accountant, **(self.settings or {})}
         self.release_ = fit(
-            self._model(f"{RESPONSE} ~ {terms}"), data,
-            schema=Schema(**columns), epsilon=self.epsilon, delta=self.delta, method=self.method,
-            weights=None if weight is None else WEIGHT, group_size=self.group_size, accountant=self.accountant,
-            insecure_seed=self.insecure_seed, ledger=self.ledger, dataset=self.dataset, **(self.settings or {}),
+            self._model(f"{RESPONSE} ~ {terms}"), data, schema=Schema(**columns), epsilon=self.epsilon,
+            delta=self.delta, weights=None if weight is None else WEIGHT, group_size=self.group_size,
+            insecure_seed=self.insecure_seed, ledger=self.ledger, dataset=self.dataset, **how,
         )  # fmt: skip
         return self._fitted()
 

@@ -70,7 +70,7 @@ def test_a_number_is_as_wide_as_it_may_be_and_loses_one_digit_at_most(digits):
 
 def test_a_name_wider_than_the_terminal_is_folded_and_no_number_is():
     text = printed(show._tables([row("x" * 90)], None, 0.95))
-    assert text.count("x") == 90 and "-1.235e+04" in text
+    assert text.count("x") == 90 and "-12346" in text
 
 
 @pytest.mark.parametrize("reference", [False, True])

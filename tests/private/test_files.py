@@ -13,7 +13,7 @@ import pytest
 
 import pgbb
 from pgbb.errors import PgbbNote
-from pgbb.model.schema import Flag, Levels, Range, Schema
+from pgbb.model.schema import Date, Flag, Levels, Range, Schema
 from pgbb.private.records import load_columns
 from tests.helpers import pgbb_here
 
@@ -63,6 +63,29 @@ def test_a_currency_sign_is_left_out_where_it_is_declared(tmp_path):
     values, valid = read(pgbb.File(tmp_path / "d.csv", currency="€", **HOW), Schema(wage=Range(0, 10_000)))
     assert valid == [True, True, False, False, True] and [values[i] for i in (0, 1, 4)] == [1234.5, 7.0, 5.0]
     assert read(pgbb.File(tmp_path / "d.csv", **HOW), Schema(wage=Range(0, 10_000)))[-1] == [False] * 4 + [True]
+
+
+@pytest.mark.parametrize("dates, cells", [("dd.mm.yyyy", ["01.07.1990", "1.7.1990"]), ("mm/dd/yyyy", ["07/01/1990"]),
+                                          ("yyyymmdd", ["19900701"]), ("yyyy-mm-dd", ["1990-07-01"])])  # fmt: skip
+def test_days_are_read_as_they_are_declared_to_be_written(dates, cells, tmp_path):
+    path, schema = tmp_path / "d.csv", Schema(born=Date("1950-01-01", "2000-12-31"))
+    odd = ["31.02.1990", "07/31/90", "", "word", "1990.07.01"]
+    path.write_text("born;x\n" + "".join(f"{cell};1\n" for cell in [*cells, *odd]))
+    years, valid = read(pgbb.File(path, separator=";", dates=dates), schema)
+    assert np.allclose(years[: len(cells)], 1990.4946, atol=1e-3)
+    assert valid == [True] * len(cells) + [False] * len(odd)
+
+
+@pytest.mark.parametrize("header, word", [("a;b", "semicolon"), ("a\tb", "tab"), ("Größe,b", "encoding")])
+def test_a_header_that_shows_another_separator_or_encoding_is_refused(header, word, tmp_path):
+    path = tmp_path / "d.csv"
+    path.write_bytes(f"{header}\n1;2\n".encode("latin-1"))
+    for command in (("init", path, "--out", tmp_path / "s.toml"), ("check", path, "--schema", tmp_path / "t.toml")):
+        (tmp_path / "t.toml").write_text("[columns]\na = { range = [0, 1] }\n")
+        done = pgbb_here(*command)
+        assert done.returncode == 2 and word in done.stderr and header not in done.stderr
+    path.write_bytes(b"a;b\n1\n")
+    assert read(pgbb.File(path, names=["a"]), Schema(a=Range(0, 9)))[-1] == [False, True]
 
 
 def test_sheets_statistical_files_frames_and_relations_say_the_same(tmp_path):
@@ -143,6 +166,7 @@ def test_a_query_that_is_not_read_row_by_row_is_refused_and_writes_nothing(sql, 
         ("d.csv", {"separator": ";", "thousands": "x"}, "thousands"), ("d.csv", {"names": []}, "names"),
         ("d.csv", {"sheet": "a"}, "sheet"), ("d.xlsx", {"separator": ";"}, "separator"),
         ("d.parquet", {"sql": "SELECT 1"}, "duckdb"), ("d.duckdb", {}, "SELECT"), ("d.csv", {"names": "ab"}, "names"),
+        ("d.csv", {"dates": "dd.mm.dd"}, "dates"), ("d.dta", {"dates": "dd.mm.yyyy"}, "dates"),
         ("d.csv", {"currency": "1"}, "currency"), ("d.parquet", {"currency": "$"}, "currency"),
     ],
 )  # fmt: skip

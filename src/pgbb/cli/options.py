@@ -76,12 +76,13 @@ def _data_file(
     sheet: Annotated[str | None, _read(help="Of a workbook with several.")] = None,
     sql: Annotated[str | None, _read(help="SELECT columns FROM a table of a .duckdb file.")] = None,
     currency: Annotated[str | None, _read(help="Sign beside numbers of a text file.")] = None,
+    dates: Annotated[str, _read(help="How a text file writes days: dd.mm.yyyy.", show_default=True)] = "yyyy-mm-dd",
 ) -> File | str:
     if "://" in data:
         return data
     between = {"tab": "\t", "semicolon": ";", "comma": ","}.get(separator or "", separator)
     columns = None if names is None else [part.strip() for part in names.split(",")]
-    return File(Path(data), between, decimal, thousands, encoding, columns, sheet, sql, currency)
+    return File(Path(data), between, decimal, thousands, encoding, columns, sheet, sql, currency, dates)
 
 
 def _model(

@@ -6,6 +6,8 @@ from itertools import groupby
 from rich.console import Console
 from rich.table import Table
 
+from pgbb.release.tables import cell
+
 _ENDLESS = 10_000
 
 
@@ -55,7 +57,7 @@ def number(value: float, digits: int, width: int) -> str:
     """The value with so many significant digits, or with as many as `width` characters hold.
 
     >>> number(-0.0012345, 4, 9), number(-0.00012345, 4, 9), number(-12345.6, 4, 9)
-    ('-0.001234', '-0.000123', '-1.23e+04')
+    ('-0.001234', '-0.000123', '-12346')
     """
-    texts = (f"{value:.{d}g}" for d in range(digits, 0, -1))
+    texts = (cell(value, d) for d in range(digits, 0, -1))
     return next((text for text in texts if len(text) <= width), f"{value:.1g}")

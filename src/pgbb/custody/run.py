@@ -4,14 +4,14 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from pgbb.accountant.calibrate import Accountant
+from pgbb.custody import arguments as to
 from pgbb.custody.ledger import Ledger
 from pgbb.custody.spending import spending
 from pgbb.engine.choice import cluster_for
 from pgbb.errors import InvalidValue, PgbbError
-from pgbb.methods.registry import METHODS, AccountantName, MethodName, Settings, settings_for
+from pgbb.methods.registry import METHODS, MethodName, settings_for
 from pgbb.methods.request import Planned, Request, prepared
 from pgbb.model.models import Model
 from pgbb.model.schema import Schema
@@ -24,6 +24,32 @@ if TYPE_CHECKING:
 __all__ = ["fit"]
 
 
+@overload
+def fit(
+    model: Model, data: "Source", *, method: Literal["calibrated"] = ..., **given: Unpack[to.Calibrated]
+) -> Release: ...
+@overload
+def fit(model: Model, data: "Source", *, method: Literal["pgbb"], **given: Unpack[to.Pgbb]) -> Release: ...
+@overload
+def fit(model: Model, data: "Source", *, method: Literal["sgld"], **given: Unpack[to.Sgld]) -> Release: ...
+@overload
+def fit(model: Model, data: "Source", *, method: Literal["noisy_gibbs"], **given: Unpack[to.NoisyGibbs]) -> Release: ...
+@overload
+def fit(
+    model: Model, data: "Source", *, method: Literal["dp_bootstrap"], **given: Unpack[to.DpBootstrap]
+) -> Release: ...
+@overload
+def fit(
+    model: Model, data: "Source", *, method: Literal["posterior_sampling"], **given: Unpack[to.PosteriorSampling]
+) -> Release: ...
+@overload
+def fit(model: Model, data: "Source", *, method: Literal["dp_mcmc"], **given: Unpack[to.DpMcmc]) -> Release: ...
+@overload
+def fit(model: Model, data: "Source", *, method: Literal["augmented"], **given: Unpack[to.Augmented]) -> Release: ...
+@overload
+def fit(model: Model, data: "Source", *, method: Literal["abc"], **given: Unpack[to.Abc]) -> Release: ...
+@overload
+def fit(model: Model, data: "Source", *, method: Literal["repro"], **given: Unpack[to.Repro]) -> Release: ...
 def fit(
     model: Model,
     data: "Source",
@@ -32,7 +58,7 @@ def fit(
     epsilon: float,
     delta: float,
     method: MethodName = "calibrated",
-    accountant: AccountantName = "exact",
+    accountant: to.Accountant = "exact",
     weights: str | None = None,
     group_size: int = 1,
     persons: str | None = None,
@@ -47,7 +73,7 @@ def fit(
     checkpoint: str | Path | None = None,
     cluster: Any = None,
     scratch: str | Path | None = None,
-    **settings: Unpack[Settings],
+    **settings: object,
 ) -> Release:
     """Fit a private posterior under (ε, δ).
 
@@ -91,7 +117,7 @@ def fit(
       A `Release`: draw from it, save it, share it.
     """
     request = Request(
-        model=model, data=data, schema=schema, epsilon=epsilon, delta=delta, accountant=cast(Accountant, accountant),
+        model=model, data=data, schema=schema, epsilon=epsilon, delta=delta, accountant=accountant,
         weights=weights, group_size=group_size, persons=persons, insecure_seed=insecure_seed, non_private=non_private,
         progress=progress, allow_weak_delta=allow_weak_delta,
     )  # fmt: skip

@@ -1,79 +1,160 @@
 """Names of methods and of their settings, with types: what an editor completes and a type checker sees of `pgbb.fit`.
 
-`Settings` has the fields of all methods; which of them a method has, and what they mean, its own `Settings` says.
+A class a method has the fields of its `Settings`, where it says what they mean; None means the default.
 """
 
 from collections.abc import Sequence
 from typing import Literal, TypeAlias, TypedDict
 
-__all__ = ["AccountantName", "MethodName", "Settings"]
+__all__ = ["ByMethod", "MethodName"]
 
-MethodName: TypeAlias = (
-    Literal[
-        "calibrated",
-        "pgbb",
-        "sgld",
-        "noisy_gibbs",
-        "dp_bootstrap",
-        "posterior_sampling",
-        "dp_mcmc",
-        "augmented",
-        "abc",
-        "repro",
-    ]
-    | str
-)
-AccountantName: TypeAlias = Literal["exact", "paper", "worst-case"] | str
+MethodName: TypeAlias = Literal[
+    "calibrated",
+    "pgbb",
+    "sgld",
+    "noisy_gibbs",
+    "dp_bootstrap",
+    "posterior_sampling",
+    "dp_mcmc",
+    "augmented",
+    "abc",
+    "repro",
+]
 
 
-class Settings(TypedDict, total=False):
-    """Settings of methods, by name; None means the default."""
+class Calibrated(TypedDict, total=False):
+    """Of the default method."""
 
-    alpha: float | None
-    average_from: float | None
-    beta: float | None
-    blocks: int | None
-    burn_in: float | None
-    calibration: Literal["proved", "asymptotic"] | None
-    candidates: int | None
-    clip: float | None
-    coefficient_precision: float | None
-    dither: float | None
-    draws: int | None
-    draws_per_step: int | None
-    gamma: float | None
-    intervals: Literal["noise-aware", "printed"] | None
-    interval_error: float | None
-    iterate: Literal["average", "last"] | None
-    iterations: int | None
-    keep_transcript: bool | None
     knots: int | None
+
+
+class Pgbb(TypedDict, total=False):
+    """Of Algorithms 1 and 2."""
+
+    settings: Literal["printed"] | None
+    clip: float | None
+    blocks: int | None
+    steps: int | None
+    draws_per_step: int | None
+    sampling_rate: float | None
+    gamma: float | None
     learning_rate: float | None
-    loss: Literal["gibbs", "beta"] | None
-    mean_variance: float | None
-    nested: float | None
+    slope: float | None
     network: Literal["smooth", "printed"] | None
-    noise: Literal["analytic", "classical"] | float | None
+    iterate: Literal["average", "last"] | None
+    average_from: float | None
     operator_norm: float | None
-    penalty: float | None
-    proposals: int | None
     pseudo: object
     pseudo_blocks: int | None
-    rate_rate: float | None
-    rate_shape: float | None
-    replicates: int | None
+    alpha: float | None
+    nested: float | None
     reshuffle: bool | None
-    response_bound: float | None
-    rounds: int | None
-    sampling_rate: float | None
-    settings: Literal["printed"] | None
-    shares: Sequence[float] | None
-    slope: float | None
-    step_size: float | None
+    keep_transcript: bool | None
+    intervals: Literal["noise-aware", "printed"] | None
+    dither: float | None
+    knots: int | None
+
+
+class Chain(TypedDict, total=False):
+    """Of methods with a chain of noisy steps."""
+
     steps: int | None
+    sampling_rate: float | None
     tempering: float | None
-    test: Literal["penalty", "barker"] | None
+    burn_in: float | None
     thin: int | None
-    variance_error: float | None
-    variance_rate: float | None
+
+
+class Sgld(Chain, total=False):
+    """Of DP-SGLD."""
+
+    step_size: float | None
+    clip: float | None
+
+
+class DpMcmc(Chain, total=False):
+    """Of DP-MCMC."""
+
+    test: Literal["penalty", "barker"] | None
+    noise: float | None
+
+
+class Prior(TypedDict, total=False):
+    """Of methods with a working likelihood."""
+
+    response_bound: float | None
+    coefficient_precision: float | None
     variance_shape: float | None
+    variance_rate: float | None
+    mean_variance: float | None
+    rate_shape: float | None
+    rate_rate: float | None
+
+
+class Augmented(Prior, total=False):
+    """Of data augmentation."""
+
+    iterations: int | None
+    burn_in: float | None
+    thin: int | None
+
+
+class NoisyGibbs(Augmented, total=False):
+    """Of NoisyGibbs."""
+
+    noise: Literal["analytic", "classical"] | None
+    shares: Sequence[float] | None
+
+
+class Abc(Prior, total=False):
+    """Of approximate Bayesian computation."""
+
+    proposals: int | None
+    rounds: int | None
+    draws: int | None
+    shares: Sequence[float] | None
+
+
+class DpBootstrap(TypedDict, total=False):
+    """Of the DP bootstrap."""
+
+    replicates: int | None
+    penalty: float | None
+    clip: float | None
+    calibration: Literal["proved", "asymptotic"] | None
+    variance_error: float | None
+    interval_error: float | None
+    draws: int | None
+
+
+class PosteriorSampling(TypedDict, total=False):
+    """Of posterior sampling."""
+
+    draws: int | None
+    loss: Literal["gibbs", "beta"] | None
+    beta: float | None
+    tempering: float | None
+
+
+class Repro(TypedDict, total=False):
+    """Of repro samples."""
+
+    replicates: int | None
+    candidates: int | None
+    response_bound: float | None
+    draws: int | None
+
+
+class ByMethod(TypedDict, total=False):
+    """Settings of several methods."""
+
+    calibrated: Calibrated
+    pgbb: Pgbb
+    sgld: Sgld
+    noisy_gibbs: NoisyGibbs
+    dp_bootstrap: DpBootstrap
+    posterior_sampling: PosteriorSampling
+    dp_mcmc: DpMcmc
+    augmented: Augmented
+    abc: Abc
+    repro: Repro

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 
 from pgbb import _validate
 from pgbb.errors import InvalidValue, PgbbNote
-from pgbb.methods.keywords import AccountantName, MethodName, Settings
+from pgbb.methods.keywords import ByMethod, MethodName
 from pgbb.model.models import Custom, Mean, Model, Problem, QuantileRegression
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pgbb.release.file import Release
 
 __all__ = ["COLUMNS", "METHODS", "Constants", "Implementation", "Method", "method_called", "settings_for"]
-__all__ += ["AccountantName", "MethodName", "Settings"]  # of `keywords`: all that a caller names is imported from here
+__all__ += ["ByMethod", "MethodName"]  # of `keywords`: all that a caller names is imported from here
 
 OLDER_NAMES = {"paper": "pgbb"}
 """Names that are understood, with a note, beside those of `METHODS`."""

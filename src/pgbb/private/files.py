@@ -1,6 +1,7 @@
 """`File`: a data file and how to read it. All of it is public, and none of it is guessed from what the file holds."""
 
 import codecs
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,12 +9,13 @@ from pathlib import Path
 from pgbb import _validate
 from pgbb.errors import InvalidValue
 
-__all__ = ["DATABASES", "FORMATS", "SHEETS", "STATISTICAL", "TEXT", "File"]
+__all__ = ["DATABASES", "FORMATS", "ISO", "SHEETS", "STATISTICAL", "TEXT", "File"]
 
 TEXT = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 SHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 STATISTICAL = (".sas7bdat", ".xpt", ".sav", ".zsav")
 DATABASES = (".duckdb",)
+ISO = "yyyy-mm-dd"
 FORMATS = (*TEXT, ".parquet", ".dta", *SHEETS, *STATISTICAL, *DATABASES)
 
 
@@ -28,6 +30,7 @@ class File:
       decimal: mark of a text file, "." or ",".
       thousands: mark between groups of three digits, such as "." or " "; None where there is none.
       currency: a sign before or after numbers of a text file, such as "€", which is left out; None where there is none.
+      dates: how a text file writes the days of a `Date`, such as "dd.mm.yyyy" or "mm/dd/yyyy".
       encoding: of a text file: "utf-8", or one with a byte for each character, such as "latin-1" or "cp1252".
       names: of the columns of a text file that has no header line.
       sheet: of a workbook that has several.
@@ -46,6 +49,7 @@ class File:
     sheet: str | None = None
     sql: str | None = None
     currency: str | None = None
+    dates: str = ISO
 
     def __post_init__(self) -> None:
         if not isinstance(self.path, str | Path):
@@ -58,6 +62,7 @@ class File:
             "currency": self.currency,
         }
         text |= {"decimal": self.decimal if self.decimal != "." else None}
+        text |= {"dates": self.dates if self.dates != ISO else None}
         text |= {"encoding": self.encoding if self.encoding != "utf-8" else None}
         for name, value, kinds in (
             *((n, v, TEXT) for n, v in text.items()), ("sheet", self.sheet, SHEETS), ("sql", self.sql, DATABASES),
@@ -84,6 +89,9 @@ class File:
         sign: object = self.currency
         if sign is not None and (not isinstance(sign, str) or not sign.strip(" .,0123456789-+")):
             raise _validate.fail("currency", self.currency, "a sign such as '€' or 'USD'")
+        parts = re.fullmatch(r"(dd|mm|yyyy)([-./ ]?)(dd|mm|yyyy)\2(dd|mm|yyyy)", str(self.dates))
+        if parts is None or len(set(parts.groups()) - {parts[2]}) < 3:
+            raise _validate.fail("dates", self.dates, "dd, mm and yyyy with one mark between them, such as dd.mm.yyyy")
         if self.decimal == self.between or self.thousands == self.between:
             raise InvalidValue(
                 f"separator = {self.between!r} is also a mark in numbers: give the separator of the file, such as "

@@ -20,7 +20,7 @@ from pgbb._numerics.ahead import ahead
 from pgbb._numerics.memory import free_memory
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.formula import Design
-from pgbb.model.schema import Levels, Range, Schema
+from pgbb.model.schema import Date, Levels, Range, Schema
 from pgbb.private.cells import encode as encode_cells
 from pgbb.private.cells import filler, refusal
 from pgbb.private.coding import Coding
@@ -398,7 +398,7 @@ def examine(source: Source, schema: Schema) -> list[Examined]:
             _, usable, beyond = encode_cells(cells, schema[name])
             outside[name] += int(beyond.sum())
             missing[name] += int((~usable & ~beyond).sum())
-            if not opened.typed and not isinstance(schema[name], Levels):
+            if not opened.typed and not isinstance(schema[name], Levels | Date):
                 whole[name] = _all_whole(encode_cells(cells, _ANY)[0][usable], whole.get(name))
     return [
         Examined(

@@ -13,6 +13,7 @@ import gzip
 import io
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,10 +21,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from pgbb.errors import InvalidValue
 from pgbb.model.schema import Date, Range, Schema
 from pgbb.private import opened
 from pgbb.private.cells import Array, Cells, Kind, Text, as_cells
-from pgbb.private.files import File
+from pgbb.private.files import ISO, File
 from pgbb.private.opened import Opened, Piece, quiet, quietly
 
 __all__ = ["open_csv"]
@@ -32,6 +34,7 @@ LONGEST = 2**20
 """Bytes after which a record with an open quotation mark is kept only if the file, looked at ahead, closes it."""
 
 _BLOCK = 2**22
+_OTHERS = {";": "semicolon", "\t": "tab", "|": "|", ",": "comma"}
 
 
 class _Rules:
@@ -194,7 +197,7 @@ def _typed(text: bytes, file: File, types: dict[str, pa.DataType]) -> pa.Table |
     Arrow and pandas read the same number from every text that Arrow takes for one, so that it does not matter for a
     record which of them reads the block it is in.
     """
-    usual = (file.decimal, file.thousands, file.currency, file.encoding) == (".", None, None, "utf-8")
+    usual = (file.decimal, file.thousands, file.currency, file.encoding, file.dates) == (".", None, None, "utf-8", ISO)
     if not usual or b"\r" in text or b"\0" in text:
         return None
     from pyarrow import csv
@@ -248,6 +251,19 @@ def _as_usual(cells: Array, file: File) -> Array:
     return np.fromiter(map(usual, cells), dtype=object, count=len(cells))
 
 
+def _days(cells: Array, written: str) -> Array:
+    """Days as they are usually written; one that is written in another way than declared is left unreadable."""
+    pattern = written.replace("dd", "%d").replace("mm", "%m").replace("yyyy", "%Y")
+
+    def usual(cell: object) -> str:
+        try:
+            return datetime.strptime(str(cell).strip(), pattern).date().isoformat()
+        except ValueError:
+            return ""
+
+    return np.fromiter(map(usual, cells), dtype=object, count=len(cells))
+
+
 def open_csv(file: File) -> Opened:
     """A text file; it has no types, so the schema says which columns are numbers."""
     path, rules = file.where, _Rules(file.between.encode("ascii"))
@@ -284,13 +300,15 @@ def open_csv(file: File) -> Opened:
     def cells(text: "pd.Series[str]", name: str, schema: Schema) -> Cells:
         if is_number(name, schema):
             return Text(_as_usual(text.to_numpy(dtype=object), file))
+        if isinstance(schema[name], Date) and file.dates != ISO:
+            return as_cells(_days(text.to_numpy(dtype=object), file.dates))
         whole = text.to_numpy(dtype=object) if text.dtype == object else pa.array(text.array)  # by the age of pandas
         return as_cells(whole)
 
     def kinds(names: list[str], schema: Schema) -> dict[str, Kind]:
         return {name: Kind("str" if hasattr(schema[name], "levels") else "float64", True, True) for name in names}
 
-    found = list(file.names) if file.names else quietly(path, header)
+    found = list(file.names) if file.names else _plausible(file, quietly(path, header))
     counted: list[int] = []
 
     def count(*_: Any) -> int:
@@ -299,6 +317,22 @@ def open_csv(file: File) -> Opened:
         return counted[0]
 
     return Opened(found, count, kinds, lambda *given: quiet(path, lambda: read(*given)), typed=False)
+
+
+def _plausible(file: File, names: list[Any]) -> list[Any]:
+    """The header, unless it shows that another separator or encoding is meant; the message quotes none of it."""
+    other = [word for sign, word in _OTHERS.items() if len(names) == 1 and sign in str(names[0])]
+    if other:
+        raise InvalidValue(
+            f"data file {str(file.where)!r} has one column between {file.between!r}, and its first line has a "
+            f"{other[0]} in it. Say what is between its cells: --separator {other[0]} (separator= of pgbb.File)."
+        )
+    if any("\ufffd" in str(name) for name in names):
+        raise InvalidValue(
+            f"data file {str(file.where)!r} is not {file.encoding}: its first line has characters that are none. Say "
+            "its encoding, such as --encoding cp1252 (Windows) or latin-1 (encoding= of pgbb.File)."
+        )
+    return names
 
 
 def _records(block: bytes, rules: _Rules) -> int:

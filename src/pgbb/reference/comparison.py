@@ -22,9 +22,8 @@ from pgbb.errors import InvalidValue, PgbbError, PgbbWarning
 from pgbb.methods.registry import (
     METHODS,
     OLDER_NAMES,
-    AccountantName,
+    ByMethod,
     MethodName,
-    Settings,
     method_called,
     settings_for,
 )
@@ -204,10 +203,10 @@ def compare(
     epsilon: float,
     delta: float,
     methods: Sequence[MethodName] | None = None,
-    settings: Mapping[str, Settings | Mapping[str, object]] | None = None,
+    settings: ByMethod | Mapping[str, Mapping[str, object]] | None = None,
     level: float = 0.95,
     tau: float | Sequence[float] | None = None,
-    accountant: AccountantName = "exact",
+    accountant: Accountant = "exact",
     weights: str | None = None,
     group_size: int = 1,
     allow_weak_delta: bool = False,
@@ -236,13 +235,13 @@ def compare(
       A `Comparison` with a table, the releases and the joint cost.
     """
     Request(
-        model=model, data=data, schema=schema, epsilon=epsilon, delta=delta, accountant=cast(Accountant, accountant),
+        model=model, data=data, schema=schema, epsilon=epsilon, delta=delta, accountant=accountant,
         weights=weights, group_size=group_size, insecure_seed=insecure_seed,
     )  # fmt: skip
     level = _validate.level(level)
     problem = prepared(model, schema)
     chosen = _chosen(model, problem, methods)
-    constants = _settings(chosen, settings or {})
+    constants = _settings(chosen, cast(Mapping[str, Mapping[str, object]], settings or {}))
     levels = _levels(problem, tau)
     reference = exact_fit(problem, data, schema, weights, levels) if non_private_reference else None
     outcomes: list[Outcome] = []
@@ -259,7 +258,7 @@ def compare(
 
         try:
             release = fit(
-                model, data, schema=schema, epsilon=epsilon, delta=delta, method=name, accountant=accountant,
+                model, data, schema=schema, epsilon=epsilon, delta=delta, accountant=accountant,
                 weights=weights, group_size=group_size, insecure_seed=insecure_seed, progress=report,
                 allow_weak_delta=allow_weak_delta, **constants[name],
             )  # fmt: skip
@@ -291,7 +290,7 @@ def _chosen(model: Model, problem: Problem, methods: Sequence[str] | None) -> li
 
 
 def _settings(chosen: Sequence[str], given: Mapping[str, Mapping[str, object]]) -> dict[str, Row]:
-    """The constants of each method, validated."""
+    """The constants of each method, validated, with its name: arguments of `fit`."""
     given = {OLDER_NAMES.get(name, name): values for name, values in given.items()}
     for name in given:
         if name not in chosen:
@@ -301,7 +300,7 @@ def _settings(chosen: Sequence[str], given: Mapping[str, Mapping[str, object]]) 
     constants = {name: dict(given.get(name, {})) for name in chosen}
     for name, values in constants.items():
         settings_for(name, values)
-    return constants
+    return {name: {"method": name, **values} for name, values in constants.items()}
 
 
 def _levels(problem: Problem, tau: float | Sequence[float] | None) -> tuple[float, ...] | None:

@@ -3,6 +3,7 @@
 Matplotlib is imported when a figure is asked for, not before.
 """
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -84,15 +85,14 @@ def quantile_process(release: "Release", level: float = 0.95, coefficients: Sequ
     for name, axis in zip(names, axes, strict=True):
         part = table.xs(name, level=1) if len(levels) > 1 else table.loc[[name]]
         marker = "o" if len(levels) <= 12 else ""
-        axis.fill_between(
-            levels, part["lower"], part["upper"], alpha=0.25, linewidth=0, label=f"{100 * level:.4g} % band"
-        )
+        hidden = ~part["identified"].to_numpy(dtype=bool) if "identified" in part else np.zeros(len(levels), dtype=bool)
+        label, ends = f"{100 * level:.4g} % band", (part["lower"], part["upper"])
+        axis.fill_between(levels, *ends, where=~hidden, alpha=0.25, linewidth=0, label=label)
         axis.plot(levels, part["mean"], marker=marker, markersize=3.5, linewidth=1.4, label="posterior mean")
         axis.set_title(_named(release, name), fontsize=10)
-        if "identified" in part and not part["identified"].all():
-            hidden = ~part["identified"].to_numpy(dtype=bool)
+        if hidden.any():
             near = hidden | np.append(hidden[1:], False) | np.insert(hidden[:-1], 0, False)
-            hatched = {"where": near, "hatch": "///", "facecolor": "none", "edgecolor": GREY, "linewidth": 0}
+            hatched = {"where": near, "hatch": "///", "facecolor": "0.93", "edgecolor": GREY, "linewidth": 0}
             axis.fill_between(levels, part["lower"], part["upper"], **hatched)
             at, out = np.array(levels)[hidden], part[hidden]
             axis.vlines(at, out["lower"], out["upper"], color=GREY, linewidth=1.0, linestyle=":")
@@ -177,9 +177,10 @@ def chosen(names: Sequence[str], coefficients: Sequence[str] | None) -> list[str
 def _named(release: "Release", name: str) -> str:
     """A coefficient for a reader: with the label and unit of its column, where it has them."""
     meaning = Schema.from_dict(release.schema).meaning(name) if release.schema else ""
-    return f"{name}: {meaning}" if meaning else name
+    return f"{name}: {meaning}" if meaning and not meaning.startswith(f"{name} (") else meaning or name
 
 
 def _headline(figure: "Figure", release: "Release", lead: str = "") -> None:
     """The privacy claim, or its absence, on every picture that may travel alone."""
-    figure.suptitle(f"{lead}by {release.method_words}\n{release.certificate.headline()}", fontsize=8)
+    title = textwrap.fill(release.title, 120)
+    figure.suptitle(f"{title}\n{lead}by {release.method_words}\n{release.certificate.headline()}", fontsize=8)

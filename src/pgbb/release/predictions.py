@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Hashable, Mapping
+from datetime import date
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pgbb import _validate
 from pgbb.errors import InvalidValue, PgbbWarning
-from pgbb.model.schema import Flag, Levels, Range, Schema
+from pgbb.model.schema import Date, Flag, Levels, Range, Schema, decimal_year
 from pgbb.release.payloads import ModelSummary
 
 __all__ = ["design_at", "exposure_at"]
@@ -71,10 +72,19 @@ def _coded(name: str, declared: Range | Flag | Levels, values: pd.Series) -> NDA
         if unknown:
             raise _validate.fail(name, unknown[0], "one of the declared levels " + ", ".join(codes))
         return np.array([codes[text] for text in texts])
+    allowed = "a column of numbers"
     try:
+        if isinstance(declared, Flag) and declared.words is not None:
+            allowed += f", or of the words {declared.no} and {declared.yes}"
+            values = values.replace({declared.no: 0, declared.yes: 1})
+        if isinstance(declared, Date):
+            allowed += " (years), or of days such as 2000-12-31"
+            values = values.map(
+                lambda day: decimal_year(pd.Timestamp(day).date()) if isinstance(day, str | date) else day
+            )
         numbers = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
-        raise _validate.fail(name, "text", "a column of numbers") from None
+        raise _validate.fail(name, "text", allowed) from None
     if not np.isfinite(numbers).all():
         raise _validate.fail(name, "NaN or inf", "a column of finite numbers")
     low, high = declared.bounds

@@ -47,9 +47,13 @@ def text(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def cell(value: float) -> str:
-    """A number with four digits."""
-    return f"{value:.4g}"
+def cell(value: float, digits: int = 4) -> str:
+    """A number with so many digits; larger ones are whole, and have an exponent from ten million on.
+
+    >>> cell(0.00123456), cell(12345.6), cell(1093.4, 2), cell(1.5e9)
+    ('0.001235', '12346', '1093', '1.5e+09')
+    """
+    return f"{value:.0f}" if 10**digits <= abs(value) < 1e7 else f"{value:.{digits}g}"
 
 
 def latex(frame: pd.DataFrame) -> str:

@@ -202,7 +202,7 @@ function renderCoefficients() {
   names.forEach((name, c) => {
     const m = moments(column(draws, c), state.level), part = parts?.[c], known = part?.identified ?? true;
     if (!known) hidden.push(name);
-    out += `<tr${known ? "" : ' class="hidden-row"'}><th scope="row">${esc(name)}${known ? "" : " (not identified)"}</th>`;
+    out += `<tr${known ? "" : ' class="hidden-row"'}><th scope="row">${esc(name)}${known ? "" : "<br> (not identified)"}</th>`;
     out += `<td>${show(m.mean)}</td><td>${show(m.lower)}</td><td>${show(m.upper)}</td><td class="bar">${bar(m, known)}</td><td>${show(m.sd, 3)}</td>`;
     if (part) {
       out += known

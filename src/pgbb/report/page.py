@@ -17,7 +17,7 @@ from markupsafe import Markup
 import pgbb
 from pgbb.accountant import Mechanism, PosteriorDraws
 from pgbb.errors import PgbbError
-from pgbb.model.schema import Schema
+from pgbb.model.schema import Column, Date, Flag, Levels, Schema
 from pgbb.release.certificate import Certificate
 from pgbb.release.file import Release, Verification
 from pgbb.report.embedded import embedded
@@ -80,7 +80,7 @@ def page(
         title=title or release.title,
         heading=title or (f"{family} of {shown}" if shown else family),
         statement=_statement(certificate),
-        variables=[(name, schema.meaning(name), repr(column)) for name, column in schema.items()],
+        variables=[(name, schema.meaning(name), _declared(column)) for name, column in schema.items()],
         asked=_asked(release),
         check=_asset("check.js"),
         alarm="" if verification.ok else "DOES NOT VERIFY" if certificate.private else "NOT PRIVATE",
@@ -92,7 +92,7 @@ def page(
         ],
         words=_words(certificate),
         recomputed=_recomputed(certificate, verification),
-        remarks=release.diagnostics().remarks,
+        remarks=[remark[:1].upper() + remark[1:] for remark in release.diagnostics().remarks],
         notes=[*certificate.check().remarks, *certificate.notes],
         versions=", ".join(f"{k} {v}" for k, v in certificate.versions.items()),
         version=pgbb.__version__,
@@ -121,6 +121,18 @@ def _script_json(data: dict[str, object]) -> Markup:
     """JSON that cannot end the script element it stands in."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
+
+
+def _declared(column: Column) -> str:
+    """What a schema says of a column, in words."""
+    if isinstance(column, Levels):
+        return ", ".join(map(str, column.levels))
+    if isinstance(column, Flag):
+        return " or ".join(column.words or ("0", "1"))
+    if isinstance(column, Date):
+        return " to ".join(column.days)
+    ends = " to ".join(f"{end:,.10g}" for end in column.bounds)
+    return ends if column.step is None else f"{ends}, in steps of {column.step:g}"
 
 
 def _about(release: Release, source: str | Path | None) -> list[tuple[str, str]]:
