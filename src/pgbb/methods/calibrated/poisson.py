@@ -25,9 +25,7 @@ from pgbb.methods.calibrated.curvature import (
 from pgbb.methods.calibrated.frame import Frame, design_frame
 from pgbb.methods.calibrated.logistic import LogisticCurvature, logistic_curvature
 from pgbb.methods.calibrated.prior import Prior
-from pgbb.methods.calibrated.questions import BINS
-from pgbb.methods.calibrated.response import Located, histogram
-from pgbb.methods.calibrated.start import first_fit
+from pgbb.methods.calibrated.start import first_fit, locate_counts
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
@@ -66,8 +64,7 @@ class PoissonCurvature(LogisticCurvature):
 def fit_poisson(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaussian, list[str]]:
     """Ask all stages of a Poisson regression; the posterior, and notes for the certificate."""
     p, constant = problem.dim, design.has_intercept
-    low, high = design.response_bounds
-    at = _located(asker, low - problem.shift, high - problem.shift, p)
+    at = locate_counts(asker, problem, design)
     near = design_frame(asker, replace(design, offset=None))
     size = at.size(constant)
     link = np.array([problem.settings["most"], *((0.0, 0.0) if design.offset is None else design.offset.mapped)])
@@ -107,16 +104,6 @@ def fit_poisson(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGa
 
     prior = Prior(believed, np.full(p, BELIEVED * near.reach), problem.transform)
     return family.finish(box, theta, error, size, curvature, prior, model)
-
-
-def _located(asker: Asker, bottom: float, top: float, terms: int) -> Located:
-    """Mean and spread of the counts, from one histogram of all of the range: most may be equal, and few large."""
-    unit = min(1.0, (top - bottom) / BINS)
-    edges = bottom + np.sinh(np.linspace(0, 1, BINS + 1) * np.arcsinh((top - bottom) / unit)) * unit
-    law, _, _ = histogram(asker, "response", np.zeros(terms), edges)
-    values = np.minimum(law.middles, law.quantile(np.array(1 - np.clip(2 * law.sd, 0.01, 0.25))))
-    mean = law.mean(values)
-    return Located(mean, max(float(np.sqrt(law.mean((values - mean) ** 2))), unit), law.sd, 1.0)
 
 
 def _model(near: Frame, constant: bool, base: float, most: float) -> PoissonCurvature:

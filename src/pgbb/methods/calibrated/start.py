@@ -17,7 +17,7 @@ from pgbb.model.models import Problem
 
 Floats = NDArray[np.float64]
 
-__all__ = ["PEAK", "first_fit", "least_squares", "locate_response", "places_around"]
+__all__ = ["PEAK", "first_fit", "least_squares", "locate_counts", "locate_response", "places_around"]
 
 PEAK = 0.39894228  # of the standard normal density
 FARTHEST = 4.0  # ends of the histogram of residuals, in sizes of the response
@@ -30,6 +30,17 @@ def locate_response(asker: Asker, problem: Problem, design: Design) -> Located:
     """Median and spread of the shifted response: the stage "response"."""
     low, high = (end - problem.shift for end in design.response_bounds)
     return locate(asker, low, high, len(design.names))
+
+
+def locate_counts(asker: Asker, problem: Problem, design: Design) -> Located:
+    """Mean and spread of the counts, from one histogram of all of the range: most may be equal, and few large."""
+    bottom, top = (end - problem.shift for end in design.response_bounds)
+    unit = min(1.0, (top - bottom) / BINS)
+    edges = bottom + np.sinh(np.linspace(0, 1, BINS + 1) * np.arcsinh((top - bottom) / unit)) * unit
+    law, _, _ = histogram(asker, "response", np.zeros(len(design.names)), edges)
+    values = np.minimum(law.middles, law.quantile(np.array(1 - np.clip(2 * law.sd, 0.01, 0.25))))
+    mean = law.mean(values)
+    return Located(mean, max(float(np.sqrt(law.mean((values - mean) ** 2))), unit), law.sd, 1.0)
 
 
 def places_around(design: Design) -> Floats:
