@@ -113,16 +113,18 @@ def refine(
         1.0 if quadratic else widening_for_last_step(early, late, bend.solid, sampling / n, sd_first, sd_second),
         widening_for_contradiction(g - before, walked, late, met, sampling / n, sd_first, sd_second),
     )
+    wider = np.zeros_like(frame)
     if model is not None:
         bend = bend.plus(model.at(best) - model.at(point))
         plain = felt(sd, np.zeros_like(frame), sampling / n, factor)[1]
         if follows:
-            doubt = doubt + model.widened(best, frame, bend, plain) - plain
+            wider = model.widened(best, frame, bend, plain) - plain
         elif model.varies(best, frame, bend, plain):
             factor = np.inf
     step, unseen = kalman(bend.solid, g, sd_second, error)
     blur = bend.blur(unseen, (1 - weight) * walked - step)  # both estimates have a way to go
     privacy, noise = felt(sd, blur + common + doubt, sampling / n, factor)
+    noise = noise + wider  # of sampling and of privacy, as both are
     if box.touched(best, frame, bend, noise) or not located:
         factor = np.inf
     drawn = sampling / n + privacy**2 * np.eye(len(theta))
