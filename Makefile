@@ -30,6 +30,7 @@ quick: lint
 # One pair of versions: make compat PYTHON=python3.13 JAX=0.12.0.1 builds a wheel, installs it into an empty environment
 # and runs the tests, or some of them (TESTS=tests/methods), with what is installed.
 TESTS ?= tests
+CORES ?= auto
 PAIR = build/compat/$(notdir $(PYTHON))-jax$(JAX)
 compat:
 	$(if $(JAX),,$(error which version of JAX? make compat PYTHON=python3.13 JAX=0.12.0.1))
@@ -38,7 +39,8 @@ compat:
 	$(PAIR)/bin/python -m pip wheel --quiet --no-deps --wheel-dir $(PAIR)/wheel .
 	$(PAIR)/bin/python -m pip install --quiet "$$(ls $(PAIR)/wheel/*.whl)[test]" jax==$(JAX)
 	$(PAIR)/bin/pgbb --version
-	$(PAIR)/bin/python -m pytest -n auto --dist loadfile $(TESTS)
+	$(PAIR)/bin/python -m pip list --format=freeze | grep -E '^(jax|jaxlib|numpy|scipy|pandas|pyarrow|scikit-learn)=='
+	$(PAIR)/bin/python -m pytest -n $(CORES) --dist loadfile $(TESTS)
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

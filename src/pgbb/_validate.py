@@ -122,6 +122,11 @@ def sigma(value: object) -> float:
     return number("sigma", value, above=0, remedy="It is the standard deviation of the Gaussian noise.")
 
 
+def clip(value: object) -> float:
+    """The largest norm of what a record adds; outside these bounds squares and noise would leave single precision."""
+    return number("clip", value, low=1e-12, high=1e12, remedy="Change the unit of the response or of the loss.")
+
+
 def epsilon(value: object) -> float:
     """A privacy level to aim for: finite and positive."""
     return number("epsilon", value, above=0, remedy="Usual choices lie between 0.1 and 10.")

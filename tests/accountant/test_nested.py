@@ -65,7 +65,10 @@ def test_kappa_is_the_second_moment():
     assert NESTED.kappa != pytest.approx(replace(NESTED, nested=None).kappa, rel=0.5)
 
 
-@pytest.mark.parametrize("changes", [{"blocks": 1, "gamma": None}, {"nested": 0.0}, {"blocks": 400}])
+@pytest.mark.parametrize(
+    "changes",
+    [{"blocks": 1, "gamma": None}, {"nested": 0.0}, {"nested": 1e-3}, {"nested": 1e9}, {"blocks": 400}],
+)
 def test_weights_within_blocks_need_blocks_of_records(changes):
     with pytest.raises(InvalidValue, match="nested"):
         replace(NESTED, **changes)

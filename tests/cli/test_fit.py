@@ -84,6 +84,13 @@ def test_other_families_fit_from_the_command_line(folder, extra, tmp_path):
         (["-f", "y ~ x", "--family", "cox"], "family"),
         (["-f", "y ~ x", "--insecure-seed", "1"], "not private"),
         (["--family", "mean"], "column"),
+        (["--family", "mean", "--column", "y", "-f", "y ~ x"], "--formula"),
+        (["-f", "y ~ x", "--family", "huber", "--taus", ".5"], "--family quantile"),
+        (["-f", "y ~ x", "--column", "y"], "--family mean"),
+        (["-f", "y ~ x", "--scale", "2"], "--family mean"),
+        (["-f", "y ~ x", "--expectile", ".8"], "--family expectile"),
+        (["-f", "y ~ x", "--taus", ".5", "--interval", ".1,.9"], "--interval"),
+        (["-f", "y ~ x", "--method", "sgld", "--persons", "x", "--group-size", "2"], "'calibrated'"),
         ([], "formula"),
     ],
 )

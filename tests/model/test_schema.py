@@ -73,7 +73,9 @@ def test_a_schema_survives_json_toml_and_pickle(tmp_path):
 text = st.text(max_size=8).filter(visible)
 finite = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e30, max_value=1e30)
 columns = st.one_of(
-    st.tuples(finite, finite).filter(lambda b: b[0] < b[1]).map(lambda b: Range(*b)),
+    st.tuples(finite, finite)
+    .filter(lambda b: b[1] - b[0] >= max(1e-30, 1e-6 * max(map(abs, b))))
+    .map(lambda b: Range(*b)),
     st.just(Flag()),
     st.lists(text | st.integers(-(2**40), 2**40), min_size=2, max_size=4, unique_by=str).map(lambda v: Levels(*v)),
 )
@@ -152,6 +154,14 @@ def test_a_dictionary_of_another_shape_is_refused(data):
 def test_bounds_beyond_single_precision_are_refused(bounds):
     with pytest.raises(InvalidValue, match="1e30"):
         Range(*bounds)
+
+
+@pytest.mark.parametrize("bounds", [(0, 1e-300), (1.0, 1 + 4e-16), (1e6, 1e6 + 0.1), (-1e30, -1e30 + 2e14)])
+def test_bounds_that_single_precision_does_not_tell_apart_are_refused(bounds):
+    """The mean of a column in [1e6, 1e6 + .1] would be identified, and wrong."""
+    with pytest.raises(InvalidValue, match="apart"):
+        Range(*bounds)
+    assert Range(0, 1e-30).high == 1e-30 and Range(1e6, 1e6 + 2).low == 1e6
 
 
 @pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85", "\x1b", "\u202e", "\ud800"])

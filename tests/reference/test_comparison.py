@@ -210,7 +210,9 @@ def test_a_method_that_fails_after_its_answers_is_counted_and_not_left_out(monke
 def test_a_method_that_refuses_is_left_out_unless_it_was_named():
     model = HuberRegression("y ~ x")
     with pytest.raises(PgbbError, match=r"noisy_gibbs: weights = 'w'"):
-        compare(model, frame(), methods=["noisy_gibbs"], weights="w", **BUDGET)
+        compare(model, frame(), methods=["noisy_gibbs", "calibrated"], weights="w", **BUDGET)
+    found = compare(model, frame(), methods=["calibrated", "noisy_gibbs"], weights="w", **BUDGET)
+    assert list(found.skipped) == ["noisy_gibbs"] and list(found.releases) == ["calibrated"]  # what was spent is kept
     found = compare(model, frame(), settings=QUICK | {"dp_mcmc": {"steps": 100}}, weights="w", **BUDGET)
     assert "noisy_gibbs" in found.skipped and "noisy_gibbs" not in found.releases
     assert {"pgbb", "sgld"} <= set(found.releases)

@@ -17,6 +17,8 @@ __all__ = ["Composition", "Mechanism", "compose", "gamma_star"]
 
 LARGEST = 8.0
 """Most times its equal share of a block that a record weighs with nested weights."""
+CONCENTRATED = 1e6
+"""Largest concentration of weights: equal weights for all that single precision shows."""
 
 
 def gamma_star(n: int, blocks: int) -> float:
@@ -77,12 +79,13 @@ class Mechanism:
         _validate.numbers(self, "clip", above=0)
         _validate.numbers(self, "alpha", low=0)
         if self.nested is not None:
-            _validate.numbers(self, "nested", above=0, remedy="None means equal weights.")
             if self.blocks == 1 or self.block_size < 2:
                 raise InvalidValue(
-                    f"nested = {self.nested:g} with blocks = {self.blocks} of n = {self.n} records is not allowed: "
+                    f"nested = {self.nested!r} with blocks = {self.blocks} of n = {self.n} records is not allowed: "
                     "weights within blocks need two blocks or more, of two records or more. Leave out nested."
                 )
+            least, why = 1 / self.block_size, "With less, a block is mostly one record. None means equal weights."
+            _validate.numbers(self, "nested", low=least, high=CONCENTRATED, remedy=why)
         if self.blocks == 1:
             if self.gamma is not None or self.alpha != 0:
                 raise InvalidValue(

@@ -112,11 +112,6 @@ def _model(
         float | None, typer.Option(help="Clip of the score of --family mean; default 8.", show_default=False)
     ] = None,
 ) -> models.Model:
-    for option, value, own in (("--by", by, "mean"), ("--exposure", exposure, "poisson")):
-        if value is not None and family != own:
-            raise InvalidValue(
-                f"{option} {value} with --family {family} is not allowed: it is for --family {own}. Leave it out."
-            )
     regressions: dict[str, Callable[[str], models.Model]] = {
         "quantile": partial(_quantiles, taus=taus, interval=interval, bandwidth=bandwidth),
         "linear": models.LinearRegression,
@@ -126,9 +121,25 @@ def _model(
         "logistic": models.LogisticRegression,
         "poisson": partial(models.PoissonRegression, exposure=exposure),
     }
-    if _validate.one_of("--family", family, (*regressions, "mean")) == "mean":
-        if column is None:
-            raise InvalidValue("--family mean needs --column NAME: the column whose mean is estimated.")
+    _validate.one_of("--family", family, (*regressions, "mean"))
+    of_family: dict[str, dict[str, tuple[object, object]]] = {  # what is given, and the default
+        "mean": {"--column": (column, None), "--by": (by, None), "--mean-family": (mean_family, "gaussian"),
+                 "--scale": (scale, None), "--clip": (clip, None)},
+        "poisson": {"--exposure": (exposure, None)},
+        "expectile": {"--expectile": (expectile, 0.5)},
+        "quantile": {"--taus": (taus, LEVELS), "--interval": (interval, None), "--bandwidth": (bandwidth, None)},
+    }  # fmt: skip
+    for own, options in of_family.items():
+        for option, (value, default) in options.items():
+            if value != default and family != own:
+                raise InvalidValue(
+                    f"{option} {value} with --family {family} is not allowed: it is for --family {own}. Leave it out."
+                )
+    if interval is not None and taus != LEVELS:
+        raise InvalidValue(f"--interval {interval} with --taus {taus} is not allowed: give one of them.")
+    if family == "mean":
+        if column is None or formula is not None:
+            raise InvalidValue("--family mean needs --column NAME, whose mean is estimated, and no --formula.")
         groups = None if by is None else [part.strip() for part in by.split(",")]
         return models.Mean(column, family=mean_family, scale=scale, clip=clip, by=groups)  # type: ignore[arg-type]
     if formula is None:

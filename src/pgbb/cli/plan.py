@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeAlias, cast
 import typer
 from rich.console import Console
 
+from pgbb import _validate
 from pgbb.accountant.calibrate import Accountant
 from pgbb.cli.options import LEVELS, constants_of, method_names, numbers
 from pgbb.cli.output import Json, print_json
@@ -33,10 +34,14 @@ _PGBB: Options = {
     "preset": None,
 }  # fmt: skip
 _CALIBRATED: Options = {
-    "family": "quantile", "terms": 4, "levels": LEVELS, "spread": 1.0, "reach": None, "rate": 0.5, "half": None,
-    "optimise": False, "time_limit": None,
+    "family": "quantile", **dict.fromkeys(("terms", "levels", "spread", "reach", "rate", "half", "time_limit")),
+    "optimise": False,
 }  # fmt: skip
-_OTHERS: Options = {"family": None, "terms": 4, "levels": LEVELS, "spread": 1.0, "half": None, "settings": None}
+_OF_FAMILIES: dict[str, tuple[str, ...]] = {
+    "levels": ("quantile",), "rate": ("logistic",), "terms": tuple(f for f in FAMILIES if f != "mean"),
+    "reach": tuple(f for f in FAMILIES if f not in MEANS),
+}  # fmt: skip
+_OTHERS: Options = dict.fromkeys(("family", "terms", "levels", "spread", "half", "settings"))
 
 
 def plan_command(
@@ -120,7 +125,7 @@ def plan_command(
 
 
 def _calibrated(budget: Budget, accountant: Accountant, chosen: Options) -> Shown:
-    result = forecast(*budget, _reference(chosen["family"], chosen), accountant=accountant)
+    result = forecast(*budget, _reference(chosen, _OF_FAMILIES | {"half": MEANS}), accountant=accountant)
     if not chosen["optimise"] and chosen["time_limit"] is None:
         return result.to_dict(), partial(_show_forecast, result)
     candidates = search(result, chosen["time_limit"])
@@ -153,17 +158,24 @@ def _other(method: str, budget: Budget, accountant: Accountant, chosen: Options)
     """Any method: what it asks, and at which noise."""
     family = chosen["family"] or next(kind for kind in FAMILIES if kind in METHODS[method].serves)
     given = constants_of([f"{method}.{text}" for text in chosen["settings"] or []]).get(method, {})
-    result = forecast_asked(method, *budget, _reference(family, chosen), accountant=accountant, settings=given)
+    reference = _reference(chosen | {"family": family})
+    result = forecast_asked(method, *budget, reference, accountant=accountant, settings=given)
     return result.to_dict(), partial(_show_asked, result)
 
 
-def _reference(family: str, chosen: Options) -> Reference:
-    return Reference(
-        family=cast(Family, family),
-        terms=1 if family == "mean" else chosen["terms"],
-        levels=tuple(numbers("--levels", chosen["levels"])),
-        **{name: chosen[name] for name in ("spread", "reach", "rate", "half") if name in chosen},
-    )
+def _reference(chosen: Options, of_families: dict[str, tuple[str, ...]] = _OF_FAMILIES) -> Reference:
+    """What is planned for; an option that says nothing to the family is refused."""
+    family = _validate.one_of("--family", chosen["family"], FAMILIES)
+    given = {n: chosen[n] for n in ("terms", "levels", "spread", "reach", "rate", "half") if chosen.get(n) is not None}
+    for name, families in of_families.items():
+        if name in given and family not in families:
+            raise InvalidValue(
+                f"--{name} = {given[name]!r} says nothing to --family {family}: leave it out, or pass --family "
+                f"{' or '.join(families)}."
+            )
+    if "levels" in given:
+        given["levels"] = tuple(numbers("--levels", given["levels"]))
+    return Reference(cast(Family, family), **({"terms": 1} if family == "mean" else {}) | given)
 
 
 def _show_asked(result: Asked, console: Console) -> None:

@@ -6,12 +6,19 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb import _validate
 from pgbb.errors import PgbbWarning
 
-__all__ = ["effective_sample_size", "too_few"]
+__all__ = ["check_thin", "effective_sample_size", "too_few"]
 
 SMALLEST_ESS = 100.0
 """Below this many effective draws a chain's intervals are marked."""
+
+
+def check_thin(thin: int, draws: int, burn_in: float = 0.0) -> None:
+    """Refuse to keep fewer than four of so many draws."""
+    kept = draws - int(burn_in * draws)
+    _validate.integer("thin", thin, low=1, high=max(kept // 4, 1), remedy=f"{kept:,} draws are there to keep some of.")
 
 
 def effective_sample_size(chain: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 
 from pgbb import _validate
 from pgbb.errors import InvalidValue, PgbbNote
+from pgbb.methods.effective_size import check_thin
 from pgbb.methods.keywords import ByMethod, MethodName
 from pgbb.model.models import Custom, Mean, Model, Problem, QuantileRegression
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["COLUMNS", "METHODS", "Constants", "Implementation", "Method", "method_called", "settings_for"]
 __all__ += ["ByMethod", "MethodName"]  # of `keywords`: all that a caller names is imported from here
 
+LARGEST = 1e12
+"""No setting is larger than this, or positive and smaller than its inverse: numbers stay finite in a fit."""
 OLDER_NAMES = {"paper": "pgbb"}
 """Names that are understood, with a note, beside those of `METHODS`."""
 
@@ -304,4 +307,10 @@ def settings_for(method: str, given: Mapping[str, object]) -> tuple[Method, Any]
             raise InvalidValue(
                 f"{name} = {value!r} is not a setting of method = {chosen.name!r}, which has {', '.join(known)}."
             )
-    return chosen, kind(**wanted)
+        if isinstance(value, int | float) and (value > LARGEST or 0 < value < 1 / LARGEST):
+            raise _validate.fail(name, value, f"0, or a number between {1 / LARGEST:g} and {LARGEST:g}")
+    settings = kind(**wanted)
+    if getattr(settings, "thin", None) is not None:
+        draws = getattr(settings, "steps", None) or getattr(settings, "iterations", None) or 4_000
+        check_thin(settings.thin, draws, settings.burn_in)
+    return chosen, settings

@@ -21,7 +21,7 @@ __all__ = ["Custom", "Simulated"]
 def _check(model: "Custom | Simulated", **functions: str) -> None:
     """What both are given: functions, with what they must be, the dimension of θ, its names, C and columns."""
     _validate.integer("dim", model.dim, low=1)
-    _validate.number("clip", model.clip, above=0)
+    _validate.clip(model.clip)
     for name, allowed in functions.items():
         if not callable(getattr(model, name)):
             raise _validate.fail(name, getattr(model, name), allowed)

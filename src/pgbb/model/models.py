@@ -333,7 +333,7 @@ class Mean:
         if self.by is not None:
             self._check_by()
         if self.clip is not None:
-            _validate.number("clip", self.clip, above=0)
+            _validate.clip(self.clip)
         if self.scale is not None:
             _validate.number("scale", self.scale, above=0)
 

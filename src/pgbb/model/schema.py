@@ -79,6 +79,11 @@ class Range:
                 f"Range({low}, {high}) is not allowed: bounds must lie within ±1e30, which single precision holds. "
                 "Declare narrower bounds, or change the unit."
             )
+        if high - low < max(1e-30, 1e-6 * max(abs(low), abs(high))):
+            raise InvalidValue(
+                f"Range({low!r}, {high!r}) is not allowed: it must be 1e-30 wide, and a millionth of its larger bound, "
+                "or single precision does not tell its values apart. Subtract a public number, or change the unit."
+            )
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
         if self.step is not None:

@@ -74,7 +74,7 @@ class Comparison:
       level: probability of the intervals.
       levels: the levels of the index that are tabulated; None for a model without one.
       reference: exact minimisers by (level, coefficient), NOT PRIVATE; None unless asked for.
-      skipped: methods that were not named and refused, with the reason.
+      skipped: methods that refused, with the reason; one that was named ends the comparison unless others have run.
       failed: methods that ended after records had answered, with the reason: each counts with `budget`.
       budget: (ε, δ) of each method.
     """
@@ -263,10 +263,11 @@ def compare(
                 allow_weak_delta=allow_weak_delta, **constants[name],
             )  # fmt: skip
         except PgbbError as error:
-            if not error.answered and not isinstance(error, InvalidValue):
-                raise
-            if not error.answered and methods is not None:
-                raise InvalidValue(f"{name}: {error}") from error
+            if not error.answered and not outcomes and not failed:  # nothing is lost by ending here
+                if not isinstance(error, InvalidValue):
+                    raise
+                if methods is not None:
+                    raise InvalidValue(f"{name}: {error}") from error
             (failed if error.answered else skipped)[name] = str(error)
             continue
         outcomes.append(Outcome(name, release, time.perf_counter() - begin))

@@ -104,7 +104,7 @@ def clear_of(vectors: Floats, sd: Floats) -> Floats:
 def limited(step: Floats, metric: Floats, most: Floats | float) -> Floats:
     """A step in the frame, (…, p), of at most this length in the metric, which is how far it moves fitted values."""
     square = np.maximum(np.sum((step @ metric) * step, axis=-1), 1e-300)
-    return step * (1 / np.maximum(np.sqrt(square) / most, 1.0))[..., None]
+    return step * (1 / np.maximum(np.sqrt(square) / np.maximum(most, 1e-300), 1.0))[..., None]
 
 
 def monotone(values: Floats) -> Floats:

@@ -34,6 +34,7 @@ WRONG = 1.2  # mean of scores far out, over their standard deviation, where a mo
 SMALL = 0.1  # of the sampling error: what may be left out
 FARTHEST = 8.0  # times as far, squared, reaches a frame of a skewed design
 CUT = 1 / 3  # part of the last answer on moments that asks how many records ω weights down; its noise grows by 5 %
+FINEST = 2.0**24  # times a direction is magnified, at most: single precision shows no finer ones
 NEAREST = 0.1  # end of the first bin of distances, in reaches
 
 
@@ -136,6 +137,7 @@ def design_frame(asker: Asker, design: Design, score: float = SCORE) -> Frame:
         found, left = _moment(unpack(answer, p), sd, reach, asker.shrink)
         values, axes = np.linalg.eigh(found)
         floor = np.clip(clear_of(axes, left) / 2, 1e-12, 1 / reach**2)  # what noise hides may be there, and stays
+        floor = np.maximum(floor, (np.linalg.norm(frame @ axes, axis=0) / FINEST) ** 2)
         frame = frame @ (axes / np.sqrt(np.maximum(values, floor))) @ axes.T  # axes stay near the terms
     most, noise = squared_reach(asker.n, p, asker.noise("final"), score), asker.noise("final") / score
     near, reach = _scaled(frame, design, least)

@@ -71,8 +71,8 @@ def score_spread(
 def wide_curvature(asker: Asker, near: Frame) -> Curvature:
     """E uuᵀ, where u is cut to a length that noise allows and not to one: the stage "curvature"."""
     longest = float(np.sum(np.abs(near.matrix @ near.matrix.T)))  # entries of x lie in [−1, 1]
-    noise = asker.noise("curvature") * near.reach**2
-    square = min(max(LOUD / max(noise, 1e-300), 1.0), max(longest, 1.0))
+    noise = (asker.noise("curvature") or 2.0**-17) * near.reach**2  # without noise: what whole numbers leave
+    square = min(max(LOUD / noise, 1.0), max(longest, 1.0))
     answer, sd = asker.ask("curvature", "wide_moment", near.matrix, np.sqrt(square))
     raw = unpack(answer, len(near.matrix)) * square
     return curvature_of(raw, near.moment, sd * square, near.moment_sd, shrink=asker.shrink)

@@ -22,6 +22,7 @@ LOGITS = 8.0  # the same of a logistic regression
 SLIGHT = 0.01  # weight of a lost direction on a coefficient that counts as none
 HIDDEN = 0.6  # a curvature of this relative noise counts as none, and of less as less of itself
 LOST = 0.8  # share of that noise from which a direction counts as lost
+ABSENT = 1e-6  # curvature beside the largest, in a frame that is about white, that single precision does not show
 REDRAWN = 0.3  # relative noise with which a covariance is drawn again, at most
 
 
@@ -78,6 +79,7 @@ class Prior:
         values, axes = np.linalg.eigh(bend.value)
         relative = direction_sd(axes, bend.sd) / np.maximum(values, 1e-12 * float(values[-1]))
         relative = np.minimum(np.hypot(relative, bend.factor_sd) / HIDDEN, 1.0)
+        relative[values < ABSENT * values[-1]] = 1.0
         kept, lost = np.maximum(values, 0.0) * (1 - relative**4) * known, relative > LOST
         apart = self._apart(axes[:, lost], frame)
         _, whiten = _roots(noise)
@@ -103,7 +105,10 @@ class Prior:
         moved = line @ lost
         small = np.sum(moved**2, axis=1) < SLIGHT * np.sum(line**2, axis=1)
         pure = np.linalg.solve(line, np.where(small[:, None], 0.0, moved))
-        away: Floats = np.eye(len(frame)) - pure @ np.linalg.solve(lost.T @ pure, lost.T)
+        kept = lost.T @ pure
+        if lost.size and np.linalg.cond(kept) > 1e6:  # a direction has little of every coefficient: it stays as it is
+            pure, kept = lost, np.eye(lost.shape[1])
+        away: Floats = np.eye(len(frame)) - pure @ np.linalg.solve(kept, lost.T)
         return away
 
 
