@@ -1,15 +1,19 @@
 """Answers that are made of a release: joint tests, intervals of new responses, and custodians pooled.
 
-    python benchmarks/answers.py wald [400]         how often a joint test rejects what is true, at level .05
-    python benchmarks/answers.py response [100]     how often an interval of a new response holds it
-    python benchmarks/answers.py combine [100]      three custodians of 10,000 against one of 30,000
+    python benchmarks/answers.py wald [400] [1]         how often a joint test rejects what is true, at level .05
+    python benchmarks/answers.py response [100] [1]     how often an interval of a new response holds it
+    python benchmarks/answers.py combine [100] [1]      three custodians of 10,000 against one of 30,000
 
-The number is that of simulations in a cell. Fits are seeded; δ is 1e-6. The spread of the errors grows with age unless
-it is said to be equal, and the true coefficients are known.
+The first number is that of simulations in a cell, the second that of processes. Fits are seeded; δ is 1e-6. The spread
+of the errors grows with age unless it is said to be equal, and the true coefficients are known.
 """
 
 import sys
 import warnings
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -62,88 +66,118 @@ def fitted(model: Model, frame: pd.DataFrame, epsilon: float, seed: int) -> pgbb
     return pgbb.fit(model, frame, schema=SCHEMA, epsilon=epsilon, delta=DELTA, insecure_seed=seed)
 
 
-def wald(simulations: int) -> None:
+TAUS = (0.25, 0.5, 0.75)
+MODELS: dict[str, tuple[Model, list[float]]] = {
+    "quantile": (
+        pgbb.QuantileRegression(f"y ~ {TERMS}", taus=list(TAUS)), [quantile(c, t) for t in TAUS for c in LOGIT]
+    ),
+    "logistic": (pgbb.LogisticRegression(f"sick ~ {TERMS}"), list(LOGIT.values())),
+    "linear": (pgbb.LinearRegression(f"y ~ {TERMS}"), [3.0, *SLOPES.values()]),
+}  # fmt: skip
+Jobs = Callable[[Callable[..., Any], Iterable[Any]], Iterable[Any]]
+
+
+def tests(job: tuple[int, int, float]) -> dict[str, float]:
+    """P values of what is true, of one simulation."""
+    r, n, epsilon = job
+    rng, found = np.random.default_rng([r, n]), {}
+    for equal in (False, True):
+        release = fitted(MODELS["quantile"][0], sample(n, rng, equal=equal), epsilon, r)
+        if equal:
+            same = [{(c, 0.75): 1, (c, 0.25): -1} for c in SLOPES]
+            found["3 slopes equal at .25 and .75"] = release.wald(same).pvalue
+        else:
+            all_of = {(c, t): quantile(c, t) for c in SLOPES for t in TAUS}
+            found["9 quantile slopes are the true ones"] = release.wald(all_of).pvalue
+            found["3 median slopes are the true ones"] = release.wald({(c, 0.5): SLOPES[c] for c in SLOPES}).pvalue
+    for kind in ("logistic", "linear"):
+        model, truth = MODELS[kind]
+        release = fitted(model, sample(n, rng), epsilon, r)
+        found[f"4 {kind} coefficients are the true ones"] = release.wald(dict(zip(LOGIT, truth, strict=True))).pvalue
+    return found
+
+
+def wald(simulations: int, each: Jobs) -> None:
     """The size of joint tests."""
-    quantiles = pgbb.QuantileRegression(f"y ~ {TERMS}", taus=[0.25, 0.5, 0.75])
-    logistic = pgbb.LogisticRegression(f"sick ~ {TERMS}")
-    print(f"{'test':44}{'n':>8}{'ε':>4}{'size':>7}{'median P':>10}")
+    print(f"{'test':44}{'n':>8}{'ε':>4}{'size':>7}{'median P':>10}   {simulations} simulations")
     for n, epsilon in ((10_000, 1.0), (10_000, 4.0)):
-        found: dict[str, list[float]] = {}
-        for r in range(simulations):
-            rng = np.random.default_rng([r, n])
-            for equal in (False, True):
-                release = fitted(quantiles, sample(n, rng, equal=equal), epsilon, r)
-                if equal:
-                    same = [{(c, 0.75): 1, (c, 0.25): -1} for c in SLOPES]
-                    found.setdefault("3 slopes equal at .25 and .75", []).append(release.wald(same).pvalue)
-                else:
-                    all_of = {(c, t): quantile(c, t) for c in SLOPES for t in (0.25, 0.5, 0.75)}
-                    found.setdefault("9 quantile slopes are the true ones", []).append(release.wald(all_of).pvalue)
-                    one = {(c, 0.5): SLOPES[c] for c in SLOPES}
-                    found.setdefault("3 median slopes are the true ones", []).append(release.wald(one).pvalue)
-            release = fitted(logistic, sample(n, rng), epsilon, r)
-            found.setdefault("4 logistic coefficients are the true ones", []).append(release.wald(LOGIT).pvalue)
+        found = pd.DataFrame(each(tests, [(r, n, epsilon) for r in range(simulations)]))
         for name, p in found.items():
-            print(f"{name:44}{n:8,}{epsilon:4g}{np.mean(np.array(p) < 0.05):7.3f}{np.median(p):10.2f}", flush=True)
+            print(f"{name:44}{n:8,}{epsilon:4g}{np.mean(p < 0.05):7.3f}{np.median(p):10.2f}", flush=True)
 
 
-def response(simulations: int) -> None:
-    """Coverage of new responses."""
+def new_responses(job: tuple[int, int, float]) -> list[tuple[float, float, float]]:
+    """(level, share of 50 new responses that are inside, mean width) of one simulation."""
+    r, n, epsilon = job
+    rng = np.random.default_rng([r, n, 1])
     model = pgbb.QuantileRegression(f"y ~ {TERMS}", interval=(0.025, 0.975))
-    print(f"{'n':>8}{'ε':>4}{'level':>7}{'coverage':>10}{'least':>7}{'width':>8}{'true width':>12}")
+    release, found = fitted(model, sample(n, rng), epsilon, r), []
+    new = sample(50, rng)
+    for level in (0.95, 0.8):
+        table = release.predict(new, kind="response", level=level)
+        inside = float(np.mean(new["y"].between(table["lower"], table["upper"])))
+        found.append((level, inside, float(np.mean(table["upper"] - table["lower"]))))
+    return found
+
+
+def response(simulations: int, each: Jobs) -> None:
+    """Coverage of new responses."""
+    print(
+        f"{'n':>8}{'ε':>4}{'level':>7}{'coverage':>10}{'least':>7}{'width':>8}{'true width':>12}   {simulations} fits"
+    )
     for n, epsilon in ((3_000, 1.0), (10_000, 1.0), (10_000, 4.0), (30_000, 1.0)):
-        covered: dict[float, list[float]] = {0.95: [], 0.8: []}
-        widths: dict[float, list[float]] = {0.95: [], 0.8: []}
-        for r in range(simulations):
-            rng = np.random.default_rng([r, n, 1])
-            release = fitted(model, sample(n, rng), epsilon, r)
-            new = sample(50, rng)
-            for level in covered:
-                table = release.predict(new, kind="response", level=level)
-                covered[level].append(float(np.mean(new["y"].between(table["lower"], table["upper"]))))
-                widths[level].append(float(np.mean(table["upper"] - table["lower"])))
-        for level in covered:
+        rows = [row for rows in each(new_responses, [(r, n, epsilon) for r in range(simulations)]) for row in rows]
+        for level, found in pd.DataFrame(rows, columns=["level", "inside", "width"]).groupby("level", sort=False):
             true = 2 * float(ndtri((1 + level) / 2)) * (SPREAD[0] + SPREAD[1] * 50)
             print(
-                f"{n:8,}{epsilon:4g}{level:7g}{np.mean(covered[level]):10.3f}{np.min(covered[level]):7.2f}"
-                f"{np.mean(widths[level]):8.2f}{true:12.2f}",
+                f"{n:8,}{epsilon:4g}{level:7g}{found.inside.mean():10.3f}{found.inside.min():7.2f}"
+                f"{found.width.mean():8.2f}{true:12.2f}",
                 flush=True,
             )
 
 
-def combine(simulations: int) -> None:
+def pooled(job: tuple[int, str, float]) -> dict[str, Any]:
+    """Three custodians and one, of one simulation."""
+    r, name, epsilon = job
+    model, truth = MODELS[name]
+    rng = np.random.default_rng([r, 2])
+    frames = [sample(10_000, rng) for _ in range(3)]
+    together = pgbb.combine([fitted(model, f, epsilon, 3 * r + i) for i, f in enumerate(frames)])
+    both = [together.summary(), fitted(model, pd.concat(frames), epsilon, r).summary()]
+    inside = [t["lower"].le(truth).to_numpy() & t["upper"].ge(truth).to_numpy() for t in both]
+    width = [(t["upper"] - t["lower"]).to_numpy() for t in both]
+    return {
+        "inside": inside[0], "alone": inside[1], "marked": ~both[0]["identified"].to_numpy(bool),
+        "ratio": width[0] / width[1], "chance": together.stored_diagnostics["heterogeneity"]["pvalue"],
+    }  # fmt: skip
+
+
+def combine(simulations: int, each: Jobs) -> None:
     """Three custodians of 10,000 against one of 30,000: width, coverage, marks."""
-    taus = [0.25, 0.5, 0.75]
-    models = {
-        "quantile": (pgbb.QuantileRegression(f"y ~ {TERMS}", taus=taus), [quantile(c, t) for t in taus for c in LOGIT]),
-        "logistic": (pgbb.LogisticRegression(f"sick ~ {TERMS}"), list(LOGIT.values())),
-    }
-    print(f"{'model':10}{'ε':>4}{'width':>8}{'coverage':>10}{'least':>7}{'marked':>8}{'of one':>8}{'Q < .05':>9}")
-    for name, (model, truth) in models.items():
+    print(f"{'model':10}{'ε':>4}{'width':>8}{'coverage':>10}{'least':>7}{'marked':>8}{'of one':>8}{'Q < .05':>9}"
+          f"   {simulations} simulations")  # fmt: skip
+    for name in MODELS:
         for epsilon in (1.0, 4.0):
-            ratios, hits, alone, marks, chances = [], [], [], [], []
-            for r in range(simulations):
-                rng = np.random.default_rng([r, 2])
-                frames = [sample(10_000, rng) for _ in range(3)]
-                pooled = pgbb.combine([fitted(model, f, epsilon, 3 * r + i) for i, f in enumerate(frames)])
-                both = [pooled.summary(), fitted(model, pd.concat(frames), epsilon, r).summary()]
-                inside = [t["lower"].le(truth).to_numpy() & t["upper"].ge(truth).to_numpy() for t in both]
-                hits.append(inside[0])
-                alone.append(inside[1])
-                marks.append(~both[0]["identified"].to_numpy(bool))
-                ratios.append((both[0]["upper"] - both[0]["lower"]) / (both[1]["upper"] - both[1]["lower"]))
-                chances.append(pooled.stored_diagnostics["heterogeneity"]["pvalue"])
+            rows = list(each(pooled, [(r, name, epsilon) for r in range(simulations)]))
+            f = {key: np.array([row[key] for row in rows]) for key in rows[0]}
             print(
-                f"{name:10}{epsilon:4g}{np.median(ratios):8.3f}{np.mean(hits):10.3f}{np.mean(hits, axis=0).min():7.2f}"
-                f"{np.mean(marks):8.3f}{np.mean(alone):8.3f}{np.mean(np.array(chances) < 0.05):9.3f}",
+                f"{name:10}{epsilon:4g}{np.median(f['ratio']):8.3f}{f['inside'].mean():10.3f}"
+                f"{f['inside'].mean(axis=0).min():7.2f}{f['marked'].mean():8.3f}{f['alone'].mean():8.3f}"
+                f"{np.mean(f['chance'] < 0.05):9.3f}",
                 flush=True,
             )
 
 
-if __name__ == "__main__":
+def main() -> None:
     chosen = {"wald": (wald, 400), "response": (response, 100), "combine": (combine, 100)}
     if len(sys.argv) < 2 or sys.argv[1] not in chosen:
         sys.exit(__doc__)
-    warnings.simplefilter("ignore", pgbb.PgbbWarning)
     study, usual = chosen[sys.argv[1]]
-    study(int(sys.argv[2]) if len(sys.argv) > 2 else usual)
+    simulations, jobs = (int(sys.argv[i]) if len(sys.argv) > i else v for i, v in ((2, usual), (3, 1)))
+    quiet = warnings.simplefilter, ("ignore", pgbb.PgbbWarning)
+    with ProcessPoolExecutor(jobs, get_context("spawn"), *quiet) as pool:
+        study(simulations, lambda one, todo: list(pool.map(one, todo, chunksize=max(1, simulations // (2 * jobs)))))
+
+
+if __name__ == "__main__":
+    main()

@@ -2,8 +2,9 @@
 
     python benchmarks/device.py check            lists of members and sums over them, against plain array operations
     python benchmarks/device.py natality         the printed algorithm at the paper's natality setting, simulated births
-    python benchmarks/device.py linear [JOBS]    12 cells × 100 fits of the linear study by method="pgbb", in one
-                                                 process, or in so many that share the device (by MPS, if it is there)
+    python benchmarks/device.py linear [JOBS] [R]  12 cells × R = 100 fits of the linear study by method="pgbb", in
+                                                 one process, or in so many that share the device (by MPS, if it is
+                                                 there); with printed intervals and with noise-aware ones
     python benchmarks/device.py profile          the kernels of a step of both
     python benchmarks/device.py kernels          a step of the generator with and without kernels of its own
 
@@ -37,7 +38,8 @@ import pgbb
 from pgbb.accountant import Mechanism
 from pgbb.methods.pgbb import kernels as network
 from pgbb.methods.pgbb import training
-from pgbb.methods.request import prepared
+from pgbb.methods.pgbb.settings import Settings, plan
+from pgbb.methods.request import Request, prepared
 from pgbb.model.blocks import block_of_position
 from pgbb.private import poisson_on_device as batches
 from pgbb.private.batch_sums import add_batch_sums, noise_totals
@@ -57,6 +59,7 @@ from reproduction.simulate import LINEAR_MODEL, LINEAR_SCHEMA, NOISES, births_fr
 from reproduction.studies.births import MODEL
 
 N = 1_940_000
+INTERVALS = ("printed", "noise-aware")
 
 
 def check() -> None:
@@ -134,27 +137,39 @@ def natality() -> None:
           f"{whole:.1f} s with loading")  # fmt: skip
 
 
-def _cell(frames: list[Any], epsilon: float, seeds: Any, **settings: Any) -> None:
-    n = len(frames[0])
+def _cell(frames: list[Any], epsilon: float, seeds: Any, intervals: str = "printed", **settings: Any) -> None:
+    n, accountant = len(frames[0]), "paper" if intervals == "printed" else "exact"
     fit_many(
-        LINEAR_MODEL, frames, schema=LINEAR_SCHEMA, epsilon=epsilon, delta=1 / n, method="pgbb", accountant="paper",
-        insecure_seeds=seeds, **constants("linear", "paper") | settings,
+        LINEAR_MODEL, frames, schema=LINEAR_SCHEMA, epsilon=epsilon, delta=1 / n, method="pgbb", accountant=accountant,
+        insecure_seeds=seeds, intervals=intervals, **constants("linear", "paper") | settings,
     )  # fmt: skip
 
 
+def _noise(frame: Any, epsilon: float, intervals: str) -> None:
+    """Find the noise scale of a cell; it is remembered."""
+    request = Request(
+        model=LINEAR_MODEL, data=frame, schema=LINEAR_SCHEMA, epsilon=epsilon, delta=1 / len(frame),
+        accountant="paper" if intervals == "printed" else "exact",
+    )  # fmt: skip
+    plan(request, Settings(intervals=intervals, **constants("linear", "paper")), len(frame))
+
+
 def _cells(cells: list[tuple[str, int, float]], replicates: int, ready: Any, seconds: Any) -> None:
-    """Some cells of the study; their data are made, and their programs compiled, before all processes begin."""
+    """Some cells of the study; data, programs and noise scales are there before all processes begin."""
     warnings.simplefilter("ignore", pgbb.PgbbWarning)
     frames = {(k, n): [linear_frame(k, n, r) for r in range(replicates)] for k, n, _ in cells}
-    compiled = time.perf_counter()
-    for n in sorted({n for _, n, _ in cells}):
-        _cell(next(found for (_, m), found in frames.items() if m == n), 1.0, range(replicates))
-    compiled = time.perf_counter() - compiled
-    ready.wait()
-    for kind, n, epsilon in cells:
+    for intervals in INTERVALS:
         begin = time.perf_counter()
-        _cell(frames[kind, n], epsilon, range(replicates))
-        seconds.put((time.perf_counter() - begin, compiled))
+        for n in sorted({n for _, n, _ in cells}):
+            _cell(next(found for (_, m), found in frames.items() if m == n), 1.0, range(replicates), intervals)
+        for kind, n, epsilon in cells:
+            _noise(frames[kind, n][0], epsilon, intervals)
+        before = time.perf_counter() - begin
+        ready.wait()
+        for kind, n, epsilon in cells:
+            begin = time.perf_counter()
+            _cell(frames[kind, n], epsilon, range(replicates), intervals)
+            seconds.put((time.perf_counter() - begin, before))
 
 
 def linear(jobs: int = 1, replicates: int = 100) -> None:
@@ -164,21 +179,24 @@ def linear(jobs: int = 1, replicates: int = 100) -> None:
     if sharing:
         subprocess.run([sharing, "-d"], check=False)
     ready, seconds = spawn.Barrier(jobs + 1), spawn.Queue()
-    workers = [spawn.Process(target=_cells, args=(cells[i::jobs], replicates, ready, seconds)) for i in range(jobs)]
+    parts = [[cells[i] for i in part] for part in np.array_split(range(len(cells)), jobs)]
+    workers = [spawn.Process(target=_cells, args=(part, replicates, ready, seconds)) for part in parts]
     try:
         for worker in workers:
             worker.start()
-        ready.wait(timeout=600)
-        begin = time.perf_counter()
-        found = [seconds.get(timeout=600) for _ in cells]
-        whole = time.perf_counter() - begin
+        for intervals in INTERVALS:
+            ready.wait(timeout=600)
+            begin = time.perf_counter()
+            found = [seconds.get(timeout=600) for _ in cells]
+            whole = time.perf_counter() - begin
+            print(f"linear, {intervals}, 12 cells × {replicates} fits, processes: {jobs}: {whole:.1f} s, cells "
+                  f"{min(found)[0]:.2f} to {max(found)[0]:.2f} s (before: {max(b for _, b in found):.1f} s)",
+                  flush=True)  # fmt: skip
     finally:
         for worker in workers:
             worker.join(timeout=10)
         if sharing:
             subprocess.run([sharing], input="quit\n", text=True, check=False)
-    print(f"linear, 12 cells × {replicates} fits, processes: {jobs}: {whole:.1f} s, cells {min(found)[0]:.2f} to "
-          f"{max(found)[0]:.2f} s (before: two cells with compilation, {found[0][1]:.1f} s)", flush=True)  # fmt: skip
 
 
 def _kernels(work: Callable[[], Any], steps: int, top: int = 18) -> None:

@@ -1,7 +1,7 @@
 """Digests of seeded releases of every method and model: whether a change of the code changes a bit of a release.
 
-    python benchmarks/digests.py write FILE     make the list
-    python benchmarks/digests.py check FILE     make it again and compare
+    python benchmarks/digests.py write FILE [METHOD …]     make the list, of all methods or of these
+    python benchmarks/digests.py check FILE [METHOD …]     make it again and compare
 
 Bits depend on the processor and on the versions of JAX and numpy, so a list is of use on the machine it was made on.
 What is hashed are the tensors of a release and the noise it is certified with, not names or versions.
@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -33,17 +34,27 @@ def people(n: int = N) -> pd.DataFrame:
     region = rng.choice(["north", "south", "west"], n, p=[0.5, 0.3, 0.2])
     bought = (rng.uniform(size=n) < 1 / (1 + np.exp(1 - 0.3 * x))).astype(int)
     w = rng.uniform(0.5, 2, n)
-    return pd.DataFrame({"x": x, "z": z, "y": y, "region": region, "bought": bought, "w": w})
+    known = {"x": x, "z": z, "y": y, "region": region, "bought": bought, "w": w}
+    visits, years, near = rng.poisson(np.exp(0.1 * x)), rng.uniform(1, 3, n), np.clip(x + rng.normal(size=n), 0, 10)
+    return pd.DataFrame({**known, "visits": visits, "years": years, "near": near})
 
 
 SCHEMA = pgbb.Schema(
     x=pgbb.Range(0, 10), z=pgbb.Flag(), y=pgbb.Range(-10, 15), region=pgbb.Levels("north", "south", "west"),
-    bought=pgbb.Flag(), w=pgbb.Range(0, 2),
+    bought=pgbb.Flag(), w=pgbb.Range(0, 2), visits=pgbb.Range(0, 20), years=pgbb.Range(1, 3), near=pgbb.Range(0, 10),
 )  # fmt: skip
 
 
 def _square(theta: Any, record: Any, index: Any) -> Any:
     return 0.5 * (record["y"] - theta[0] - theta[1] * record["x"]) ** 2 / 100
+
+
+def _normal(key: Any, theta: Any) -> Any:
+    return {"y": theta[0] + theta[1] * jax.random.normal(key)}
+
+
+def _moments(record: Any) -> Any:
+    return jnp.stack([record["y"], record["y"] ** 2 / 10])
 
 
 MODELS: dict[str, Any] = {
@@ -53,6 +64,17 @@ MODELS: dict[str, Any] = {
     "huber": pgbb.HuberRegression("y ~ x + z"),
     "logistic": pgbb.LogisticRegression("bought ~ x + z"),
     "mean": pgbb.Mean("y", family="gaussian", scale=1.5, clip=3.0),
+    "linear": pgbb.LinearRegression("y ~ x + z + region"),
+    "expectile": pgbb.Expectile("y ~ x + z", tau=0.8),
+    "poisson": pgbb.PoissonRegression("visits ~ x + z", exposure="years"),
+    "instruments": pgbb.IV("y ~ x + z | near + z"),
+    "groups": pgbb.Mean("y", by=["region"]),
+    "proportions": pgbb.Mean("bought", by="region"),
+    "proportion": pgbb.Mean("bought", family="bernoulli"),
+    "exponential": pgbb.Mean("visits", family="exponential"),
+    "simulated": pgbb.Simulated(
+        simulator=_normal, statistic=_moments, clip=30.0, columns=["y"], dim=2, box=([-5, 0.5], [10, 6])
+    ),
     "custom": pgbb.Custom(loss=_square, dim=2, clip=1.0, columns=["x", "y"], box=(-10, 10)),
 }
 SHORT: dict[str, dict[str, Any]] = {
@@ -78,10 +100,11 @@ def digest(release: Any) -> str:
     return state.hexdigest()[:24]
 
 
-def make() -> dict[str, str]:
-    frame, found = people(), {}
-    for method, settings in SHORT.items():
+def make(methods: list[str]) -> dict[str, str]:
+    everybody, found = people(), {}
+    for method, settings in ((method, SHORT[method]) for method in methods):
         for kind, model in MODELS.items():
+            frame = everybody[:300] if kind == "simulated" else everybody  # each record is simulated thousands of times
             for weights in (None, "w"):
                 name = f"{method}, {kind}{', weighted' if weights else ''}"
                 try:
@@ -117,12 +140,14 @@ def _fit(model: Any, frame: pd.DataFrame, method: str, weights: str | None, sett
 
 def main() -> None:
     what, path = sys.argv[1], Path(sys.argv[2])
-    made = make()
+    methods = sys.argv[3:] or list(SHORT)
+    made = make(methods)
     about = {"jax": version("jax"), "numpy": version("numpy"), "single": str(jnp.float32(1).dtype)}
     if what == "write":
         path.write_text(json.dumps({"about": about, "digests": made}, indent=1) + "\n")
         return
     wanted = json.loads(path.read_text())
+    wanted["digests"] = {name: d for name, d in wanted["digests"].items() if name.split(",")[0] in methods}
     if wanted["about"] != about:
         print(f"made with {wanted['about']}, checked with {about}: bits may differ for that reason")
     differ = [name for name in wanted["digests"] if made.get(name) != wanted["digests"][name]]

@@ -2,13 +2,15 @@
 
     python benchmarks/dp_mcmc.py bound
     python benchmarks/dp_mcmc.py mixture
+    python benchmarks/dp_mcmc.py batches
 
 `bound` prints the ε of their Theorem 1 with subsampling (Figures 1 and 2 of the paper draw it; the formula is that of
 exact_rdp.py in DPBayes/DP-MCMC-NeurIPS2019) beside ours for a batch, clip and noise of the same size. `mixture` runs
 x ~ ½N(θ₁, 2) + ½N(θ₁ + θ₂, 2) with n = 50,000 and the likelihood to the power 1/500, 20,000 steps: the defaults of
 mog/dpfastmh.jl in ruqizhang/dpfastmh. It has means and spreads by quadrature, by plain Metropolis with their
 proposals (to which their code comes down at its defaults: the sensitivity of a step is below its ε, where it adds no
-noise), and by pgbb.
+noise), and by pgbb. `batches` has the noise of a log ratio in their two branches, over all records and over a small
+batch, at the same (ε, δ) a step: that of mog/dpfastmh.jl, with its mixture.
 """
 
 import argparse
@@ -118,8 +120,27 @@ def mixture() -> None:
             report(f"dp_mcmc, {test}, ε = {budget:g}", release.payload.tensors["draws"].astype(float))
 
 
+def batches() -> None:
+    """Both branches have normal noise √(2 log(1.25/δ))/ε times a sensitivity; that of a batch has an ε and a δ that are
+    larger, as the chance that a record is drawn is small, and a far larger sensitivity, 2 log(1 + L/λ)."""
+    x, budget, delta, rate = records(), 0.05, 1e-5, 10.0
+    slope = (
+        np.hypot(2 * np.abs(x) + 3 * REACH, np.abs(x) + 2 * REACH) / 2 * POWER
+    )  # bounds how fast a record's term moves
+    total, most = float(slope.sum()), float(slope.max())
+    print(f"n = {N:,}, power 1/500, ε = {budget:g} and δ = {delta:g} a step; noise (sd) of a log ratio")
+    print(f"{'step':>6}{'records drawn':>15}{'batch':>9}{'all records':>13}{'their ratio':>13}")
+    for step in (0.01, 0.02, 0.04, 0.0849):
+        drawn = rate + total * step
+        larger = total / (drawn * most)
+        ours = math.sqrt(2 * math.log(1.25 / delta)) / budget * 2 * most * step
+        of_batch = min(delta * larger / 2, 1.0)
+        theirs = math.sqrt(2 * math.log(1.25 / of_batch)) / (budget * larger / 6) * 2 * math.log1p(total * step / rate)
+        print(f"{step:6.3g}{drawn:15.0f}{theirs:9.2f}{ours:13.3f}{theirs / ours:13.1f}")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("bound", "mixture"))
+    parser.add_argument("what", choices=("bound", "mixture", "batches"))
     warnings.simplefilter("ignore", pgbb.PgbbWarning)
-    {"bound": bound, "mixture": mixture}[parser.parse_args().what]()
+    {"bound": bound, "mixture": mixture, "batches": batches}[parser.parse_args().what]()

@@ -1,30 +1,37 @@
-"""Linear regression on real public files, side by side: the default method, diffprivlib and AdaSSP.
+"""Linear regression on real public files, side by side: the default method and four others at the same budget.
 
-    python benchmarks/linear.py [MODEL …] [--replicates 40] [--n 10000,30000] [--epsilon 1,4]
+    python benchmarks/linear.py [MODEL …] [--replicates 40] [--n 10000,30000] [--epsilon 1,4] [--jobs 1]
 
 Files are populations, as in `real.py`, which also has the truth and the floor; names may end in *. Every method sees
 the same records and the same declared ranges. "ratio" is the width over √(sampling² + floor²), "least" the coverage of
 the worst coefficient, marked or not. MAE is over coefficients, each in units of its own non-private sampling error.
-diffprivlib (`pip install --no-deps diffprivlib`) is (ε, 0)-private, AdaSSP (Wang 2018, Algorithm 2) (ε, 1e-6)-private;
-neither has intervals.
+diffprivlib (`pip install --no-deps diffprivlib`; left out where it is not installed) is (ε, 0)-private, the others
+(ε, 1e-6)-private: AdaSSP (Wang 2018, Algorithm 2), and methods "noisy_gibbs" and "repro" of pgbb, on `SLOW` replicates.
 """
 
 import argparse
 import fnmatch
+import importlib.util
 import sys
 import types
 import warnings
 import zlib
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from real import DELTA, design, facts, measure, one
 from real_files import MODELS, held_out, population
 
+import pgbb
 from pgbb.model.formula import Design
 
 Floats = NDArray[np.float64]
+SLOW = 6  # replicates of methods that take seconds
+OTHERS = {"AdaSSP": 9, "diffprivlib": 13, "noisy_gibbs": 13, "repro": 8}  # width of a column
 
 
 def adassp(x: Floats, y: Floats, bound: float, half: float, epsilon: float, rng: np.random.Generator) -> Floats:
@@ -44,7 +51,7 @@ def adassp(x: Floats, y: Floats, bound: float, half: float, epsilon: float, rng:
 
 
 def competitors(name: str, n: int, epsilon: float, replicate: int) -> dict[str, Floats]:
-    """Coefficients by the other two, of the records that `real.one` sees."""
+    """Coefficients by the others, of the records that `real.one` sees."""
     case = MODELS[name]
     frame = population(case.file)
     rng = np.random.default_rng([zlib.crc32(f"{name}-n{n}-eps{epsilon:g}".encode()), replicate])
@@ -56,6 +63,14 @@ def competitors(name: str, n: int, epsilon: float, replicate: int) -> dict[str, 
     mapped = (x - terms.shift) / terms.scale
     theta = adassp(mapped, y - middle, terms.norm_bound, half, epsilon, rng)
     found = {"AdaSSP": terms.to_original @ theta + middle * np.eye(len(theta))[0]}
+    given: dict[str, Any] = {"schema": case.declared(), "epsilon": epsilon, "delta": DELTA, "insecure_seed": replicate}
+    for method in ("noisy_gibbs", "repro") if replicate < SLOW else ():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            release = pgbb.fit(pgbb.HuberRegression(case.formula), rows[case.used()], method=method, **given)
+        found[method] = release.summary()["mean"].to_numpy()[: len(theta)]
+    if importlib.util.find_spec("diffprivlib") is None:
+        return found
     ends = np.array([[t.low for t in terms.terms[1:]], [t.high for t in terms.terms[1:]]])
     model = diffprivlib_model()(epsilon=epsilon, bounds_X=tuple(ends), bounds_y=(low, high), random_state=replicate)
     with warnings.catch_warnings():
@@ -75,52 +90,62 @@ def diffprivlib_model() -> type:
     return LinearRegression
 
 
+def cell(name: str, n: int, epsilon: float, replicates: int, folder: Path) -> tuple[str, dict[str, float]]:
+    """Its line of the table, and what the last line counts."""
+    known = facts(name, folder)
+    truth, unit = np.array(known["truth"])[0], np.array(known["sampling"])[0] / np.sqrt(n)
+    fits = [one((name, n, epsilon, False, r)) for r in range(replicates)]
+    found, others = measure(fits, known), [competitors(name, n, epsilon, r) for r in range(replicates)]
+    ours = float(np.mean([np.abs(f["mean"][0] - truth) / unit for f in fits]))
+    errors = {
+        method: float(np.mean([np.abs(o[method] - truth) / unit for o in others if method in o]))
+        for method in OTHERS
+        if any(method in o for o in others)
+    }
+    inside = [(np.array(f["low"][0]) <= truth) & (np.array(f["high"][0]) >= truth) for f in fits]
+    held = " (held out)" if MODELS[name].file in held_out() else ""
+    shown = "".join(f"{errors[m]:{w}.1f}" if m in errors else f"{'–':>{w}}" for m, w in OTHERS.items())
+    line = (
+        f"{f'{name} n {n // 1000}k ε {epsilon:g}{held}':34}{found['coverage'] or np.nan:6.3f}"
+        f"{np.mean(inside, axis=0).min():7.2f}{found['marked']:8.2f}{found['width'] or np.nan:7.2f}"
+        f"{found['ratio'] or np.nan:7.2f}{ours:8.2f}{shown}{np.sqrt(2 / np.pi):13.2f}  {' '.join(found['silent'])}"
+    )
+    best = min(errors.values())
+    return line, {"covers": found["coverage"] or np.nan, "half": ours <= best / 2, "ratio": found["ratio"] or np.nan,
+                  "silent": len(found["silent"])}  # fmt: skip
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=["*"])
     parser.add_argument("--replicates", type=int, default=40)
     parser.add_argument("--n", default="10000,30000")
     parser.add_argument("--epsilon", default="1,4")
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=Path("results/real"))
     options = parser.parse_args()
     linear = [m for m, case in MODELS.items() if case.kind == "linear"]
     chosen = [m for m in linear if any(fnmatch.fnmatch(m, pattern) for pattern in options.models)]
     print(
-        f"{'cell':30}{'cov':>6}{'least':>7}{'marked':>8}{'width':>7}{'ratio':>7}{'MAE':>8}{'AdaSSP':>9}{'diffprivlib':>13}"
-        f"{'non-private':>13}{'s':>6}"
+        f"{'cell':34}{'cov':>6}{'least':>7}{'marked':>8}{'width':>7}{'ratio':>7}{'MAE':>8}"
+        + "".join(f"{m:>{w}}" for m, w in OTHERS.items())
+        + f"{'non-private':>13}"
     )
     total: list[dict[str, float]] = []
-    for name in sorted(chosen, key=lambda m: MODELS[m].file in held_out()):
-        known = facts(name, options.folder)
-        truth, sampling = np.array(known["truth"])[0], np.array(known["sampling"])[0]
-        for n in map(int, options.n.split(",")):
-            for epsilon in map(float, options.epsilon.split(",")):
-                fits = [one((name, n, epsilon, False, r)) for r in range(options.replicates)]
-                cell = measure(fits, known)
-                unit = sampling / np.sqrt(n)
-                errors = {"ours": np.mean([np.abs(f["mean"][0] - truth) / unit for f in fits])}
-                others = [competitors(name, n, epsilon, r) for r in range(options.replicates)]
-                for method in others[0]:
-                    errors[method] = np.mean([np.abs(o[method] - truth) / unit for o in others])
-                inside = [np.array(f["low"][0]) <= truth for f in fits], [np.array(f["high"][0]) >= truth for f in fits]
-                least = np.mean(np.logical_and(*inside), axis=0).min()
-                best = min(errors["AdaSSP"], errors["diffprivlib"])
-                total.append({"covers": cell["coverage"] or np.nan, "half": errors["ours"] <= best / 2,
-                              "ratio": cell["ratio"] or np.nan, "silent": len(cell["silent"])})  # fmt: skip
-                held = " (held out)" if MODELS[name].file in held_out() else ""
-                print(
-                    f"{f'{name} n {n // 1000}k ε {epsilon:g}{held}':30}{cell['coverage'] or np.nan:6.3f}{least:7.2f}"
-                    f"{cell['marked']:8.2f}{cell['width'] or np.nan:7.2f}{cell['ratio'] or np.nan:7.2f}"
-                    f"{errors['ours']:8.2f}"
-                    f"{errors['AdaSSP']:9.1f}{errors['diffprivlib']:13.1f}{np.sqrt(2 / np.pi):13.2f}"
-                    f"{cell['seconds']:6.2f}"
-                    f"  {' '.join(cell['silent'])}",
-                    flush=True,
-                )
+    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
+        asked = [
+            pool.submit(cell, name, n, epsilon, options.replicates, options.folder)
+            for name in sorted(chosen, key=lambda m: MODELS[m].file in held_out())
+            for n in map(int, options.n.split(","))
+            for epsilon in map(float, options.epsilon.split(","))
+        ]
+        for line, counted in (f.result() for f in asked):
+            print(line, flush=True)
+            total.append(counted)
     means = {key: float(np.nanmean([t[key] for t in total])) for key in total[0]}
     print(
         f"{len(total)} cells, {options.replicates} replicates: mean coverage {means['covers']:.3f}, mean ratio to the "
-        f"floor {means['ratio']:.2f}, MAE at most half of the better of the two in {means['half']:.0%} of the cells, "
+        f"floor {means['ratio']:.2f}, MAE at most half of the best of the others in {means['half']:.0%} of the cells, "
         f"{sum(t['silent'] for t in total):g} coefficients covered in fewer than .88 of the fits without a mark"
     )
 

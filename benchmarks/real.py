@@ -371,8 +371,6 @@ def run(cells: Iterable[tuple[str, int, float, bool]], replicates: int, jobs: in
     """All missing replicates of the cells, then their table."""
     cells = list(dict.fromkeys(cells))
     models = list(dict.fromkeys(c[0] for c in cells))
-    for model in models:
-        facts(model, folder)
     (folder / "fits").mkdir(parents=True, exist_ok=True)
     done = {(f["cell"], f["replicate"]) for model in models for f in read(folder, model)}
     todo = [(*c, r) for c in cells for r in range(replicates) if (label(*c), r) not in done]
@@ -380,7 +378,8 @@ def run(cells: Iterable[tuple[str, int, float, bool]], replicates: int, jobs: in
         os.environ.setdefault(name, value)  # read by the processes that start below
     context = multiprocessing.get_context("spawn")
     with context.Pool(jobs, maxtasksperchild=400) as pool:
-        for fit in pool.imap(one, todo):
+        pool.starmap(facts, [(model, folder) for model in models], chunksize=1)
+        for fit in pool.imap_unordered(one, todo, chunksize=replicates):  # a cell is compiled by few processes
             with (folder / "fits" / f"{fit['model']}.jsonl").open("a") as file:
                 file.write(json.dumps(fit) + "\n")
     report(folder, models, {label(*c) for c in cells})

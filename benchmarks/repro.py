@@ -7,6 +7,9 @@ python benchmarks/repro.py coverage --replicates 400    # n = 100, 500; ε = .5,
 import argparse
 import itertools
 import warnings
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,6 +22,7 @@ PRINTED = {"mu": (0.989, 0.598781, 0.003227), "sigma": (0.984, 0.755614, 0.00425
 """Coverage, mean width and its standard error in their result files, 1,000 replicates each."""
 SCHEMA = pgbb.Schema(y=pgbb.Range(-5, 5), e=pgbb.Range(0, 20), b=pgbb.Flag(), x=pgbb.Range(-1, 1))
 PROBLEMS = ("gaussian", "exponential", "bernoulli", "regression", "logistic")
+LINES, PARTS = ("regression", "logistic"), 4  # PARTS of a cell go to processes of their own
 LINE = (0.5, 1.0, 0.5)  # intercept, slope, standard deviation
 
 
@@ -66,30 +70,41 @@ def data(name: str, n: int, rng):
     return {"x": x, "y": y}, pgbb.HuberRegression("y ~ x"), LINE[:2]
 
 
-def coverage(replicates: int, problems: list[str]) -> None:
-    """R = 199 for means; a quarter as many replicates for regressions, whose coverage is over two coefficients."""
+def covered(method: str, name: str, n: int, epsilon: float, seeds: range) -> tuple[list[Any], list[Any], bool]:
+    """Whether intervals hold the truth, how wide they are, and whether any is marked; R = 199 for means."""
     warnings.simplefilter("ignore")
+    settings = {"replicates": 199} if method == "repro" and name not in LINES else {}
+    hits, widths, marked = [], [], False
+    for seed in seeds:
+        columns, model, truth = data(name, n, np.random.default_rng(seed))
+        release = pgbb.fit(
+            model, pd.DataFrame(columns), schema=SCHEMA, epsilon=epsilon, delta=1e-6, method=method,
+            insecure_seed=seed, **settings,
+        )  # fmt: skip
+        table = release.summary().iloc[: len(truth)]
+        hits.append((table["lower"] <= truth) & (truth <= table["upper"]))
+        widths.append(table["upper"] - table["lower"])
+        marked |= "identified" in table and not table["identified"].all()
+    return hits, widths, marked
+
+
+def coverage(replicates: int, problems: list[str], jobs: int) -> None:
+    """A quarter as many replicates for regressions, whose coverage is over two coefficients."""
     print(f"coverage (median width) of 95 % intervals, {replicates} replicates, δ = 1e-6; * some are marked")
-    cells = itertools.product(PROBLEMS, (100, 500), (0.5, 1.0))
-    for cell, (name, n, epsilon) in enumerate(cells):
-        if name not in problems:
-            continue
-        line = name in ("regression", "logistic")
-        shown = []
-        for method, settings in (("repro", {} if line else {"replicates": 199}), ("calibrated", {})):
-            hits, widths, marked = [], [], False
-            for seed in range(10_000 * cell, 10_000 * cell + replicates // (4 if line else 1)):
-                columns, model, truth = data(name, n, np.random.default_rng(seed))
-                release = pgbb.fit(
-                    model, pd.DataFrame(columns), schema=SCHEMA, epsilon=epsilon, delta=1e-6, method=method,
-                    insecure_seed=seed, **settings,
-                )  # fmt: skip
-                table = release.summary().iloc[: len(truth)]
-                hits.append((table["lower"] <= truth) & (truth <= table["upper"]))
-                widths.append(table["upper"] - table["lower"])
-                marked |= "identified" in table and not table["identified"].all()
-            shown.append(f"{method} {np.mean(hits):.3f} ({np.median(widths):.3f}){'*' if marked else ' '}")
-        print(f"{name:<12} n {n:<4} ε {epsilon:<4} {'   '.join(shown)}", flush=True)
+    cells = [c for c in enumerate(itertools.product(PROBLEMS, (100, 500), (0.5, 1.0))) if c[1][0] in problems]
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        asked = []
+        for at, cell in cells:
+            count = replicates // (4 if cell[0] in LINES else 1)
+            parts = [range(10_000 * at + i, 10_000 * at + count, PARTS) for i in range(PARTS)]
+            asked.append({m: [pool.submit(covered, m, *cell, part) for part in parts] for m in ("repro", "calibrated")})
+        for (_, (name, n, epsilon)), methods in zip(cells, asked, strict=True):
+            shown = []
+            for method, futures in methods.items():
+                hits, widths, marked = zip(*(f.result() for f in futures), strict=True)
+                mean, width = np.mean([h for part in hits for h in part]), np.median([w for p in widths for w in p])
+                shown.append(f"{method} {mean:.3f} ({width:.3f}){'*' if any(marked) else ' '}")
+            print(f"{name:<12} n {n:<4} ε {epsilon:<4} {'   '.join(shown)}", flush=True)
 
 
 if __name__ == "__main__":
@@ -97,8 +112,9 @@ if __name__ == "__main__":
     parser.add_argument("what", choices=("table2", "coverage"))
     parser.add_argument("--replicates", type=int, default=400)
     parser.add_argument("--problems", nargs="+", default=list(PROBLEMS), choices=PROBLEMS)
+    parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
     if given.what == "table2":
         table2(given.replicates)
     else:
-        coverage(given.replicates, given.problems)
+        coverage(given.replicates, given.problems, given.jobs)

@@ -1,6 +1,6 @@
 """Where the loss is not quadratic: the skew of noise-aware draws of `method="pgbb"`, and of the blocked bootstrap.
 
-    python benchmarks/skew.py [R] [ε …]
+    python benchmarks/skew.py exponential|rare [R] [ε …]
 
 Exponential records in their rate, n = 300, and a logistic regression with 2 % events, n = 10,000: R fits each. Columns:
 fits that are identified, coverage, skew of the draws; skew of draws without privacy noise and noise of the curvature
@@ -22,7 +22,7 @@ from pgbb.model.blocks import block_sizes
 from reproduction.fits import fit_many
 from reproduction.studies.noise_aware import problem
 
-DRAWS, FEW, BLOCKS, FIRST = 20_000, 200, 20, 90_000
+DRAWS, FEW, BLOCKS, FIRST = 20_000, 1_000, 20, 90_000
 
 
 def bootstrap(data: str, frame: object, seed: int) -> np.ndarray:
@@ -35,14 +35,18 @@ def bootstrap(data: str, frame: object, seed: int) -> np.ndarray:
     if data == "exponential":
         clipped = np.minimum(values[:, 0], 12.0)
         return 1 / (u @ np.array([clipped[block == s].mean() for s in range(BLOCKS)]))
+    return np.concatenate([logistic(values, u[i : i + 100], block) for i in range(0, len(u), 100)])
+
+
+def logistic(values: np.ndarray, u: np.ndarray, block: np.ndarray) -> np.ndarray:
+    """Intercepts of the logistic regression under these weights of blocks, by Newton's method."""
     x = np.column_stack([np.ones(len(values)), values[:, 0]])
-    theta = np.tile([-4.0, 0.0], (len(u), 1))
-    for _ in range(5):  # Newton's method for all weights at once
+    pairs = (x[:, :, None] * x[:, None, :]).reshape(len(x), 4)
+    theta, w = np.tile([-4.2, 0.5], (len(u), 1)), (u / block_sizes(len(values), BLOCKS))[:, block]
+    for _ in range(4):
         p = 1 / (1 + np.exp(-theta @ x.T))
-        w = (u / block_sizes(len(values), BLOCKS))[:, block]
-        gradient = (w * (p - values[:, 1])) @ x
-        bend = np.einsum("mn,na,nb->mab", w * p * (1 - p), x, x, optimize=True)
-        theta = theta - np.linalg.solve(bend, gradient[..., None])[..., 0]
+        bend = ((w * p * (1 - p)) @ pairs).reshape(-1, 2, 2)
+        theta = theta - np.linalg.solve(bend, ((w * (p - values[:, 1])) @ x)[..., None])[..., 0]
     return theta[:, 0]
 
 
@@ -74,12 +78,11 @@ def line(data: str, n: int, epsilon: float, replicates: int) -> str:
 def main() -> None:
     """Print the table."""
     warnings.simplefilter("ignore", PgbbWarning)
-    replicates = int(sys.argv[1]) if len(sys.argv) > 1 else 100
-    levels = [float(v) for v in sys.argv[2:]] or [1.0, 4.0, 16.0]
+    data, *rest = sys.argv[1:] or sys.exit(__doc__)
+    replicates = int(rest[0]) if rest else 100
     print("identified, coverage; skew: draws, their sampling part, blocked bootstrap, a quadratic loss")
-    for data, n in (("exponential", 300), ("rare", 10_000)):
-        for epsilon in levels:
-            print(line(data, n, epsilon, replicates), flush=True)
+    for epsilon in [float(v) for v in rest[1:]] or [1.0, 4.0]:
+        print(line(data, {"exponential": 300, "rare": 10_000}[data], epsilon, replicates), flush=True)
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ def test_the_import_contracts_hold(copy):
 @pytest.mark.parametrize(
     "file, line, said",
     [
-        ("release/bars.py", "import pgbb.methods.sgld", "pgbb.release is not allowed to import pgbb.methods"),
+        ("release/tables.py", "import pgbb.methods.sgld", "pgbb.release is not allowed to import pgbb.methods"),
         ("errors.py", "import pgbb._validate", "pgbb.errors is not allowed to import pgbb._validate"),
         ("accountant/theory.py", "import jax", "pgbb.accountant is not allowed to import jax"),
         ("model/problem.py", "def f():\n    import jax", "pgbb.release is not allowed to import jax"),

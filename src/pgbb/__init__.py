@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pgbb.custody.ledger import Ledger
     from pgbb.custody.run import fit
     from pgbb.engine.dask import Cluster
+    from pgbb.model.custom import Custom, Simulated
     from pgbb.model.models import (
         IV,
         Expectile,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
         QuantileRegression,
     )
     from pgbb.model.schema import Date, Flag, Levels, Range, Schema
-    from pgbb.model.simulated import Custom, Simulated
     from pgbb.private.door import File
     from pgbb.reference.comparison import compare
     from pgbb.reference.example import example
@@ -34,66 +34,36 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "Cluster": "engine.dask",
-    "Custom": "model.custom",
-    "Expectile": "model.models",
-    "File": "private.files",
-    "Date": "model.schema",
-    "Flag": "model.schema",
-    "HuberRegression": "model.models",
-    "IV": "model.models",
-    "Ledger": "custody.ledger",
-    "Levels": "model.schema",
-    "LinearRegression": "model.models",
-    "LogisticRegression": "model.models",
-    "Mean": "model.models",
-    "PoissonRegression": "model.models",
-    "QuantileRegression": "model.models",
-    "Range": "model.schema",
-    "Release": "release.file",
-    "Schema": "model.schema",
-    "Simulated": "model.simulated",
-    "combine": "release.file",
-    "compare": "reference.comparison",
-    "example": "reference.example",
-    "fit": "custody.run",
-    "generate_key": "release.signing",
-    "load": "release.file",
+_NAMES = {
+    "custody.ledger": ("Ledger",),
+    "custody.run": ("fit",),
+    "engine.dask": ("Cluster",),
+    "model.custom": ("Custom", "Simulated"),
+    "model.models": (
+        "Expectile",
+        "HuberRegression",
+        "IV",
+        "LinearRegression",
+        "LogisticRegression",
+        "Mean",
+        "PoissonRegression",
+        "QuantileRegression",
+    ),
+    "model.schema": ("Date", "Flag", "Levels", "Range", "Schema"),
+    "private.files": ("File",),
+    "reference.comparison": ("compare",),
+    "reference.example": ("example",),
+    "release.file": ("Release", "combine", "load"),
+    "release.signing": ("generate_key",),
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
-    "IV",
-    "Cluster",
-    "Custom",
-    "Date",
-    "Expectile",
-    "File",
-    "Flag",
-    "HuberRegression",
-    "InvalidValue",
-    "Ledger",
-    "Levels",
-    "LinearRegression",
-    "LogisticRegression",
-    "Mean",
-    "NotCertifiable",
-    "PgbbError",
-    "PgbbWarning",
-    "PoissonRegression",
-    "QuantileRegression",
-    "Range",
-    "Release",
-    "Schema",
-    "Simulated",
-    "__version__",
-    "combine",
-    "compare",
-    "example",
-    "fit",
-    "generate_key",
-    "load",
-]
+    "IV", "Cluster", "Custom", "Date", "Expectile", "File", "Flag", "HuberRegression", "InvalidValue", "Ledger",
+    "Levels", "LinearRegression", "LogisticRegression", "Mean", "NotCertifiable", "PgbbError", "PgbbWarning",
+    "PoissonRegression", "QuantileRegression", "Range", "Release", "Schema", "Simulated", "__version__", "combine",
+    "compare", "example", "fit", "generate_key", "load",
+]  # fmt: skip
 
 
 def __dir__() -> list[str]:

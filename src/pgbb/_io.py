@@ -45,9 +45,9 @@ def write_whole(path: str | Path, data: bytes, error: type[PgbbError] = PgbbErro
     return target
 
 
-def check_writable(path: str | Path) -> None:
-    """Find out whether `write_whole` can write the file `out`, before anything is spent: a file beside it is tried."""
-    said = f"out = {str(path)!r} is not allowed:"
+def check_writable(path: str | Path, name: str = "out") -> None:
+    """Find out whether `write_whole` can write this file, before anything is spent: a file beside it is tried."""
+    said = f"{name} = {str(path)!r} is not allowed:"
     try:
         target = Path(path)
         if not target.parent.is_dir():

@@ -80,6 +80,24 @@ def number(
     return result
 
 
+def integers(instance: object, *names: str, low: int, high: int | None = None, remedy: str = "") -> None:
+    """Check these fields of a frozen dataclass, and store them as ints."""
+    for name in names:
+        store(instance, **{name: integer(name, getattr(instance, name), low=low, high=high, remedy=remedy)})
+
+
+def numbers(instance: object, *names: str, remedy: str = "", **ends: float) -> None:
+    """Check these fields of a frozen dataclass, and store them as floats; the ends are those of `number`."""
+    for name in names:
+        store(instance, **{name: number(name, getattr(instance, name), remedy=remedy, **ends)})
+
+
+def store(instance: object, **values: object) -> None:
+    """Set fields of a frozen dataclass, which validates itself, to what its checks made of them."""
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)
+
+
 def one_of(name: str, value: object, choices: tuple[str, ...]) -> str:
     """`value` if it is one of `choices`."""
     if value not in choices:

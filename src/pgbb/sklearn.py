@@ -27,14 +27,7 @@ from scipy.special import expit, logit
 from pgbb import _validate
 from pgbb.custody.run import fit
 from pgbb.errors import InvalidValue
-from pgbb.model.models import (
-    HuberRegression,
-    LinearRegression,
-    LogisticRegression,
-    Model,
-    PoissonRegression,
-    QuantileRegression,
-)
+from pgbb.model import models
 from pgbb.model.schema import Column, Flag, Range, Schema
 from pgbb.private.door import columns_of, single, table
 
@@ -55,6 +48,7 @@ __all__ = [
 Floats = NDArray[np.float64]
 Rows: TypeAlias = "ArrayLike | pd.DataFrame"
 
+RESPONSE, WEIGHT = "y", "sample_weight"  # what they are called in the release
 DRAWS = 4000
 """Draws behind means and intervals; their seed is fixed, so that a prediction is the same when asked again."""
 ROWS = 1000
@@ -116,18 +110,19 @@ class _PrivateLinearModel(BaseEstimator):
                 raise InvalidValue(
                     f"sample_weight has {size} cells, but X has {n} records: it must be of shape ({n},)."
                 )
-        names, response, weights = self._names()
-        columns = dict(zip(names, self._declared(), strict=True)) | {response: self._response()}
+        names = self._names()
+        columns = dict(zip(names, self._declared(), strict=True)) | {RESPONSE: self._response()}
         if weight is not None:
-            columns[weights] = Range(*_pair("weight_range", self.weight_range))
-        terms = " + ".join(_quoted(name) for name in names) + ("" if self.fit_intercept else " - 1")
+            columns[WEIGHT] = Range(*_pair("weight_range", self.weight_range))
+        quoted = [name if name.isidentifier() else f"`{name}`" for name in names]
+        terms = " + ".join(quoted) + ("" if self.fit_intercept else " - 1")
         data = columns_of(
-            features, names, y=y, response=response, classes=self._classes(), weight=weight, weight_name=weights
+            features, names, y=y, response=RESPONSE, classes=self._classes(), weight=weight, weight_name=WEIGHT
         )
         self.release_ = fit(
-            self._model(f"{response} ~ {terms}"), data,
+            self._model(f"{RESPONSE} ~ {terms}"), data,
             schema=Schema(**columns), epsilon=self.epsilon, delta=self.delta, method=self.method,
-            weights=None if weight is None else weights, group_size=self.group_size, accountant=self.accountant,
+            weights=None if weight is None else WEIGHT, group_size=self.group_size, accountant=self.accountant,
             insecure_seed=self.insecure_seed, ledger=self.ledger, dataset=self.dataset, **(self.settings or {}),
         )  # fmt: skip
         return self._fitted()
@@ -153,7 +148,7 @@ class _PrivateLinearModel(BaseEstimator):
         tags.non_deterministic = self.insecure_seed is None
         return tags
 
-    def _model(self, formula: str) -> Model:
+    def _model(self, formula: str) -> models.Model:
         raise NotImplementedError
 
     def _response(self) -> Column:
@@ -202,14 +197,13 @@ class _PrivateLinearModel(BaseEstimator):
         """What the linear predictor predicts."""
         return linear
 
-    def _names(self) -> tuple[list[str], str, str]:
-        """Names of features, response and weights in the release: those of X where it has some, and all different."""
-        p = self.n_features_in_
-        plain = [f"x{i}" for i in range(p)]
+    def _names(self) -> list[str]:
+        """Names of the features in the release: those of X where it has some, and all different."""
+        plain = [f"x{i}" for i in range(self.n_features_in_)]
         given = list(getattr(self, "feature_names_in_", plain))
-        reserved = {"Intercept", "scale", "y", "sample_weight"}
+        reserved = {"Intercept", "scale", RESPONSE, WEIGHT}
         usable = all(name and name == name.strip() and "`" not in name and name not in reserved for name in given)
-        return (given if usable and len(set(given)) == p else plain), "y", "sample_weight"
+        return given if usable and len(set(given)) == len(plain) else plain
 
     def _features(self) -> int | None:
         """How many features are declared; None where one pair stands for all."""
@@ -258,10 +252,6 @@ def _pair(name: str, value: Any) -> tuple[Any, Any]:
     return low, high
 
 
-def _quoted(name: str) -> str:
-    return name if name.isidentifier() else f"`{name}`"
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
 class _PrivateRegressor(RegressorMixin, _PrivateLinearModel):
     """What regressions share: a response with public bounds."""
@@ -308,9 +298,9 @@ class PrivateQuantileRegressor(_PrivateRegressor):
     quantile: float | Sequence[float] = 0.5
     bandwidth: float | None = None
 
-    def _model(self, formula: str) -> Model:
+    def _model(self, formula: str) -> models.Model:
         taus: Any = self.quantile if self._joint() else [self.quantile]
-        return QuantileRegression(formula, taus=list(taus), bandwidth=self.bandwidth)
+        return models.QuantileRegression(formula, taus=list(taus), bandwidth=self.bandwidth)
 
     def _joint(self) -> bool:
         return np.ndim(self.quantile) > 0
@@ -336,34 +326,23 @@ class PrivateQuantileRegressor(_PrivateRegressor):
 class PrivateLinearRegression(_PrivateRegressor):
     """Private least squares: `pgbb.LinearRegression` as a scikit-learn estimator.
 
-    Args:
-      others: as for `PrivateQuantileRegressor`.
-
-    Attributes:
-      release_: the `pgbb.Release`: save it, share it, verify it.
-      coef_, intercept_: posterior means, in original units.
-      n_features_in_, feature_names_in_: as usual.
+    Arguments and attributes are those of `PrivateQuantileRegressor`, without its levels.
     """
 
-    def _model(self, formula: str) -> Model:
-        return LinearRegression(formula)
+    def _model(self, formula: str) -> models.Model:
+        return models.LinearRegression(formula)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivatePoissonRegressor(_PrivateRegressor):
     """Private Poisson regression: `pgbb.PoissonRegression` as a scikit-learn estimator; `predict` gives means.
 
-    Args:
-      others: as for `PrivateQuantileRegressor`; `response_range` begins at 0 or above.
-
-    Attributes:
-      release_: the `pgbb.Release`: save it, share it, verify it.
-      coef_, intercept_: posterior means, of the logarithm of the mean.
-      n_features_in_, feature_names_in_: as usual.
+    Arguments and attributes are those of `PrivateQuantileRegressor`, without its levels; `response_range` begins at 0
+    or above, and coefficients are those of the logarithm of the mean.
     """
 
-    def _model(self, formula: str) -> Model:
-        return PoissonRegression(formula)
+    def _model(self, formula: str) -> models.Model:
+        return models.PoissonRegression(formula)
 
     def _mean(self, linear: Floats) -> Floats:
         return np.asarray(np.exp(np.minimum(linear, 300.0)))
@@ -382,20 +361,19 @@ class PrivatePoissonRegressor(_PrivateRegressor):
 class PrivateHuberRegressor(_PrivateRegressor):
     """Private Huber regression with its scale: `pgbb.HuberRegression` as a scikit-learn estimator.
 
+    Arguments and attributes are those of `PrivateQuantileRegressor`, without its levels, and:
+
     Args:
       c: Huber's constant.
-      others: as for `PrivateQuantileRegressor`.
 
     Attributes:
-      release_: the `pgbb.Release`: save it, share it, verify it.
-      coef_, intercept_, scale_: posterior means, in original units.
-      n_features_in_, feature_names_in_: as usual.
+      scale_: posterior mean of the scale, in original units.
     """
 
     c: float = 1.345
 
-    def _model(self, formula: str) -> Model:
-        return HuberRegression(formula, c=self.c)
+    def _model(self, formula: str) -> models.Model:
+        return models.HuberRegression(formula, c=self.c)
 
     def _fitted(self) -> Self:
         self.scale_ = float(self._draws()[0, :, -1].mean())
@@ -406,23 +384,22 @@ class PrivateHuberRegressor(_PrivateRegressor):
 class PrivateLogisticClassifier(ClassifierMixin, _PrivateLinearModel):
     """Private logistic regression of two declared classes: `pgbb.LogisticRegression` as a scikit-learn estimator.
 
+    Other arguments and attributes are those of `PrivateQuantileRegressor`.
+
     Args:
       classes: the two labels that y may have. A record with any other label stays in n and contributes nothing.
       bound: largest absolute coefficient of a feature mapped to [−1, 1]; default as in `LogisticRegression`.
-      others: as for `PrivateQuantileRegressor`.
 
     Attributes:
-      release_: the `pgbb.Release`: save it, share it, verify it.
       classes_: the declared labels, sorted.
       coef_, intercept_: posterior means of the log odds of classes_[1], (1, p) and (1,), in original units.
-      n_features_in_, feature_names_in_: as usual.
     """
 
     classes: Sequence[object] | None = None
     bound: float | None = None
 
-    def _model(self, formula: str) -> Model:
-        return LogisticRegression(formula, bound=self.bound)
+    def _model(self, formula: str) -> models.Model:
+        return models.LogisticRegression(formula, bound=self.bound)
 
     def _response(self) -> Column:
         return Flag()

@@ -17,7 +17,6 @@ from pgbb.accountant import (
     gdp_delta,
     gdp_mu,
     noise_scale,
-    resampling,
 )
 from pgbb.accountant import bounds as exact
 from pgbb.errors import InvalidValue
@@ -48,7 +47,7 @@ def test_a_gaussian_release_costs_its_squared_shifts_and_nothing_else():
 @pytest.mark.parametrize("target", [SAMPLED, BLOCKS, REFITS], ids=["sampled", "blocks", "refits"])
 def test_a_charge_dominates_the_certified_curve_and_little_less_would_not(target):
     sigma = noise_scale(target, 0.5, 1e-6)
-    bounds = resampling.delta_bounds if isinstance(target, Resampling) else exact.delta_bounds
+    bounds = Resampling.delta_bounds if isinstance(target, Resampling) else exact.delta_bounds
     charge = BUDGET.charge(target, sigma)
     smaller = Charge(charge.square / 1.05, charge.failure)
     points = np.linspace(0.0, 0.8, 81 if isinstance(target, Resampling) else 6)

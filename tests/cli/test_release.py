@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 from pgbb.cli.report import plot_command
 from pgbb.cli.show import sample_command, show_command, verify_command
 from pgbb.errors import PgbbError
+from pgbb.release.figures import coefficient_intervals, quantile_process
 from pgbb.release.file import load
 from pgbb.release.signing import generate_key
-from pgbb.report.plots import coefficient_intervals, quantile_process
 from tests.release.builders import certificate, non_private, stored_draws
 from tests.release.builders import generator_release as release
 

@@ -10,8 +10,7 @@ from pgbb import HuberRegression, LogisticRegression, Mean, PgbbError, PgbbWarni
 from pgbb.accountant import Composition, gdp_mu
 from pgbb.methods.effective_size import effective_sample_size
 from pgbb.methods.noisy_gibbs import sampler as _gibbs
-from pgbb.methods.noisy_gibbs.method import run
-from pgbb.methods.noisy_gibbs.settings import Settings
+from pgbb.methods.noisy_gibbs.method import Settings, run
 from pgbb.methods.request import Request
 from pgbb.private.moments import Moment
 

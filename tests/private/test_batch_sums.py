@@ -173,6 +173,16 @@ def test_a_session_with_lists_answers_as_one_without(many):
     assert np.abs(plain - twin).max() > 0.1 * np.abs(plain).max()
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_a_loss_without_a_score_has_the_rows_of_its_lists_gathered_and_the_same_sums(many):
+    gathered = [*LISTED[:2], (loop, "serves", lambda *_: False), (loop, "_SHORTER", 0)]
+    plain, found = answers_of(many=many, changes=[]), answers_of(many=many, changes=gathered)
+    assert np.array_equal(plain, found)
+    if not many:
+        whoever = (batches, "joins", lambda plan, key, at: at >= 0)  # all candidates
+        assert not np.array_equal(plain, answers_of(many=many, changes=[*gathered, whoever]))
+
+
 @pytest.mark.skipif(jaxlib.version.__version_info__ > (0, 10, 2), reason="compiles at once, for a GPU that is here")
 def test_on_a_gpu_programs_add_to_totals_in_place_and_none_loses_what_another_adds():
     problem, rows, block, drawn, theta = case(MODELS[0])

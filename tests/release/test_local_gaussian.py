@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 from pgbb._numerics.symmetric import pack, triangle, unpack
 from pgbb.cli import app
 from pgbb.errors import InvalidValue, PgbbWarning
+from pgbb.release.figures import coefficient_intervals, quantile_process
 from pgbb.release.file import load
 from pgbb.release.local_gaussian import LocalGaussian
 from pgbb.release.posterior import Posterior
-from pgbb.report.plots import coefficient_intervals, quantile_process
 from tests.helpers import python
 from tests.release.builders import (
     NAMES,

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from pgbb.methods.registry import METHODS
+from pgbb.release.figures import coefficient_intervals, quantile_process
 from pgbb.release.file import METHODS as WORDS
 from pgbb.release.file import Release
 from pgbb.report import page
-from pgbb.report.plots import coefficient_intervals, quantile_process
 from tests.helpers import pgbb_here
 from tests.release.builders import SCHEMA, certificate, generator_release, local, local_release, model
 

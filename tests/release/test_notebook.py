@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from pgbb.reference.comparison import Comparison, Outcome
-from pgbb.release.bars import MOST, Bar, intervals
+from pgbb.release.tables import MOST, Bar, intervals
 from tests.release.builders import generator_release as generator
 from tests.release.builders import local_release as release
 from tests.release.builders import non_private

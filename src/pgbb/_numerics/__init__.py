@@ -1,1 +1,8 @@
-"""What several rooms compute with: compiled programs, threads, memory, Newton's method. Knows no model, no record."""
+"""Numerical tools that know neither models nor records."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Floats"]
+
+Floats = NDArray[np.float64]

@@ -5,9 +5,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb._numerics import Floats
+
 __all__ = ["direction_sd", "pack", "triangle", "unpack"]
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
 

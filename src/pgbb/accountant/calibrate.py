@@ -138,7 +138,7 @@ def delta(
 ) -> float:
     """Certified δ of the mechanism run with noise scale σ, at ε ≥ 0; arguments as for `epsilon`.
 
-    With `accountant="paper", conversion="mironov"` this is δ⋆(ε) of Proposition
+    With `accountant="paper", conversion="mironov"` this is δ⋆(ε) of
     Proposition 2.2, as drawn in Figure 1.
     """
     target, sigma = _target(mechanism), _validate.sigma(sigma)

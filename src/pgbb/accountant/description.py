@@ -70,23 +70,14 @@ class Mechanism:
     nested: float | None = None
 
     def __post_init__(self) -> None:
-        def store(name: str, value: object) -> None:
-            object.__setattr__(self, name, value)
-
-        store("n", _validate.integer("n", self.n, low=1))
-        store(
-            "blocks",
-            _validate.integer(
-                "blocks", self.blocks, low=1, high=self.n, remedy=f"There are n = {self.n} records to share out."
-            ),
-        )
-        store("sampling_rate", _validate.number("sampling_rate", self.sampling_rate, above=0, high=1))
-        store("steps", _validate.integer("steps", self.steps, low=1))
-        store("draws_per_step", _validate.integer("draws_per_step", self.draws_per_step, low=1))
-        store("clip", _validate.number("clip", self.clip, above=0))
-        store("alpha", _validate.number("alpha", self.alpha, low=0))
+        _validate.integers(self, "n", low=1)
+        _validate.integers(self, "blocks", low=1, high=self.n, remedy=f"There are n = {self.n} records to share out.")
+        _validate.numbers(self, "sampling_rate", above=0, high=1)
+        _validate.integers(self, "steps", "draws_per_step", low=1)
+        _validate.numbers(self, "clip", above=0)
+        _validate.numbers(self, "alpha", low=0)
         if self.nested is not None:
-            store("nested", _validate.number("nested", self.nested, above=0, remedy="None means equal weights."))
+            _validate.numbers(self, "nested", above=0, remedy="None means equal weights.")
             if self.blocks == 1 or self.block_size < 2:
                 raise InvalidValue(
                     f"nested = {self.nested:g} with blocks = {self.blocks} of n = {self.n} records is not allowed: "
@@ -99,7 +90,7 @@ class Mechanism:
                     "the constant weight 1/n, which has no Dirichlet law. Leave both out, or take blocks ≥ 2."
                 )
         elif self.gamma is not None:
-            store("gamma", _validate.number("gamma", self.gamma, above=0, remedy="None means γ*(n, S)."))
+            _validate.numbers(self, "gamma", above=0, remedy="None means γ*(n, S).")
         elif self.blocks < 3:
             raise InvalidValue(
                 f"gamma = None with blocks = {self.blocks} is not allowed: γ*(n, S) needs blocks ≥ 3. "

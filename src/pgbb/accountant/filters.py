@@ -5,24 +5,13 @@ follow one another are chosen by what the earlier ones said; for them this
 module charges each release in one currency, Gaussian differential privacy with
 a small failure probability, whose sums may not pass a limit fixed beforehand.
 
-**Charge.** A release is charged (μ², d) when its hockey-stick curve satisfies
-H_c ≤ d + (1−d)·G_μ(c) for all c ≥ 0, with G_μ the curve of N(μ, 1) against
-N(0, 1): it is dominated by a mechanism that gives everything away with
-probability d, whatever the records, and is μ-GDP otherwise.
+A release is charged (μ², d) when its hockey-stick curve satisfies H_c ≤ d + (1−d)·G_μ(c) for all c ≥ 0, with G_μ the
+curve of N(μ, 1) against N(0, 1): it is dominated by a mechanism that gives everything away with probability d,
+whatever the records, and is μ-GDP otherwise. If always Σμᵢ² ≤ b and Σdᵢ ≤ d, all releases together satisfy
+H_c ≤ d + G_√b(c) for all c ≥ 0: the theorem of docs/privacy.md, section 11.
 
-**Theorem.** Choose releases one after another, each with the charges (μᵢ², dᵢ) that it has given the earlier answers,
-such that always Σμᵢ² ≤ b and Σdᵢ ≤ d. Then all of them together satisfy H_c ≤ d + G_√b(c) for all c ≥ 0.
-
-*Proof.* By induction on the largest number of releases; with none, H_c = (1−c)₊ = G_0(c). Let the first release have
-densities p, q, likelihood ratio r = q/p and charge (μ², e). Given its answer, what follows has at most (b − μ², d − e)
-to spend, so H_c = E_p[H_{cr}(rest)] ≤ d − e + E_p[h(r)] with h(r) = G_√(b−μ²)(cr). h is convex and non-increasing
-with h(0) = 1, hence a mixture of functions (1 − c′r)₊ and a constant, and E_p[h(r)] the same mixture of hockey-stick
-divergences H_c′: it can only grow when the release is replaced by its dominating mechanism. For that one it is
-e·h(0) + (1−e)·G_√b(c) ≤ e + G_√b(c), because independent Gaussian shifts add in squares. ∎
-
-With d = 0 this is the fully adaptive composition of Gaussian DP (Smith & Thakurta 2022; Koskela, Tobaben & Honkela
-2023); the failure probabilities are what mechanisms with heavier tails need. A Rényi filter (Feldman & Zrnic 2021)
-would serve too, but gives away 7 % of ε for Gaussian releases, and has no finite order for refits on resamples.
+A Rényi filter (Feldman & Zrnic 2021) would serve too, but gives away 7 % of ε for Gaussian releases, and has no
+finite order for refits on resamples: the failure probabilities are what such heavier tails need.
 """
 
 import math

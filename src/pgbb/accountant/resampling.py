@@ -17,7 +17,7 @@ from scipy.special import log_ndtr
 from pgbb import _validate
 from pgbb.accountant.gaussian import gdp_mu
 
-__all__ = ["Resampling", "crossing", "delta_bounds"]
+__all__ = ["Resampling", "crossing"]
 
 Floats = NDArray[np.float64]
 
@@ -36,13 +36,7 @@ class Resampling:
     public. f must move by at most kΔ when the replaced record is in the resample
     k times, and not at all when it is not in it. The resamples stay secret.
 
-    Proof of the accountant. Fix which positions each resample draws: they do not
-    depend on the records, and are the same for D and its neighbour. Let k_b be the
-    number of times that resample b draws the replaced position. Then answer b is
-    a Gaussian release of sensitivity k_bΔ, the B of them together are one Gaussian
-    release of sensitivity Δ√m with m = Σ_b k_b², and its hockey-stick divergence
-    at e^ε is that of μ-GDP at μ = (Δ/σ)√m. Averaging over the resamples cannot
-    increase it beyond the average (joint convexity):
+    If resample b draws the replaced record k_b times (docs/privacy.md, Lemma 9),
 
         δ(ε) ≤ Σ_m P(Σ_b k_b² = m) · δ_GDP((Δ/σ)√m, ε),    k_b ~ Binomial(n, 1/n), independent.
 
@@ -71,12 +65,9 @@ class Resampling:
     sensitivity: float
 
     def __post_init__(self) -> None:
-        def store(name: str, value: object) -> None:
-            object.__setattr__(self, name, value)
-
-        store("n", _validate.integer("n", self.n, low=1))
-        store("replicates", _validate.integer("replicates", self.replicates, low=1, high=MOST_REPLICATES))
-        store("sensitivity", _validate.number("sensitivity", self.sensitivity, above=0))
+        _validate.integers(self, "n", low=1)
+        _validate.integers(self, "replicates", low=1, high=MOST_REPLICATES)
+        _validate.numbers(self, "sensitivity", above=0)
 
     @property
     def answers(self) -> int:
@@ -93,7 +84,16 @@ class Resampling:
 
     def delta_bounds(self, sigma: float, epsilon: float) -> tuple[float, float]:
         """(lower, upper) around the δ of an adversary who sees the counts; the upper end is certified."""
-        return delta_bounds(self, sigma, epsilon)
+        probability, lost = self.law
+        mu = self.sensitivity / sigma * np.sqrt(np.arange(1, len(probability)))
+        inner, outer = mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu
+        first = log_ndtr(inner)
+        tail = np.exp(first)
+        value = tail * -np.expm1(np.minimum(epsilon + log_ndtr(outer) - first, 0.0))
+        error = _ERROR * tail
+        low = float(probability[1:] @ np.maximum(value - error, 0.0)) * (1 - _ERROR)
+        high = (float(probability[1:] @ (value + error)) + lost) * (1 + _ERROR)
+        return low, min(max(high, _SMALLEST_DELTA), 1.0)
 
     @property
     def law(self) -> tuple[Floats, float]:
@@ -134,20 +134,6 @@ def _cut(full: Floats, lost: float, size: int) -> tuple[Floats, float]:
 
 def _add(a: tuple[Floats, float], b: tuple[Floats, float], size: int) -> tuple[Floats, float]:
     return _cut(np.convolve(a[0], b[0]), a[1] + b[1], size)
-
-
-def delta_bounds(target: Resampling, sigma: float, epsilon: float) -> tuple[float, float]:
-    """(lower, upper) around the δ of an adversary who sees the counts; the upper end is certified."""
-    probability, lost = target.law
-    mu = target.sensitivity / sigma * np.sqrt(np.arange(1, len(probability)))
-    inner, outer = mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu
-    first = log_ndtr(inner)
-    tail = np.exp(first)
-    value = tail * -np.expm1(np.minimum(epsilon + log_ndtr(outer) - first, 0.0))
-    error = _ERROR * tail
-    low = float(probability[1:] @ np.maximum(value - error, 0.0)) * (1 - _ERROR)
-    high = (float(probability[1:] @ (value + error)) + lost) * (1 + _ERROR)
-    return low, min(max(high, _SMALLEST_DELTA), 1.0)
 
 
 def crossing(feasible: Callable[[float], bool]) -> tuple[float, float]:

@@ -50,12 +50,9 @@ class PosteriorDraws:
     sensitivity: float
 
     def __post_init__(self) -> None:
-        def store(name: str, value: object) -> None:
-            object.__setattr__(self, name, value)
-
-        store("n", _validate.integer("n", self.n, low=1))
-        store("draws", _validate.integer("draws", self.draws, low=1, high=MOST_DRAWS))
-        store("sensitivity", _validate.number("sensitivity", self.sensitivity, above=0))
+        _validate.integers(self, "n", low=1)
+        _validate.integers(self, "draws", low=1, high=MOST_DRAWS)
+        _validate.numbers(self, "sensitivity", above=0)
 
     @property
     def answers(self) -> int:

@@ -14,16 +14,9 @@ from pgbb import _validate
 from pgbb.accountant.description import Mechanism, gamma_star
 
 __all__ = [
-    "Condition",
-    "LeadingOrder",
-    "NoiseFloor",
-    "TrainingBound",
-    "gamma_tilde",
-    "leading_order",
-    "noise_floor",
+    "Condition", "LeadingOrder", "NoiseFloor", "TrainingBound", "gamma_tilde", "leading_order", "noise_floor",
     "training_bound",
-]
-
+]  # fmt: skip
 
 FARTHEST = 50.0  # times γ*, where γ̃* is looked for
 

@@ -8,8 +8,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from pgbb import _validate
+from pgbb.cli import options as o
 from pgbb.cli.output import Json, print_json
-from pgbb.cli.show import File, Tau, parse_levels, show_release
+from pgbb.cli.show import File, show_release, shown_levels
 from pgbb.cli.tables import number, plain_table
 from pgbb.release.file import combine, load
 from pgbb.release.signing import private_key
@@ -17,15 +18,12 @@ from pgbb.release.signing import private_key
 if TYPE_CHECKING:
     import pandas as pd
 
-Level = Annotated[float, typer.Option(help="Probability of the intervals.")]
-Coefficient = str | tuple[str, float]
-
 
 def wald_command(
     file: File,
     hypotheses: Annotated[list[str], typer.Argument(help="Such as educ=0, educ@.9=.1 or educ@.9=educ@.1.")],
     tau: Annotated[float | None, typer.Option("--tau", "--index", help="Level of names without @.")] = None,
-    level: Level = 0.95,
+    level: o.Level = 0.95,
     as_json: Json = False,
 ) -> None:
     """Test several hypotheses about coefficients together, and print their joint region.
@@ -56,7 +54,7 @@ def wald_command(
     _print(console, found.table, "coefficient")
 
 
-def _coefficient(text: str) -> Coefficient:
+def _coefficient(text: str) -> str | tuple[str, float]:
     name, at, level = text.strip().rpartition("@")
     try:
         return (name, float(level)) if at else text.strip()
@@ -69,8 +67,8 @@ def predict_command(
     at: Annotated[list[str] | None, typer.Argument(help="Covariates, such as educ=16 exper=20.")] = None,
     rows: Annotated[Path | None, typer.Option(help="A .csv file of covariates instead; public values.")] = None,
     kind: Annotated[str | None, typer.Option(help="mean or quantile (the fit), or response (a new one).")] = None,
-    tau: Tau = None,
-    level: Level = 0.95,
+    tau: o.Tau = None,
+    level: o.Level = 0.95,
     as_json: Json = False,
 ) -> None:
     """Print the fit, or an interval of a new response, at covariates of your choice: public values, not records.
@@ -87,34 +85,26 @@ def predict_command(
         name, equals, value = text.partition("=")
         if not equals:
             raise _validate.fail("covariate", text, "of the form NAME=VALUE, such as educ=16")
-        given[name.strip()] = [_number(value.strip())]
+        given[name.strip()] = [o.number_or_text(value.strip())]
     if rows is not None and not rows.is_file():
         raise _validate.fail("--rows", str(rows), "a .csv file that exists")
     frame = pd.read_csv(rows) if rows is not None else pd.DataFrame(given)
-    table = release.predict(frame, parse_levels(tau), level, kind=kind)
+    table = release.predict(frame, None if tau is None else o.numbers("--tau", tau), level, kind=kind)
     if as_json:
         print_json({"level": level, "kind": kind or "fit", "rows": _records(table, release.model.index_name, "row")})
         return
     _print(Console(highlight=False), table, "row")
 
 
-def _number(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def difference_command(file: File, other: File, tau: Tau = None, level: Level = 0.95, as_json: Json = False) -> None:
+def difference_command(
+    file: File, other: File, tau: o.Tau = None, level: o.Level = 0.95, as_json: Json = False
+) -> None:
     """Print the first release less the second, of the same model on other records: another year, another country.
 
     Example: pgbb difference schooling-2000.pgbb schooling-1980.pgbb --tau .5
     """
     release = load(file)
-    levels = parse_levels(tau)
-    if levels is None and release.model.index is not None:
-        levels = list(release.grid(5))
-    table = release.compare(load(other), levels, level)
+    table = release.compare(load(other), shown_levels(release, tau), level)
     if as_json:
         print_json({"level": level, "rows": _records(table, release.model.index_name, "name")})
         return
@@ -124,7 +114,7 @@ def difference_command(file: File, other: File, tau: Tau = None, level: Level = 
 def combine_command(
     files: Annotated[list[Path], typer.Argument(help="Release files of custodians with disjoint records.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Release file to write.")],
-    key: Annotated[Path | None, typer.Option(help="Ed25519 private key (PEM) to sign with.")] = None,
+    key: o.Key = None,
     as_json: Json = False,
 ) -> None:
     """Pool releases of one model by custodians of disjoint records into one release that holds and lists them all.
@@ -155,11 +145,11 @@ def _print(console: Console, table: "pd.DataFrame", label: str) -> None:
     several = table.index.nlevels > 1
     heads = [str(table.index.names[0])] * several + [label]
     columns = [c for c in table.columns if c != "identified"]
-    printed = plain_table([*heads, *columns], heads)
+    rows = []
     for key, row in zip(table.index, table.to_dict("records"), strict=True):
+        at, name = ([f"{key[0]:g}"], key[1]) if several else ([], key)
         mark = "" if row.get("identified", True) else " *"
-        first = [f"{key[0]:g}", str(key[1])] if several else [str(key)]
-        printed.add_row(*map(escape, [*first[:-1], first[-1] + mark]), *(number(row[c], 4, 10) for c in columns))
-    console.print(printed)
+        rows.append([*at, escape(f"{name}{mark}"), *(number(row[c], 4, 10) for c in columns)])
+    console.print(plain_table([*heads, *columns], heads, rows))
     if not all(table.get("identified", [True])):
         console.print("* not identified at this ε in one of the two: the interval says little", markup=False)

@@ -63,16 +63,15 @@ def _show(findings: list[Finding], console: Console) -> None:
     if twin is not None:
         console.print(f"[yellow]broken on purpose: {TWINS[twin].what}[/yellow]\n")
     heads = ("setting", "accountant", "δ", "q", "T·K", "trials", "claim ε", "bound ε", "verdict")
-    table = plain_table(heads, ("setting", "accountant", "verdict"))
+    rows = []
     for f in findings:
-        for i, (accountant, claim) in enumerate(f.claims.items()):
-            known = [f"{f.delta:g}", f"{f.rate:g}", str(f.answers), f"{f.trials:,}"]
-            table.add_row(
-                f.setting if i == 0 else "", accountant, *(known if i == 0 else [""] * 4),
-                f"{claim:.3f}" if math.isfinite(claim) else "—", f"{f.lower:.3f}",
-                "[bold red]refuted[/bold red]" if accountant in f.broken else "holds",
-            )  # fmt: skip
-    console.print(table)
+        setting, known = f.setting, [f"{f.delta:g}", f"{f.rate:g}", str(f.answers), f"{f.trials:,}"]
+        for accountant, claim in f.claims.items():
+            verdict = "[bold red]refuted[/bold red]" if accountant in f.broken else "holds"
+            figures = [f"{claim:.3f}" if math.isfinite(claim) else "—", f"{f.lower:.3f}"]
+            rows.append([setting, accountant, *known, *figures, verdict])
+            setting, known = "", [""] * 4
+    console.print(plain_table(heads, ("setting", "accountant", "verdict"), rows))
     console.print(
         f"\nε is at least the bound, with {CONFIDENCE:.1%} confidence. Adjacency: replace one record. "
         f"Repeat with --seed {findings[0].seed}.",

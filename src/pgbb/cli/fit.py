@@ -7,10 +7,12 @@ from typing import Annotated, Literal, cast
 import typer
 
 from pgbb import _validate
+from pgbb._io import check_writable
 from pgbb.cli import options as o
 from pgbb.cli.output import Json
 from pgbb.engine.dask import Cluster
 from pgbb.errors import InvalidValue
+from pgbb.model.models import Model
 from pgbb.model.schema import Schema
 from pgbb.private.door import File
 from pgbb.release.signing import private_key
@@ -20,8 +22,7 @@ def _check_target(out: Path, force: bool) -> None:
     """Find out before any budget is spent whether the result can be written."""
     if out.suffix != ".pgbb":
         raise _validate.fail("--out", str(out), "a file name that ends in .pgbb")
-    if not out.parent.is_dir():
-        raise InvalidValue(f"--out = {str(out)!r} is not allowed: its folder does not exist. Make it first.")
+    check_writable(out, "--out")
     if out.exists() and not force:
         raise InvalidValue(f"--out = {str(out)!r} exists. Choose another name, or pass --force to replace it.")
 
@@ -32,25 +33,14 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return None if found is None else (found.st_ino, found.st_mtime_ns)
 
 
-@o.reads_a_file
+@o.with_options
 def fit_command(
     source: File | str,
     schema: o.SchemaFile,
     epsilon: o.Epsilon,
     delta: o.Delta,
     out: Annotated[Path, typer.Option("--out", "-o", help="Release file to write (.pgbb).")],
-    formula: o.Formula = None,
-    family: o.Family = "quantile",
-    taus: o.Taus = o.LEVELS,
-    interval: o.Interval = None,
-    bandwidth: o.Bandwidth = None,
-    column: o.Column = None,
-    by: o.By = None,
-    exposure: o.Exposure = None,
-    expectile: o.ExpectileLevel = 0.5,
-    mean_family: o.MeanFamily = "gaussian",
-    scale: o.Scale = None,
-    clip: o.Clip = None,
+    model: Model,
     weights: o.Weights = None,
     blocks: Annotated[int | None, typer.Option(help="S, the number of blocks.")] = None,
     method: Annotated[str, typer.Option(help=f"{o.method_names()}.")] = "calibrated",
@@ -63,7 +53,9 @@ def fit_command(
     learning_rate: Annotated[float | None, typer.Option(help="Of Adam; default .001.", show_default=False)] = None,
     accountant: o.AccountantName = "exact",
     group_size: o.GroupSize = 1,
-    persons: o.Persons = None,
+    persons: Annotated[
+        str | None, typer.Option(help="Column that says whose record it is: ε is then a person's, with --group-size.")
+    ] = None,
     allow_weak_delta: o.WeakDelta = False,
     ledger: Annotated[Path | None, typer.Option(help="Ledger file that pays for the release.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Name of the records in the ledger.")] = None,
@@ -81,7 +73,7 @@ def fit_command(
         Path | None,
         typer.Option(help="Folder that may hold the encoded records, for more than memory does.", show_default=False),
     ] = None,
-    key: Annotated[Path | None, typer.Option(help="Ed25519 private key (PEM) to sign with.")] = None,
+    key: o.Key = None,
     insecure_seed: o.InsecureSeed = None,
     not_private: Annotated[
         bool, typer.Option("--i-know-this-is-not-private", help="Required with --insecure-seed.")
@@ -97,9 +89,6 @@ def fit_command(
     o.check_seed(insecure_seed, not_private)
     _check_target(out, force)
     workers = None if cluster is None else Cluster(cluster, tls_ca, tls_cert, tls_key)
-    model = o.build_model(
-        family, formula, taus, interval, bandwidth, column, mean_family, scale, clip, by, exposure, expectile
-    )
     declared = Schema.from_toml(schema)
     signing = None if key is None else private_key(key)
 

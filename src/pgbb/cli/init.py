@@ -64,7 +64,7 @@ HINTS = {
 }
 
 
-@o.reads_a_file
+@o.with_options
 def init_command(
     source: File,
     out: Annotated[Path, typer.Option("--out", "-o", help="Template to write (.toml); never replaces a file.")] = Path(
@@ -118,27 +118,21 @@ def _checked(path: Path, columns: list[tuple[object, str]]) -> Types:
     names = [name if isinstance(name, str) else "" for name, _ in columns]
     if not names:
         raise InvalidValue(f"data file {str(path)!r} has no columns.")
-    unnamed = [i + 1 for i, name in enumerate(names) if not name.strip()]
-    if unnamed:
-        raise InvalidValue(
-            f"data file {str(path)!r} has {_places(unnamed)} without a name. Give every column a name in the first "
-            "line; a name left blank is often a row number, which should be left out."
-        )
-    values = [i + 1 for i, name in enumerate(names) if _is_value(name)]
-    if values:
-        raise InvalidValue(
-            f"data file {str(path)!r} has {_places(values)} named by a number, a date, a truth value or a mark for "
-            "what is missing: the first line seems to be a record, not a header. Put a line of column names first."
-        )
-    spaced = [i + 1 for i, name in enumerate(names) if name != name.strip()]
-    if spaced:
-        raise InvalidValue(f"data file {str(path)!r} has {_places(spaced)} with spaces at the ends of the name.")
-    repeated = [i + 1 for i, name in enumerate(names) if names.count(name) > 1]
-    if repeated:
-        raise InvalidValue(
-            f"data file {str(path)!r} has {_places(repeated)} with the name of another. Rename one: a schema, and a "
-            "formula, must know which is meant."
-        )
+    faults: dict[str, Callable[[str], bool]] = {
+        "without a name. Give every column a name in the first line; a name left blank is often a row number, which "
+        "should be left out.": lambda name: not name.strip(),
+        "named by a number, a date, a truth value or a mark for what is missing: the first line seems to be a record, "
+        "not a header. Put a line of column names first.": _is_value,
+        "with spaces at the ends of the name.": lambda name: name != name.strip(),
+        "with the name of another. Rename one: a schema, and a formula, must know which is meant.": (
+            lambda name: names.count(name) > 1
+        ),
+    }
+    for said, found in faults.items():
+        at = [i for i, name in enumerate(names, 1) if found(name)]
+        if at:
+            shown = ", ".join(map(str, at[:5])) + (", …" if len(at) > 5 else "")
+            raise InvalidValue(f"data file {str(path)!r} has column{'' if len(at) == 1 else 's'} {shown} {said}")
     return {name: kind for name, (_, kind) in zip(names, columns, strict=True)}
 
 
@@ -151,11 +145,6 @@ def template(name: str, types: Types) -> str:
     source = HEADER if any(types.values()) else FIRST_LINE
     lines = [f"{toml_key(column)} = {BLANKS[kind]}  # {HINTS[kind]}" for column, kind in types.items()]
     return HEAD.format(data=json.dumps(name, ensure_ascii=False), source=source) + "\n".join(lines) + "\n"
-
-
-def _places(at: list[int]) -> str:
-    shown = ", ".join(map(str, at[:5])) + (", …" if len(at) > 5 else "")
-    return f"column {shown}" if len(at) == 1 else f"columns {shown}"
 
 
 _VALUE = re.compile(r"[\d\s.,:;/%€$£+'()-]*\d[\d\s.,:;/%€$£+'()TZ-]*", re.ASCII)  # numbers, dates, times, prices

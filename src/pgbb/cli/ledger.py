@@ -65,21 +65,18 @@ def show_ledger(file: File, name: Annotated[str | None, typer.Argument()] = None
         return
     console = Console(highlight=False)
     heads = ("data set", "n", "ε", "δ", "taken", "left: ε", "at δ", "settled", "spent", "open")
-    table = plain_table(heads, ("data set",))
+    rows = []
     for d in found:
         states = [e.state for e in d.entries]
-        table.add_row(
-            escape(d.name), f"{d.n:,}", f"{d.budget.epsilon:g}", f"{d.budget.delta:g}", f"{d.share:.1%}",
-            f"{d.left:.3g}", f"{d.budget.record[1]:.3g}", str(states.count("settled")), str(states.count("spent")),
-            str(sum(e.open for e in d.entries)),
-        )  # fmt: skip
-    console.print(table)
+        budget = [f"{d.budget.epsilon:g}", f"{d.budget.delta:g}", f"{d.share:.1%}", f"{d.left:.3g}"]
+        counts = map(str, (states.count("settled"), states.count("spent"), sum(e.open for e in d.entries)))
+        rows.append([escape(d.name), f"{d.n:,}", *budget, f"{d.budget.record[1]:.3g}", *counts])
+    console.print(plain_table(heads, ("data set",), rows))
     console.print("\nleft: the largest ε of one more release by the default method, for one record")
     for d in found:
         for e in d.entries:
             if e.state == "spent":
-                story = "; ".join(filter(None, _story(e)))
-                console.print(f"note: {d.name}, release {e.number}: spent without a release; {story}", markup=False)
+                console.print(f"note: {d.name}, release {e.number}: spent without a release; {_story(e)}", markup=False)
             elif e.open:
                 console.print(
                     f"note: {d.name}, release {e.number}: {e.state} since {e.reserved}, process {e.owner.pid} on "
@@ -103,21 +100,20 @@ def history_command(file: File, name: Annotated[str | None, typer.Argument()] = 
         return
     budgets = {d.name: d for d in found}
     words = ("reserved (UTC)", "data set", "method", "state", "certificate, or why")
-    table = plain_table(("no.", *words[:3], "ε", "δ", "taken", *words[3:]), words)
+    rows = []
     for e in entries:
-        table.add_row(
-            str(e.number), e.reserved[:19].replace("T", " "), escape(e.dataset), escape(e.method), f"{e.epsilon:g}",
-            f"{e.delta:g}", _share(budgets[e.dataset], e), e.state, "; ".join(filter(None, _story(e))),
-        )  # fmt: skip
-    console = Console(highlight=False)
-    console.print(table if entries else "no release yet")
+        what = [str(e.number), e.reserved[:19].replace("T", " "), escape(e.dataset), escape(e.method)]
+        taken = f"{budgets[e.dataset].share_of(e.charge):.1%}" if e.counts else "–"
+        rows.append([*what, f"{e.epsilon:g}", f"{e.delta:g}", taken, e.state, _story(e)])
+    table = plain_table(("no.", *words[:3], "ε", "δ", "taken", *words[3:]), words, rows)
+    Console(highlight=False).print(table if entries else "no release yet")
 
 
 def _chosen(ledger: Ledger, name: str | None) -> list[Dataset]:
     return list(ledger.datasets().values()) if name is None else [ledger.dataset(name)]
 
 
-def _story(entry: Entry) -> tuple[str, ...]:
+def _story(entry: Entry) -> str:
     """Certificate or reason, then the checkpoints, if there were any."""
     times = {0: "", 1: "resumed once"}.get(entry.resumes, f"resumed {entry.resumes} times")
     at = f"checkpoint at step {entry.steps:,} of {entry.total:,}" if entry.checkpoint else ""
@@ -125,13 +121,7 @@ def _story(entry: Entry) -> tuple[str, ...]:
         at += ", can be resumed"
     elif entry.state == "settled":
         at = ""
-    return (entry.certificate[:16] if entry.certificate else entry.reason, at, times)
-
-
-def _share(known: Dataset, entry: Entry) -> str:
-    if not entry.counts:
-        return "–"
-    return f"{known.share_of(entry.charge):.1%}"
+    return "; ".join(filter(None, (entry.certificate[:16] if entry.certificate else entry.reason, at, times)))
 
 
 def _budget(found: Dataset) -> str:

@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Json", "print_json", "schema", "written"]
-
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead; see docs/json.md.")]
 
 

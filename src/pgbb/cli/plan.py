@@ -1,13 +1,14 @@
 """`pgbb plan`: noise and cost of a fit, from public settings alone. It never opens data."""
 
 import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, cast
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from pgbb.accountant.calibrate import Accountant
 from pgbb.cli.options import LEVELS, constants_of, method_names, numbers
@@ -22,6 +23,9 @@ from pgbb.planning.noise import NoiseForecast, forecast_noise
 from pgbb.planning.search import Candidate, search
 
 Options: TypeAlias = dict[str, Any]  # values by the name of the option
+Budget = tuple[int, float, float]  # n, ε, δ
+Shown = tuple[Mapping[str, object], Callable[[Console], None]]  # for programs, and for a reader
+Planner = Callable[[Budget, Accountant, Options], Shown]
 
 _SETTINGS = ("blocks", "gamma", "sampling_rate", "steps", "draws_per_step")  # of method pgbb, which has the defaults
 _PGBB: Options = {
@@ -105,113 +109,96 @@ def plan_command(
                 f"{takes[0]}."
             )
     chosen = {name: default if given[name] is None else given[name] for name, default in own.items()}
-    console = Console(highlight=False)
-    if method == "calibrated":
-        _calibrated((n, epsilon, delta), cast(Accountant, accountant), chosen, console, as_json=as_json)
-    elif method != "pgbb":
-        _other(method, (n, epsilon, delta), cast(Accountant, accountant), chosen, console, as_json=as_json)
-    else:
-        _pgbb((n, epsilon, delta), cast(Accountant, accountant), chosen, console, as_json=as_json)
-
-
-def _calibrated(
-    budget: tuple[int, float, float], accountant: Accountant, chosen: Options, console: Console, *, as_json: bool
-) -> None:
-    reference = Reference(
-        family=cast(Family, chosen["family"]),
-        terms=1 if chosen["family"] == "mean" else chosen["terms"],
-        levels=tuple(numbers("--levels", chosen["levels"])),
-        spread=chosen["spread"],
-        reach=chosen["reach"],
-        rate=chosen["rate"],
-        half=chosen["half"],
+    planners: dict[str, Planner] = {"calibrated": _calibrated, "pgbb": _pgbb}
+    data, show = planners.get(method, partial(_other, method))(
+        (n, epsilon, delta), cast(Accountant, accountant), chosen
     )
-    result = forecast(*budget, reference, accountant=accountant)
-    wanted = chosen["optimise"] or chosen["time_limit"] is not None
-    candidates = search(result, chosen["time_limit"]) if wanted else ()
     if as_json:
-        data = result.to_dict() | ({"candidates": [asdict(c) for c in candidates]} if wanted else {})
         print_json(data)
-        return
-    _show_forecast(result, console)
-    if wanted:
+    else:
+        show(Console(highlight=False))
+
+
+def _calibrated(budget: Budget, accountant: Accountant, chosen: Options) -> Shown:
+    result = forecast(*budget, _reference(chosen["family"], chosen), accountant=accountant)
+    if not chosen["optimise"] and chosen["time_limit"] is None:
+        return result.to_dict(), partial(_show_forecast, result)
+    candidates = search(result, chosen["time_limit"])
+
+    def show(console: Console) -> None:
+        _show_forecast(result, console)
         _show_search(candidates, chosen["time_limit"], console)
 
+    return result.to_dict() | {"candidates": [asdict(c) for c in candidates]}, show
 
-def _pgbb(
-    budget: tuple[int, float, float], accountant: Accountant, chosen: Options, console: Console, *, as_json: bool
-) -> None:
+
+def _pgbb(budget: Budget, accountant: Accountant, chosen: Options) -> Shown:
     given = {name: chosen[name] for name in (*_SETTINGS, "intervals")} | {"settings": chosen["preset"]}
     settings = settings_for("pgbb", given)[1].under(chosen.get("family", ""), accountant)
     described = settings.describe(budget[0], chosen["clip"], budget[1:], chosen["dim"])
     mechanism = replace(described, alpha=chosen["alpha"])
     target = settings.target(mechanism, aware=settings.serves(accountant, pseudo=chosen["alpha"] > 0))
-    if chosen["plot"] is not None:
-        from pgbb.report.plots import budget_panels, check_target, save
+    figure = chosen["plot"]
+    if figure is not None:
+        from pgbb.report import plots
 
-        check_target(chosen["plot"])  # before the accountants begin, which take their time
+        plots.check_target(figure)  # before the accountants begin, which take their time
     result = forecast_noise(target, *budget[1:], accountant=accountant, dim=chosen["dim"])
-    if as_json:
-        print_json(result.to_dict())
-    else:
-        _show_noise(result, console)
-    if chosen["plot"] is not None:
-        path = save(budget_panels(mechanism, result.sigma, result.epsilon), chosen["plot"])
-        if not as_json:
-            typer.echo(f"\nfigure written to {path}")
+    if figure is not None:
+        plots.save(plots.budget_panels(mechanism, result.sigma, result.epsilon), figure)
+    return result.to_dict(), partial(_show_noise, result, figure)
 
 
-def _other(
-    method: str,
-    budget: tuple[int, float, float],
-    accountant: Accountant,
-    chosen: Options,
-    console: Console,
-    *,
-    as_json: bool,
-) -> None:
+def _other(method: str, budget: Budget, accountant: Accountant, chosen: Options) -> Shown:
     """Any method: what it asks, and at which noise."""
-    serves = METHODS[method].serves
-    family = chosen["family"] or next(kind for kind in FAMILIES if kind in serves)
-    reference = Reference(
+    family = chosen["family"] or next(kind for kind in FAMILIES if kind in METHODS[method].serves)
+    given = constants_of([f"{method}.{text}" for text in chosen["settings"] or []]).get(method, {})
+    result = forecast_asked(method, *budget, _reference(family, chosen), accountant=accountant, settings=given)
+    return result.to_dict(), partial(_show_asked, result)
+
+
+def _reference(family: str, chosen: Options) -> Reference:
+    return Reference(
         family=cast(Family, family),
         terms=1 if family == "mean" else chosen["terms"],
         levels=tuple(numbers("--levels", chosen["levels"])),
-        spread=chosen["spread"],
-        half=chosen["half"],
+        **{name: chosen[name] for name in ("spread", "reach", "rate", "half") if name in chosen},
     )
-    given = constants_of([f"{method}.{text}" for text in chosen["settings"] or []]).get(method, {})
-    result = forecast_asked(method, *budget, reference, accountant=accountant, settings=given)
-    if as_json:
-        print_json(result.to_dict())
-    else:
-        _show_asked(result, console)
 
 
 def _show_asked(result: Asked, console: Console) -> None:
-    r = result.reference
-    levels = f", levels {', '.join(f'{v:g}' for v in r.levels)}" if r.family == "quantile" else ""
-    console.print(f"n = {result.n:,} records, {r.family}, {r.terms} coefficients{levels}; method {result.method.name}")
-    _budget(console, result.n, result.epsilon, result.delta)
-    table = _table(console, f"What is asked: {result.method.asks}", "question", "answers", "noise σ", "over a record's")
-    for i, (m, noise) in enumerate(result.parts, 1):
-        table.add_row(str(i), f"{m.answers:,}", _number(noise), _number(multiplier(m, noise)))
-    console.print(table)
+    _show_problem(result, result.method.name, console)
+    heads = ("question", "answers", "noise σ", "over a record's")
+    rows = (
+        [str(i), f"{m.answers:,}", _number(noise), _number(multiplier(m, noise))]
+        for i, (m, noise) in enumerate(result.parts, 1)
+    )
+    _show_table(console, f"What is asked: {result.method.asks}", heads, rows)
     lines = (*result.remarks, f"a release holds {result.method.draws}", f"assumes: {result.method.assumes}")
     for line in (*lines, f"by accountant '{result.accountant}'; no data was opened"):
         console.print(line, soft_wrap=True)
+
+
+def _show_problem(result: Asked | Forecast, method: str, console: Console) -> None:
+    r = result.reference
+    levels = f", levels {', '.join(f'{v:g}' for v in r.levels)}" if r.family == "quantile" else ""
+    console.print(f"n = {result.n:,} records, {r.family}, {r.terms} coefficients{levels}; method {method}")
+    _show_budget(console, result.n, result.epsilon, result.delta)
 
 
 def _number(value: float) -> str:
     return f"{value:.5g}" if math.isfinite(value) else "—"
 
 
-def _table(console: Console, title: str, *columns: str) -> Table:
+def _show_table(
+    console: Console, title: str, heads: Sequence[str], rows: Iterable[Iterable[str]], words: Iterable[str] = ()
+) -> None:
+    """The first column, and those in `words`, hold words."""
     console.print(title, style="bold")
-    return plain_table(columns, columns[:1])
+    console.print(plain_table(heads, {heads[0], *words}, rows))
 
 
-def _budget(console: Console, n: int, epsilon: float, delta: float) -> None:
+def _show_budget(console: Console, n: int, epsilon: float, delta: float) -> None:
     console.print(f"adjacency: replace one record, n public. Budget: ε = {epsilon:g}, δ = {delta:g}")
     if delta > 1 / n:
         console.print("[yellow]δ > 1/n allows a mechanism that publishes whole records: choose it smaller.[/yellow]")
@@ -233,18 +220,15 @@ def _cost(seconds: float, load: float, memory: float, method: str) -> str:
 
 def _show_forecast(result: Forecast, console: Console) -> None:
     r = result.reference
-    levels = f", levels {', '.join(f'{v:g}' for v in r.levels)}" if r.family == "quantile" else ""
-    console.print(f"n = {result.n:,} records, {r.family}, {r.terms} coefficients{levels}; method calibrated")
-    _budget(console, result.n, result.epsilon, result.delta)
+    _show_problem(result, "calibrated", console)
     console.print(
         f"[bold]noise σ = {_number(result.sigma)}[/bold]  (σ·n/C = {_number(result.n * result.sigma)}, by accountant "
         f"'{result.accountant}'; no data was opened)\n"
     )
-    table = _table(console, "What is asked", "stage", "answers", "share", "noise/C", "for")
-    table.columns[-1].justify = "left"
-    for s in result.stages:
-        table.add_row(s.name, str(s.asks), f"{s.share:.1%}", _number(result.n * result.noise(s)), s.why)
-    console.print(table)
+    rows: Iterable[list[str]] = (
+        [s.name, str(s.asks), f"{s.share:.1%}", _number(result.n * result.noise(s)), s.why] for s in result.stages
+    )
+    _show_table(console, "What is asked", ("stage", "answers", "share", "noise/C", "for"), rows, ("for",))
     console.print(
         f"{result.passes} passes over the records: "
         + _cost(result.seconds, result.load_seconds, result.memory, "calibrated")
@@ -259,13 +243,14 @@ def _show_forecast(result: Forecast, console: Console) -> None:
         "logistic": f"a log odds ratio per sd of a covariate given the others, {r.rate:.0%} ones",
     }.get(r.family, "a coefficient per sd of its covariate given the others")
     spread = "" if r.family == "logistic" else f", sd {r.spread:g} of {'values' if r.family in MEANS else 'residuals'}"
-    first = ["τ"] if r.family == "quantile" else []
-    columns = [*(first or [""]), "sampling sd", "privacy sd", "total sd", "95 % width", "due to privacy"]
-    table = _table(console, f"Expected: {what}{spread}", *columns)
-    for w in result.widths:
-        values = (w.sampling, w.privacy, w.total, w.interval)
-        table.add_row("" if w.tau is None else f"{w.tau:g}", *(_number(v) for v in values), f"{w.share:.0%}")
-    console.print(table)
+    heads = ("τ" if r.family == "quantile" else "", "sampling sd", "privacy sd", "total sd", "95 % width")
+    rows = (
+        ["" if w.tau is None else f"{w.tau:g}"]
+        + [_number(v) for v in (w.sampling, w.privacy, w.total, w.interval)]
+        + [f"{w.share:.0%}"]
+        for w in result.widths
+    )
+    _show_table(console, f"Expected: {what}{spread}", (*heads, "due to privacy"), rows)
     if r.family not in MEANS:
         console.print(f"for normal errors and covariates within R² = {r.radius**2:g} of their centre; divide by the sd")
         chance = result.identified
@@ -278,27 +263,22 @@ def _show_forecast(result: Forecast, console: Console) -> None:
 def _show_search(candidates: tuple[Candidate, ...], time_limit: float | None, console: Console) -> None:
     limit = "" if time_limit is None else f", at most {time_limit:g} s a fit"
     console.print()
-    table = _table(
-        console, f"Effective noise (σ/q)/√(T·K) of a gradient, C = 1{limit}", "", "method", "S", "γ", "q", "T·K",
-        "seconds", "noise", "to best",
-    )  # fmt: skip
-    table.columns[1].justify = "left"
+    heads = ("", "method", "S", "γ", "q", "T·K", "seconds", "noise", "to best")
+    rows = []
     best = next((c.effective for c in candidates if c.chosen), None)
     for c in candidates:
         noise = "too slow" if c.effective is None else _number(c.effective)
         ratio = "" if c.effective is None or best is None else f"{c.effective / best:.3f}"
         answers = f"{c.steps:,}" + (f"·{c.draws_per_step}" if c.method == "pgbb" else "")
         gamma = "—" if c.gamma is None else f"{c.gamma:.3g}"
-        table.add_row(
-            "→" if c.chosen else "", c.method, str(c.blocks), gamma, f"{c.sampling_rate:g}", answers,
-            f"{c.seconds:.2g}", noise, ratio,
-        )  # fmt: skip
-    console.print(table)
+        what = ["→" if c.chosen else "", c.method, str(c.blocks), gamma, f"{c.sampling_rate:g}", answers]
+        rows.append([*what, f"{c.seconds:.2g}", noise, ratio])
+    _show_table(console, f"Effective noise (σ/q)/√(T·K) of a gradient, C = 1{limit}", heads, rows, ("method",))
     if best is None:
         console.print("[yellow]nothing is quick enough: allow more time.[/yellow]")
 
 
-def _show_noise(result: NoiseForecast, console: Console) -> None:
+def _show_noise(result: NoiseForecast, figure: Path | None, console: Console) -> None:
     m = result.mechanism
     gamma = "constant weights" if m.blocks == 1 else f"γ = {m.concentration:.6g}" + ("" if m.gamma else " (γ*)")
     console.print(
@@ -306,7 +286,7 @@ def _show_noise(result: NoiseForecast, console: Console) -> None:
         f"q = {m.sampling_rate:g}, T·K = {m.steps:,}·{m.draws_per_step}, C = {m.clip:g}"
         + (f", α = {m.alpha:g}" if m.alpha else "")
     )
-    _budget(console, m.n, result.epsilon, result.delta)
+    _show_budget(console, m.n, result.epsilon, result.delta)
     console.print(
         f"[bold]noise σ = {_number(result.sigma)}[/bold]  (σ·n_S/C = {_number(1 / m.signal(result.sigma))}, "
         f"by accountant '{result.accountant}'; no data was opened)\n"
@@ -319,10 +299,8 @@ def _show_noise(result: NoiseForecast, console: Console) -> None:
     seconds = costs.seconds("pgbb", m.answers, m.sampling_rate * m.n, result.dim)
     read, room = costs.load_seconds(m.n, result.dim), costs.memory(m.n, result.dim)
     console.print(f"{m.steps:,} steps of {result.dim} terms: " + _cost(seconds, read, room, "pgbb"))
-    table = _table(console, "By accountant", "accountant", "ε at this σ", "σ for this ε")
-    for name in result.certified:
-        table.add_row(name, _number(result.certified[name]), _number(result.noise[name]))
-    console.print(table)
+    rows = ([name, _number(value), _number(result.noise[name])] for name, value in result.certified.items())
+    _show_table(console, "By accountant", ("accountant", "ε at this σ", "σ for this ε"), rows)
     if math.isfinite(result.noise["worst-case"]):
         console.print(
             f"σ is {_number(result.amplification)} of the worst case's (√κ = {math.sqrt(m.kappa):.4g} at leading order)"
@@ -333,23 +311,15 @@ def _show_noise(result: NoiseForecast, console: Console) -> None:
         f"Theorem 2.1: σ ≳ {_number(lead.sigma)} with its constant taken as 1; "
         f"{_number(lead.sigma_solved)} with the constant solved for"
     )
-    table = _table(console, "Its conditions, at the solved σ", "condition", "value", "bound", "holds")
-    for c in lead.conditions:
-        table.add_row(c.name, _number(c.value), _number(c.bound), "yes" if c.holds else "no")
-    console.print(table)
+    rows = ([c.name, _number(c.value), _number(c.bound), "yes" if c.holds else "no"] for c in lead.conditions)
+    _show_table(console, "Its conditions, at the solved σ", ("condition", "value", "bound", "holds"), rows)
     console.print()
     floor = result.floor
-    table = _table(console, f"Noise floor Π_total of Theorem 3.1 (β₁ = 1, d = {result.dim})", "term", "value", "share")
-    for name, value in (
-        ("Poisson subsampling", floor.subsampling),
-        ("Monte Carlo", floor.monte_carlo),
-        ("privacy noise", floor.privacy),
-    ):
-        table.add_row(name, _number(value), f"{value / floor.total:.1%}")
-    table.add_row("total", _number(floor.total), "")
-    console.print(table)
+    terms = {"Poisson subsampling": floor.subsampling, "Monte Carlo": floor.monte_carlo, "privacy noise": floor.privacy}
+    shares = [[name, _number(value), f"{value / floor.total:.1%}"] for name, value in terms.items()]
+    title = f"Noise floor Π_total of Theorem 3.1 (β₁ = 1, d = {result.dim})"
+    _show_table(console, title, ("term", "value", "share"), [*shares, ["total", _number(floor.total), ""]])
     console.print()
-    table = _table(console, "δ(ε) at this σ", "ε", "δ exact", "δ⋆ paper")
-    for e, exact, paper in result.curve:
-        table.add_row(_number(e), _number(exact), _number(paper))
-    console.print(table)
+    _show_table(console, "δ(ε) at this σ", ("ε", "δ exact", "δ⋆ paper"), (map(_number, row) for row in result.curve))
+    if figure is not None:
+        console.print(f"\nfigure written to {figure}", soft_wrap=True, markup=False)

@@ -49,10 +49,7 @@ def plot_command(
 
     Example: pgbb plot schooling.pgbb --out schooling.png --coef educ
     """
-    from pgbb.report.plots import coefficient_intervals, quantile_process, save
+    from pgbb.release.figures import save
 
-    _validate.level(level)
-    release = load(file)
-    draw = coefficient_intervals if release.model.index is None else quantile_process
-    target = save(draw(release, level, coefficients), out)
+    target = save(load(file).plot(level=_validate.level(level), coefficients=coefficients), out)
     written(target, f"figure written to {target}", as_json=as_json)

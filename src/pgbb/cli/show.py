@@ -14,8 +14,9 @@ from rich.table import Table
 
 from pgbb import _validate
 from pgbb._io import write_whole
+from pgbb.cli import options as o
 from pgbb.cli.output import Json, print_json, written
-from pgbb.cli.tables import fitting, number
+from pgbb.cli.tables import fitting, grouped, number, plain_table
 from pgbb.errors import PgbbWarning
 from pgbb.release.file import Release, load
 
@@ -23,16 +24,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 File = Annotated[Path, typer.Argument(help="A release file, such as schooling.pgbb.")]
+Draws = Annotated[int, typer.Option("--draws", "-m", help="Number of draws.")]
+Seed = Annotated[int | None, typer.Option(help="For reproducible draws; no bearing on privacy.")]
 Row: TypeAlias = dict[str, Any]  # a coefficient at one level: its name, the level, and the columns of the summary
 FORMATS = (".csv", ".parquet", ".json")
 ROOM = (5, 4)  # characters of a number beside its digits, such as "0.000"; one that needs more loses digits
-Tau = Annotated[str | None, typer.Option("--tau", "--index", help="Levels of the index, such as .1,.5,.9.")]
 
 
 def show_command(
     file: File,
-    tau: Tau = None,
-    level: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.95,
+    tau: o.Tau = None,
+    level: o.Level = 0.95,
     tests: Annotated[bool, typer.Option("--tests", help="std err, z and P>|z| instead of the parts of sd.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -55,9 +57,7 @@ def show_release(
 ) -> None:
     """Print a release; `more` joins the JSON object."""
     _validate.level(level)
-    levels = parse_levels(tau)
-    if levels is None and release.model.index is not None:
-        levels = list(release.grid(5))
+    levels = shown_levels(release, tau)
     rows = _rows(release, levels, level)
     diagnostics = release.diagnostics()
     if as_json:
@@ -74,8 +74,15 @@ def show_release(
         print_json(report)
         return
     console = Console(highlight=False)
-    _print_header(console, release)
-    console.print()
+    certificate = release.certificate
+    console.print(release.title, style="bold", markup=False)
+    console.print(f"by {release.method_words}", markup=False)
+    console.print(certificate.headline(), style=None if certificate.private else "bold red", markup=False)
+    console.print(
+        f"σ = {certificate.sigma:.5g} by accountant '{certificate.accountant}'; randomness: {certificate.randomness}; "
+        f"payload: {release.payload.kind}\n",
+        markup=False,
+    )
     console.print(fitting(console, _tables(rows, release.model.index_name, level, tests)))
     if not all(row.get("identified", True) for row in rows):
         console.print("* not identified at this ε: the interval says little more than was known before", markup=False)
@@ -85,10 +92,10 @@ def show_release(
 
 def sample_command(
     file: File,
-    m: Annotated[int, typer.Option("--draws", "-m", help="Number of draws.")] = 2000,
-    tau: Tau = None,
+    m: Draws = 2000,
+    tau: o.Tau = None,
     out: Annotated[Path | None, typer.Option(help="A .csv, .parquet or .json file; without it CSV is printed.")] = None,
-    seed: Annotated[int | None, typer.Option(help="For reproducible draws; no bearing on privacy.")] = None,
+    seed: Seed = None,
     as_json: Json = False,
 ) -> None:
     """Draw from the posterior, as often as you like: draws cost no privacy.
@@ -99,8 +106,10 @@ def sample_command(
     if out is not None and out.suffix.lower() not in FORMATS:
         raise _validate.fail("--out", str(out), "a file that ends in .csv, .parquet or .json")
     release = load(file)
-    levels = parse_levels(tau)
-    frame = _flat(release.sample(m, tau=levels, seed=seed))
+    levels = None if tau is None else o.numbers("--tau", tau)
+    frame = release.sample(m, tau=levels, seed=seed)
+    if frame.columns.nlevels > 1:
+        frame.columns = [f"{name}[{at:g}]" for at, name in frame.columns]
     if out is not None:
         write_whole(out, _written(out.suffix.lower(), frame, release, levels))
         written(out, f"{len(frame):,} draws written to {out}", as_json=as_json, draws=len(frame))
@@ -113,10 +122,10 @@ def sample_command(
 def export_command(
     file: File,
     kind: Annotated[str, typer.Option("--format", "-f", help="csv, parquet or json.")] = "csv",
-    m: Annotated[int, typer.Option("--draws", "-m", help="Number of draws.")] = 2000,
-    tau: Tau = None,
+    m: Draws = 2000,
+    tau: o.Tau = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; default beside the release.")] = None,
-    seed: Annotated[int | None, typer.Option(help="For reproducible draws; no bearing on privacy.")] = None,
+    seed: Seed = None,
     as_json: Json = False,
 ) -> None:
     """Write draws for other software, as `pgbb sample --out` does; for an interval of levels, at five by default.
@@ -132,13 +141,6 @@ def export_command(
     if tau is None and release.model.index is not None:
         tau = ",".join(map(repr, release.grid(5)))
     sample_command(file, m, tau, target, seed, as_json)
-
-
-def _flat(frame: "pd.DataFrame") -> "pd.DataFrame":
-    """Joint draws with columns such as educ[0.9]."""
-    if frame.columns.nlevels > 1:
-        frame.columns = [f"{name}[{level:g}]" for level, name in frame.columns]
-    return frame
 
 
 def _written(kind: str, frame: "pd.DataFrame", release: Release, levels: list[float] | None) -> bytes:
@@ -184,14 +186,9 @@ def verify_command(
         raise typer.Exit(1)
 
 
-def parse_levels(text: str | None) -> list[float] | None:
-    """The levels of --tau."""
-    if text is None:
-        return None
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise _validate.fail("--tau", text, "numbers between commas, such as .1,.5,.9") from None
+def shown_levels(release: Release, tau: str | None) -> list[float] | None:
+    """The levels of --tau; without it those of the release, five of an interval, None for a model without an index."""
+    return list(release.grid(5)) or None if tau is None else o.numbers("--tau", tau)
 
 
 def _rows(release: Release, levels: list[float] | None, level: float) -> list[Row]:
@@ -212,18 +209,6 @@ def _rows(release: Release, levels: list[float] | None, level: float) -> list[Ro
     return rows
 
 
-def _print_header(console: Console, release: Release) -> None:
-    certificate = release.certificate
-    console.print(release.title, style="bold", markup=False)
-    console.print(f"by {release.method_words}", markup=False)
-    console.print(certificate.headline(), style=None if certificate.private else "bold red", markup=False)
-    console.print(
-        f"σ = {certificate.sigma:.5g} by accountant '{certificate.accountant}'; randomness: {certificate.randomness}; "
-        f"payload: {release.payload.kind}",
-        markup=False,
-    )
-
-
 def _tables(rows: list[Row], index: str | None, level: float, tests: bool = False) -> Iterator[Table]:
     """Versions of the table, the fullest first: with both parts of sd, with that of privacy, with neither.
 
@@ -241,37 +226,22 @@ def _tables(rows: list[Row], index: str | None, level: float, tests: bool = Fals
 
 
 def _table(rows: list[Row], index: str | None, level: float, parts: dict[str, str], room: int) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for head in ([] if index is None else [index]) + ["coefficient"]:
-        table.add_column(head, overflow="fold", no_wrap=True)
-    tests = "z" in parts
-    numbers = {
-        "coef" if tests else "mean": "mean",
-        "std err" if tests else "sd": "sd",
-        f"{level:.4g} lower": "lower",
-        "upper": "upper",
-        **parts,
-    }
+    mean, sd = ("coef", "std err") if "z" in parts else ("mean", "sd")
+    numbers = {mean: "mean", sd: "sd", f"{level:.4g} lower": "lower", "upper": "upper", **parts}
     widths = {key: max(len(head), _digits(key) + room) for head, key in numbers.items()}
-    for head, key in numbers.items():
-        table.add_column(head, justify="right", overflow="fold", no_wrap=True, min_width=widths[key])
-    previous: float | None = None
-    for row in rows:
+
+    def cells(row: Row) -> Iterator[str]:
         known = row.get("identified", True)
-        mark = ("  " if known else " *") if "identified" in row else ""
-        cells = [escape(row["name"]) + mark]
-        cells += [
-            number(row[key], _digits(key), width)
-            if row[key] is not None and (known or key not in parts.values())
-            else "–"
-            for key, width in widths.items()
-        ]
-        if index is not None:
-            if previous is not None and row[index] != previous:
-                table.add_row()
-            cells.insert(0, f"{row[index]:g}" if row[index] != previous else "")
-            previous = row[index]
-        table.add_row(*cells)
+        yield escape(row["name"]) + (("  " if known else " *") if "identified" in row else "")
+        for key, width in widths.items():
+            told = row[key] is not None and (known or key not in parts.values())
+            yield number(row[key], _digits(key), width) if told else "–"
+
+    labels = ["coefficient"] if index is None else [index, "coefficient"]
+    lines = grouped(([] if index is None else [f"{row[index]:g}"], list(cells(row))) for row in rows)
+    table = plain_table([*labels, *numbers], labels, lines, no_wrap=True)
+    for column, width in zip(table.columns[len(labels) :], widths.values(), strict=True):
+        column.min_width = width
     return table
 
 

@@ -1,21 +1,38 @@
 """Tables that fit the terminal: the fullest version whose names and heads stay whole."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
+from itertools import groupby
 
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["fitting", "number", "plain_table"]
-
 _ENDLESS = 10_000
 
 
-def plain_table(heads: Iterable[str], left: Container[str] = (), *, no_wrap: bool = False) -> Table:
-    """An empty table without lines, whose columns hold numbers but for those on the left: these hold words."""
+def plain_table(
+    heads: Iterable[str], left: Container[str] = (), rows: Iterable[Iterable[str]] = (), *, no_wrap: bool = False
+) -> Table:
+    """A table without lines, whose columns hold numbers but for those on the left: these hold words."""
     table = Table(box=None, pad_edge=False)
     for head in heads:
         table.add_column(head, justify="left" if head in left else "right", overflow="fold", no_wrap=no_wrap)
+    for row in rows:
+        table.add_row(*row)
     return table
+
+
+def grouped(rows: Iterable[tuple[list[str], list[str]]]) -> Iterator[list[str]]:
+    """Rows of labels and cells, such that labels are said once, and an empty row stands between their groups.
+
+    >>> list(grouped([(["a"], ["1"]), (["a"], ["2"]), (["b"], ["3"])]))
+    [['a', '1'], ['', '2'], [], ['b', '3']]
+    """
+    for i, (labels, group) in enumerate(groupby(rows, key=lambda row: row[0])):
+        if i > 0:
+            yield []
+        for _, cells in group:
+            yield [*labels, *cells]
+            labels = [""] * len(labels)
 
 
 def fitting(console: Console, versions: Iterable[Table]) -> Table:

@@ -12,7 +12,7 @@ All but the refunded ones count.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from pgbb.accountant.filters import Charge, Filter
@@ -107,26 +107,15 @@ class Entry:
 
     def to_dict(self) -> dict[str, object]:
         """A JSON object."""
-        return {
-            "number": self.number,
-            "dataset": self.dataset,
-            "state": self.state,
-            "counts": self.counts,
-            "method": self.method,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "charge": {"square": self.charge.square, "failure": self.charge.failure},
+        same = ("number", "dataset", "state", "counts", "method", "epsilon", "delta", "sigma", "reserved", "resumes")
+        at = {"steps": self.steps, "total": self.total, "sha256": self.checkpoint}
+        return {name: getattr(self, name) for name in (*same, "resumable")} | {
+            "charge": asdict(self.charge),
             "mechanism": dict(self.mechanism),
-            "sigma": self.sigma,
-            "reserved": self.reserved,
             "closed": self.closed or None,
             "certificate_sha256": self.certificate,
             "reason": self.reason or None,
-            "checkpoint": (
-                {"steps": self.steps, "total": self.total, "sha256": self.checkpoint} if self.checkpoint else None
-            ),
-            "resumes": self.resumes,
-            "resumable": self.resumable,
+            "checkpoint": at if self.checkpoint else None,
         }
 
 

@@ -59,8 +59,6 @@ class Ledger:
     def __repr__(self) -> str:
         return f"Ledger({str(self.path)!r})"
 
-    # What custodians do ----------------------------------------------------------------------------------------------
-
     def set(
         self, name: str, *, n: int, epsilon: float, delta: float, group_size: int = 1, change: bool = False
     ) -> Dataset:
@@ -94,16 +92,7 @@ class Ledger:
                         f"ε = {budget.epsilon:g}, δ = {budget.delta:g} is less than data set {name!r} has spent "
                         "already. Take a larger budget."
                     )
-            history.append(
-                {
-                    "kind": "set",
-                    "dataset": name,
-                    "n": n,
-                    "epsilon": budget.epsilon,
-                    "delta": budget.delta,
-                    "group_size": budget.group_size,
-                }
-            )
+            history.append({"kind": "set", "dataset": name, "n": n, **asdict(budget)})
             return history.datasets[name]
 
     def datasets(self) -> dict[str, Dataset]:
@@ -128,8 +117,6 @@ class Ledger:
         with transaction(self.path, write=False) as history:
             return history.stored, history.digest
 
-    # What a fit does -------------------------------------------------------------------------------------------------
-
     def reserve(
         self, dataset: str, mechanism: Target, sigma: float, *, method: str, epsilon: float, delta: float
     ) -> Entry:
@@ -141,20 +128,9 @@ class Ledger:
             known = history.datasets[dataset]
             if not known.budget.fits([*known.charges, charge]):
                 raise _exceeded(known, charge)
-            number = history.append(
-                {
-                    "kind": "reserve",
-                    "dataset": dataset,
-                    "method": method,
-                    "epsilon": epsilon,
-                    "delta": delta,
-                    "mechanism": describe(mechanism),
-                    "sigma": sigma,
-                    "square": charge.square,
-                    "failure": charge.failure,
-                    "owner": asdict(Owner.current()),
-                }
-            )
+            asked = {"dataset": dataset, "method": method, "epsilon": epsilon, "delta": delta}
+            run = {"mechanism": describe(mechanism), "sigma": sigma, **asdict(charge)}
+            number = history.append({"kind": "reserve", **asked, **run, "owner": asdict(Owner.current())})
             return history.entries[number]
 
     def begin(self, entry: Entry) -> None:
@@ -187,8 +163,8 @@ class Ledger:
         """Record a checkpoint: from here on, its entry is resumed from this file or not at all."""
         with transaction(self.path) as history:
             _held(history, entry)
-            event = {"kind": "checkpoint", "entry": entry.number, "steps": steps, "total": total, "sha256": digest}
-            history.append(event)
+            at = {"steps": steps, "total": total, "sha256": digest}
+            history.append({"kind": "checkpoint", "entry": entry.number, **at})
 
     def checkpointed(self, digest: str) -> Entry | None:
         """The entry that recorded this checkpoint, last or earlier; None if there is none."""

@@ -11,7 +11,7 @@ from pgbb.custody.ledger import Ledger
 from pgbb.custody.spending import spending
 from pgbb.engine.choice import cluster_for
 from pgbb.errors import InvalidValue, PgbbError
-from pgbb.methods.registry import METHODS, AccountantName, Constants, Method, MethodName, Settings, settings_for
+from pgbb.methods.registry import METHODS, AccountantName, MethodName, Settings, settings_for
 from pgbb.methods.request import Planned, Request, prepared
 from pgbb.model.models import Model
 from pgbb.model.schema import Schema
@@ -114,11 +114,34 @@ def fit(
     if scratch is not None:
         _check_scratch(scratch, chosen.scratch and persons is None and isinstance(elsewhere, nullcontext))
         request = replace(request, scratch=Path(scratch))
-    with elsewhere as workers:
-        request = replace(request, cluster=workers)
-        return _release(
-            request, chosen, constants, ledger=ledger, dataset=dataset, checkpoint=checkpoint, out=out, key=key
+    if key is not None and out is None:
+        raise InvalidValue("key needs out, the file that it signs: give both, or sign later with Release.save.")
+    signer = None if key is None else private_key(key)  # a bad key or path is found out before anything is spent
+    if out is not None:
+        check_writable(out)
+    paid = ledger is not None or dataset is not None
+    if checkpoint is not None and not paid:
+        raise InvalidValue(
+            "checkpoint needs a ledger, which sees to it that no answer is asked twice: give ledger= and dataset= too."
         )
+    seen = _Seen()
+    with elsewhere as workers:
+        request = replace(request, cluster=workers, custodian=seen)
+        if paid:
+            with spending(request, chosen, constants, ledger=ledger, dataset=dataset, checkpoint=checkpoint) as spent:
+                release = chosen.load().run(spent.request, constants)
+                spent.by(release)
+                if out is not None:
+                    release.save(out, key=signer)
+            return release
+        try:
+            release = chosen.load().run(request, constants)
+        except PgbbError as error:
+            error.answered = seen.answers
+            raise
+    if out is not None:
+        release.save(out, key=signer)
+    return release
 
 
 def _check_scratch(scratch: str | Path, serves: bool) -> None:
@@ -133,45 +156,6 @@ def _check_scratch(scratch: str | Path, serves: bool) -> None:
             "at random places, sums by person need them in memory, and the workers of a cluster hold their own. Leave "
             "it out."
         )
-
-
-def _release(
-    request: Request,
-    method: Method,
-    settings: Constants,
-    *,
-    ledger: str | Path | Ledger | None,
-    dataset: str | None,
-    checkpoint: str | Path | None,
-    out: str | Path | None,
-    key: Key | None,
-) -> Release:
-    """Run the method, under the ledger if there is one, and save."""
-    if key is not None and out is None:
-        raise InvalidValue("key needs out, the file that it signs: give both, or sign later with Release.save.")
-    signer = None if key is None else private_key(key)  # a bad key or path is found out before anything is spent
-    if out is not None:
-        check_writable(out)
-    if ledger is not None or dataset is not None:
-        with spending(request, method, settings, ledger=ledger, dataset=dataset, checkpoint=checkpoint) as spent:
-            release = method.load().run(spent.request, settings)
-            spent.by(release)
-            if out is not None:
-                release.save(out, key=signer)
-        return release
-    if checkpoint is not None:
-        raise InvalidValue(
-            "checkpoint needs a ledger, which sees to it that no answer is asked twice: give ledger= and dataset= too."
-        )
-    seen = _Seen()
-    try:
-        release = method.load().run(replace(request, custodian=seen), settings)
-    except PgbbError as error:
-        error.answered = seen.answers
-        raise
-    if out is not None:
-        release.save(out, key=signer)
-    return release
 
 
 class _Seen:

@@ -11,23 +11,28 @@ or it ends with an error, and the ledger refunds what no answer was given for
 and counts the rest as spent.
 """
 
+import hashlib
+import json
 import math
 import warnings
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Self
 
+import pgbb
 from pgbb.accountant.filters import Charge
 from pgbb.custody.checkpoint import Checkpoint, CheckpointError
 from pgbb.custody.entries import STOPPED, BudgetExceeded, Dataset, Entry, LedgerError, rounded_down
-from pgbb.custody.identity import identity
 from pgbb.custody.ledger import Ledger
 from pgbb.engine.protocol import EngineLost
 from pgbb.errors import InvalidValue, NotCertifiable, PgbbError, PgbbNote, PgbbWarning
 from pgbb.methods.registry import METHODS, Constants, Method
-from pgbb.methods.request import Planned, Request
+from pgbb.methods.request import Planned, Request, prepared
+from pgbb.release.certificate import describe
 from pgbb.release.file import Release
+from pgbb.release.payloads import summary_of
 
 __all__ = ["Spending", "spending"]
 
@@ -45,15 +50,9 @@ class Spending:
     """
 
     def __init__(
-        self,
-        request: Request,
-        ledger: Ledger,
-        known: Dataset,
-        entry: Entry,
-        planned: Planned,
-        checkpoint: Checkpoint | None,
-        resumed: str | None,
-    ) -> None:
+        self, request: Request, ledger: Ledger, known: Dataset, entry: Entry, planned: Planned,
+        checkpoint: Checkpoint | None, resumed: str | None,
+    ) -> None:  # fmt: skip
         self.request = replace(request, custodian=self)
         self.checkpoint = checkpoint
         self.release: Release | None = None
@@ -83,32 +82,22 @@ class Spending:
             raise PgbbError("the state after the last step was not recorded, so that nothing may be released.")
         self.release = release
 
-    def __enter__(self) -> Self:
+    @contextmanager
+    def settled(self) -> Iterator[Self]:
+        """The block that runs the fit: a release settles the entry, an error closes it."""
         try:
-            self._hold()
+            if self.checkpoint is not None:
+                self.checkpoint.hold(self._entry, self._resumed)
+            if self._resumed is not None:
+                at = f"continuing at step {self._entry.steps:,} of {self._entry.total:,}; nothing more is spent."
+                warnings.warn(at, PgbbNote, stacklevel=2)
+            yield self
+            if self.release is None:
+                raise PgbbError("the fit ended without a release.")
         except BaseException as error:
             self._close(error)
             raise
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is not None:
-            self._close(error)
-        elif self.release is None:
-            missing = PgbbError("the fit ended without a release.")
-            self._close(missing)
-            raise missing
-        else:
-            self._settle(self.release)
-
-    def _hold(self) -> None:
-        """Go on from the checkpoint, if one was found, and write further ones for this entry."""
-        entry = self._entry
-        if self.checkpoint is not None:
-            self.checkpoint.hold(entry, self._resumed)
-        if self._resumed is not None:
-            text = f"continuing at step {entry.steps:,} of {entry.total:,}; nothing more is spent."
-            warnings.warn(text, PgbbNote, stacklevel=2)
+        self._settle(self.release)
 
     def _close(self, error: BaseException) -> None:
         """End the entry without a release; a fit with a checkpoint can go on if no answer can have ended it."""
@@ -138,7 +127,7 @@ def spending(
     ledger: str | Path | Ledger | None,
     dataset: str | None,
     checkpoint: str | Path | None = None,
-) -> Spending:
+) -> AbstractContextManager[Spending]:
     """Reserve what a release costs, or resume it at its checkpoint; the block of this context settles it."""
     if ledger is None or dataset is None:
         raise InvalidValue("ledger and dataset go together: the file, and the name of these records in it.")
@@ -164,10 +153,31 @@ def spending(
             raise InvalidValue(
                 f"method = {method.name!r} writes no checkpoints: only {' and '.join(those)} do. Leave it out."
             )
-        point = Checkpoint(checkpoint, book, identity(request, method.name, settings, planned, known.n))
+        point = Checkpoint(checkpoint, book, _identity(request, method.name, settings, planned, known.n))
         found = point.find(dataset)
     entry = _reserved(request, method, settings, planned, book, known) if found is None else book.resume(*found)
-    return Spending(request, book, known, entry, planned, point, None if found is None else found[1])
+    return Spending(request, book, known, entry, planned, point, None if found is None else found[1]).settled()
+
+
+def _identity(request: Request, method: str, settings: Constants, planned: Planned, n: int) -> str:
+    """A digest of all that decides what a fit asks and makes of the answers, but for the code of a custom loss.
+
+    All of it is public: a fit that goes on after a checkpoint must agree on it.
+    """
+    whole = {
+        "version": pgbb.__version__,
+        "method": method,
+        "model": summary_of(prepared(request.model, request.schema)).to_dict(),
+        "schema": request.schema.to_dict(),
+        "settings": {f.name: getattr(settings, f.name) for f in fields(settings)},
+        "budget": [request.epsilon, request.delta, request.accountant, request.group_size, request.persons],
+        "weights": request.weights,
+        "mechanism": describe(planned.mechanism),
+        "sigma": planned.sigma,
+        "n": n,
+    }
+    text = json.dumps(whole, sort_keys=True, default=lambda value: type(value).__name__)  # pseudo-samples: by type only
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _reserved(
@@ -186,11 +196,9 @@ def _reserved(
             return known.budget.charge(smaller.mechanism, smaller.sigma)
 
         fits = _fitting_epsilon(charge, epsilon, error.left)
-        advice = (
-            "No ε that is of use would fit."
-            if fits is None
-            else f"With this method and δ = {delta:g}, ε = {fits:g} would fit."
-        )
+        advice = "No ε that is of use would fit."
+        if fits is not None:
+            advice = f"With this method and δ = {delta:g}, ε = {fits:g} would fit."
         raise BudgetExceeded(f"{error} {advice}", error.left, error.epsilon, error.delta) from None
 
 

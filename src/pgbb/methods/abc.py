@@ -8,27 +8,24 @@ for the statistic of a simulated model; the rest is post-processing.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from pgbb import _validate
-from pgbb.errors import InvalidValue
+from pgbb._numerics import Floats
 from pgbb.methods import noisy_gibbs
+from pgbb.methods.constants import Limits, Priors
 from pgbb.methods.effective_size import too_few
 from pgbb.methods.noisy_gibbs.sampler import simulated_sums
 from pgbb.methods.noisy_sums import Answer, ask, middle, plan_of
-from pgbb.methods.priors import Priors
 from pgbb.methods.request import Planned, Request
 from pgbb.methods.simulators import check_simulator, clamped_sums, simulator_of
 from pgbb.model.models import HuberRegression, Mean, Simulated
 from pgbb.release.file import Release
-from pgbb.release.payloads import Payload, summary_of
 
 __all__ = ["Settings", "plan", "run"]
 
-Floats = NDArray[np.float64]
 HEAVY = 5.0  # degrees of freedom of the proposal
 WIDER = 1.5  # times the weighted covariance of a round is that of the next proposal
 
@@ -45,16 +42,13 @@ class Settings(Priors):
       shares: as for `noisy_gibbs`. Beside these, the constants of `Priors`.
     """
 
-    proposals: int = 20_000
-    rounds: int = 5
-    draws: int = 4_000
+    proposals: Annotated[int, Limits(low=1000)] = 20_000
+    rounds: Annotated[int, Limits(low=1, high=20)] = 5
+    draws: Annotated[int, Limits(low=100)] = 4_000
     shares: tuple[float, float, float] = (0.5, 0.25, 0.25)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _validate.integer("proposals", self.proposals, low=1000)
-        _validate.integer("rounds", self.rounds, low=1, high=20)
-        _validate.integer("draws", self.draws, low=100)
         object.__setattr__(self, "shares", self.gibbs.shares)
 
     @property
@@ -85,11 +79,9 @@ class Target:
 
 
 def _check(request: Request) -> None:
-    if request.non_private:
-        raise InvalidValue(
-            "non_private is not allowed with method = 'abc': without noise no simulated statistic has any weight. "
-            "Take 'noisy_gibbs' or 'repro'."
-        )
+    request.refuse(
+        "abc", non_private="without noise no simulated statistic has any weight. Take 'noisy_gibbs' or 'repro'."
+    )
     if isinstance(request.model, Simulated):
         check_simulator(request.model, request.schema)
 
@@ -106,33 +98,21 @@ def run(request: Request, settings: Settings) -> Release:
     """Ask the records, and weight simulated statistics by the density of the noise."""
     _check(request)
     if isinstance(request.model, HuberRegression):
-        asked = noisy_gibbs.ask(request, settings.gibbs)
-        problem, planned, randomness, notes = asked.problem, asked.planned, asked.randomness, list(asked.notes)
-        target = _regression(asked, settings, randomness.public)
+        answer = noisy_gibbs.ask(request, settings.gibbs)
+        target = _regression(answer, settings)
     else:
         answer = ask(request, "abc", settings.response_bound)
-        problem, planned, randomness, notes = answer.problem, answer.planned, answer.randomness, list(answer.notes)
-        make = _mean if isinstance(answer.model, Mean) else _simulated
-        target = make(answer, settings, request)
-    theta, weights = _sampled(target, settings, randomness.public, request)
+        target = (_mean if isinstance(answer.model, Mean) else _simulated)(answer, settings, request)
+    rng = answer.randomness.public
+    theta, weights = _sampled(target, settings, rng, request)
     size = 1 / float(np.square(weights).sum())
-    notes = [
-        "Importance sampling with the density of the privacy noise: exact, but for the number of simulations.",
-        *notes,
-    ]
-    notes += too_few([np.array([size])])
-    places = np.searchsorted(
-        np.cumsum(weights), (np.arange(settings.draws) + randomness.public.random()) / settings.draws
-    )
-    chosen = target.shown(theta[np.minimum(places, len(theta) - 1)])
-    draws = randomness.public.permutation(chosen)
-    return Release(
-        model=summary_of(problem),
-        schema=request.schema.to_dict(),
-        certificate=request.certify(planned.mechanism, planned.sigma, randomness.source, notes, epsilon=planned.claim),
-        payload=Payload(kind="draws", settings={"index_values": None}, tensors={"draws": draws.astype(np.float32)}),
-        diagnostics={"method": "abc", "effective_sample_size": [[size] * problem.dim], "proposals": settings.proposals},
-    )
+    exact = "Importance sampling with the density of the privacy noise: exact, but for the number of simulations."
+    notes = [exact, *answer.notes, *too_few([np.array([size])])]
+    places = np.searchsorted(np.cumsum(weights), (np.arange(settings.draws) + rng.random()) / settings.draws)
+    draws = rng.permutation(target.shown(theta[np.minimum(places, len(theta) - 1)]))
+    about = {"effective_sample_size": [[size] * answer.problem.dim], "proposals": settings.proposals}
+    stored = [draws.astype(np.float32)]
+    return request.release_draws("abc", answer.planned, answer.randomness.source, stored, notes, about)
 
 
 def _sampled(target: Target, settings: Settings, rng: np.random.Generator, request: Request) -> tuple[Floats, Floats]:
@@ -156,8 +136,7 @@ def _sampled(target: Target, settings: Settings, rng: np.random.Generator, reque
         spread = (theta - moved).T @ (weights[:, None] * (theta - moved))
         covariance = WIDER * spread + covariance / size  # few effective draws say little of the spread
         centre = moved
-        if request.progress is not None:
-            request.progress(i + 1, settings.rounds)
+        request.report(i + 1, settings.rounds)
     return theta, weights
 
 
@@ -208,9 +187,9 @@ def _simulated(answer: Answer, settings: Settings, request: Request) -> Target:
     return Target(answer.total, answer.noise, centre, np.diag(radius**2), log_prior, lambda theta: simulate(theta, rng))
 
 
-def _regression(asked: "noisy_gibbs.Asked", settings: Settings, rng: np.random.Generator) -> Target:
+def _regression(answer: Answer, settings: Settings) -> Target:
     """(β, log σ) of a linear regression, with the statistics and the prior of `noisy_gibbs`."""
-    released, prior = asked.released, settings.gibbs.prior
+    released, prior, rng = noisy_gibbs.released(answer), settings.gibbs.prior, answer.randomness.public
     beta, variance = released.start(prior)
     p = released.p
 

@@ -8,28 +8,24 @@ all else is post-processing.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pgbb import _validate
-from pgbb.errors import InvalidValue
+from pgbb._numerics import Floats
+from pgbb.methods.constants import Count, Limits, Priors, Share
 from pgbb.methods.effective_size import effective_sample_size, too_few
 from pgbb.methods.noisy_sums import Answer, ask, middle, plan_of
-from pgbb.methods.priors import Priors
 from pgbb.methods.request import Planned, Request
 from pgbb.model.models import Mean
 from pgbb.private.door import entries
 from pgbb.release.file import Release
-from pgbb.release.payloads import Payload, summary_of
 
 if TYPE_CHECKING:
     from jax import Array
 
 __all__ = ["Settings", "plan", "run"]
 
-Floats = NDArray[np.float64]
 CHUNK = 500  # iterations of one call
 
 
@@ -47,15 +43,9 @@ class Settings(Priors):
       Beside these, the constants of `Priors`.
     """
 
-    iterations: int = 10_000
-    burn_in: float = 0.3
-    thin: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _validate.integer("iterations", self.iterations, low=100)
-        _validate.number("burn_in", self.burn_in, low=0, below=1)
-        _validate.integer("thin", self.thin, low=1)
+    iterations: Annotated[int, Limits(low=100)] = 10_000
+    burn_in: Share = 0.3
+    thin: Count = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,37 +69,28 @@ class Augmentation:
     shown: "Callable[[tuple[Array, ...]], Array]"
 
 
-def _check(request: Request) -> None:
-    if request.non_private:
-        raise InvalidValue(
-            "non_private is not allowed with method = 'augmented': without noise no latent record can change. Take "
-            "'noisy_gibbs'."
-        )
+def _refuse(request: Request) -> None:
+    request.refuse("augmented", non_private="without noise no latent record can change. Take 'noisy_gibbs'.")
 
 
 def plan(request: Request, settings: Settings, n: int) -> Planned:
     """What will be asked of n records, and at which noise."""
-    _check(request)
+    _refuse(request)
     return plan_of(request, "augmented", n, settings.response_bound)
 
 
 def run(request: Request, settings: Settings) -> Release:
     """Ask the records once, and run the chain over what they may have been."""
-    _check(request)
+    _refuse(request)
     answer = ask(request, "augmented", settings.response_bound)
-    rng, problem, planned = answer.randomness.public, answer.problem, answer.planned
+    rng = answer.randomness.public
     model = (_mean if isinstance(answer.model, Mean) else _regression)(answer, settings, rng)
     chain, accepted = _chain(model, answer, settings, rng, request)
     kept = chain[int(settings.burn_in * settings.iterations) :: settings.thin]
     sizes = effective_sample_size(kept)
     notes = ["Data augmentation: the posterior given the release, clamping included.", *answer.notes, *too_few([sizes])]
-    return Release(
-        model=summary_of(problem),
-        schema=request.schema.to_dict(),
-        certificate=request.certify(planned.mechanism, planned.sigma, answer.randomness.source, notes),
-        payload=Payload(kind="draws", settings={"index_values": None}, tensors={"draws": kept.astype(np.float32)}),
-        diagnostics={"method": "augmented", "effective_sample_size": [sizes.tolist()], "acceptance": accepted},
-    )
+    about, stored = {"effective_sample_size": [sizes.tolist()], "acceptance": accepted}, [kept.astype(np.float32)]
+    return request.release_draws("augmented", answer.planned, answer.randomness.source, stored, notes, about)
 
 
 def _chain(
@@ -147,8 +128,7 @@ def _chain(
         records, (shown, accepted) = run_chunk(records, (part, gammas.astype(np.float32)))
         draws.append(np.asarray(shown, np.float64))
         accepts.append(np.asarray(accepted))
-        if request.progress is not None:
-            request.progress(min(start + CHUNK, settings.iterations), settings.iterations)
+        request.report(min(start + CHUNK, settings.iterations), settings.iterations)
     return np.concatenate(draws), float(np.concatenate(accepts).mean())
 
 

@@ -1,38 +1,30 @@
 """DP-Bootstrap (Wang, Cheng & Awan 2025): B noisy refits on resampled records, and an interval that knows the noise.
 
-Regressions follow their Algorithm 2 (ridge-penalised M-estimates with output
-perturbation), a mean their Algorithm 3 (deconvolution). Everything after
-`Dataset.refits` is post-processing of the B noisy estimates.
+Regressions follow their Algorithm 2 (ridge-penalised M-estimates with output perturbation), a mean their Algorithm 3
+(deconvolution). Everything after `Dataset.refits` is post-processing of the B noisy estimates.
 """
 
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from pgbb import _validate
-from pgbb.accountant import Resampling, epsilon, gdp_mu, noise_scale
+from pgbb._numerics import Floats
+from pgbb.accountant import Resampling, epsilon, gdp_mu
 from pgbb.errors import InvalidValue, NotCertifiable, PgbbWarning
-from pgbb.methods.request import Planned, Request, by_level, prepared
+from pgbb.methods.constants import Checked, Limits, Positive
+from pgbb.methods.request import Planned, Request, by_level
 from pgbb.model.models import Mean, Problem
-from pgbb.private.door import (
-    Randomness,
-    largest_sensitivity,
-    mean_sensitivity,
-    open_dataset,
-    refit_sensitivity,
-)
+from pgbb.private.door import Randomness, largest_sensitivity, mean_sensitivity, refit_sensitivity
 from pgbb.release.file import Release
-from pgbb.release.payloads import Payload, summary_of
 
 __all__ = ["Settings", "deconvolve", "interval", "plan", "run"]
 
-Floats = NDArray[np.float64]
-CALIBRATIONS = ("proved", "asymptotic")
+Error = Annotated[float, Limits(above=0, below=0.5)]
 NORMAL = (
     "Intervals of DP-Bootstrap: valid for estimates that are roughly normal. The penalty pulls coefficients to zero, "
     "and the intervals do not make up for it."
@@ -44,15 +36,13 @@ DECONVOLVED = (
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Checked):
     """Constants of DP-Bootstrap; the defaults are those that reproduce the paper's tables, but for the calibration.
 
-    The interval at level 1 − variance_error − interval_error (95 %) bounds the
-    sampling variance from above with error `variance_error`, and has error
-    `interval_error` at that variance. The stored draws have this interval as their
-    central one. At another level 1 − a the draws give the interval whose normal
-    quantile is stretched by the same factor z(1 − interval_error/2)/z(.975), with
-    the variance bound unchanged.
+    The interval at level 1 − variance_error − interval_error (95 %) bounds the sampling variance from above with error
+    `variance_error`, and has error `interval_error` at that variance. The stored draws have this interval as their
+    central one. At another level 1 − a the draws give the interval whose normal quantile is stretched by the same
+    factor z(1 − interval_error/2)/z(.975), with the variance bound unchanged.
 
     Args:
       replicates: B, refits for each level; the noise of one grows with √B, that of their mean does not.
@@ -65,23 +55,13 @@ class Settings:
       draws: m, the number of stored draws.
     """
 
-    replicates: int = 20
-    penalty: float = 0.02
-    clip: float | None = None
+    replicates: Annotated[int, Limits(low=2, remedy="The paper has 20.")] = 20
+    penalty: Positive = 0.02
+    clip: Positive | None = None
     calibration: Literal["proved", "asymptotic"] = "proved"
-    variance_error: float = 0.025
-    interval_error: float = 0.025
-    draws: int = 2000
-
-    def __post_init__(self) -> None:
-        _validate.integer("replicates", self.replicates, low=2, remedy="The paper has 20.")
-        _validate.number("penalty", self.penalty, above=0)
-        if self.clip is not None:
-            _validate.number("clip", self.clip, above=0)
-        _validate.one_of("calibration", self.calibration, CALIBRATIONS)
-        _validate.number("variance_error", self.variance_error, above=0, below=0.5)
-        _validate.number("interval_error", self.interval_error, above=0, below=0.5)
-        _validate.integer("draws", self.draws, low=100)
+    variance_error: Error = 0.025
+    interval_error: Error = 0.025
+    draws: Annotated[int, Limits(low=100)] = 2000
 
     @property
     def stretch(self) -> float:
@@ -102,9 +82,8 @@ def interval(values: Floats, noise: Floats, variance_error: float = 0.025) -> Es
     """Algorithm 2: what B noisy estimates (B, d) with known noise variances (d,) say.
 
     Given the data a value is N(θ̂, V + noise), so (B−1)s²/(V + noise) ~ χ²_{B−1}, and
-    V ≤ (B−1)s²/χ²_{B−1}(variance_error) − noise except with that probability (0 if
-    negative). The centre, the mean of the B, has variance V around θ for the
-    data, V/B for the resampling and noise/B: in all V(1 + 1/B) + noise/B.
+    V ≤ (B−1)s²/χ²_{B−1}(variance_error) − noise except with that probability (0 if negative). The centre, the mean of
+    the B, has variance V around θ for the data, V/B for the resampling and noise/B: in all V(1 + 1/B) + noise/B.
 
     >>> found = interval(np.array([[0.0], [1.0], [2.0]]), np.array([.5]))
     >>> [round(float(v[0]), 3) for v in (found.centre, found.variance, found.error)]
@@ -121,10 +100,9 @@ def interval(values: Floats, noise: Floats, variance_error: float = 0.025) -> Es
 def deconvolve(values: Floats, noise: float, centre: float, spread: float) -> tuple[Floats, Floats]:
     """The law of X from values X + N(0, noise²): points and their probabilities.
 
-    Penalised maximum likelihood (Efron 2016) over densities
-    g(x) ∝ N(x; centre, spread²) e^{q(x)} on a grid, with q a polynomial of degree
-    4 in an orthonormal basis and penalty ½‖coefficients‖²: without information
-    it is the normal law, which the mean of a resample is nearly.
+    Penalised maximum likelihood (Efron 2016) over densities g(x) ∝ N(x; centre, spread²) e^{q(x)} on a grid, with q a
+    polynomial of degree 4 in an orthonormal basis and penalty ½‖coefficients‖²: without information it is the normal
+    law, which the mean of a resample is nearly.
     """
     from scipy.optimize import minimize
 
@@ -154,10 +132,10 @@ def deconvolve(values: Floats, noise: float, centre: float, spread: float) -> tu
 
 def _target(request: Request, settings: Settings, problems: list[Problem], n: int) -> Resampling:
     """What is asked of n records."""
+    clip = _clip(problems, settings)
     if isinstance(request.model, Mean):
         bounds = request.schema[request.model.column].bounds  # type: ignore[union-attr]
         return Resampling(n, settings.replicates, mean_sensitivity(bounds, n))
-    clip = _clip(problems, settings)
     sensitivity = max(refit_sensitivity(p, n, settings.penalty, clip) for p in problems)
     sensitivity = max(sensitivity, largest_sensitivity(problems, n, settings.penalty))
     return Resampling(n, settings.replicates * len(problems), sensitivity)
@@ -166,17 +144,14 @@ def _target(request: Request, settings: Settings, problems: list[Problem], n: in
 def plan(request: Request, settings: Settings, n: int) -> Planned:
     """What will be asked of n records, and at which noise."""
     problems, _ = by_level(request.model, request.schema)
-    _clip(problems, settings)
     return _calibrate(request, settings, _target(request, settings, problems, n))
 
 
 def run(request: Request, settings: Settings) -> Release:
     """Fit by DP-Bootstrap; several quantile levels are refitted on resamples of their own, all under one budget."""
     problems, levels = by_level(request.model, request.schema)
-    first = problems[0]
     _clip(problems, settings)
-    data = open_dataset(request.data, first, request.schema, request.weights)
-    request.advise(data.n)
+    data = request.open(problems[0])
     target = _target(request, settings, problems, data.n)
     planned = _calibrate(request, settings, target)
     sigma, notes = planned.sigma, list(planned.notes)
@@ -185,36 +160,24 @@ def run(request: Request, settings: Settings) -> Release:
     if isinstance(request.model, Mean):
         bounds = request.schema[request.model.column].bounds  # type: ignore[union-attr]
         estimates = data.means(bounds, target, sigma, randomness)[None]
-        draws = _deconvolved_draws(estimates[0], sigma, settings, randomness.public)[None]
+        draws = [_deconvolved_draws(estimates[0], sigma, settings, randomness.public)]
         notes.insert(0, DECONVOLVED)
     else:
         estimates = data.refits(
             problems, target, sigma, randomness, penalty=settings.penalty, progress=request.progress
         )
         largest = max(p.clip for p in problems)
-        draws = np.stack(
-            [
-                _normal_draws(p, values, sigma * p.clip / largest, settings, randomness.public)
-                for p, values in zip(problems, estimates, strict=True)
-            ]
-        )
+        draws = [
+            _normal_draws(p, values, sigma * p.clip / largest, settings, randomness.public)
+            for p, values in zip(problems, estimates, strict=True)
+        ]
         notes.insert(0, NORMAL)
-    return Release(
-        model=summary_of(prepared(request.model, request.schema)),
-        schema=request.schema.to_dict(),
-        certificate=request.certify(target, sigma, randomness.source, notes, planned.claim),
-        payload=Payload(
-            kind="draws",
-            settings={"index_values": levels},
-            tensors={"draws": draws[0] if levels is None else draws},
-        ),
-        diagnostics={
-            "method": "dp_bootstrap",
-            "calibration": settings.calibration,
-            "penalty": None if isinstance(request.model, Mean) else settings.penalty,
-            "noisy_estimates": estimates.tolist(),  # as private as the draws, which are made of them
-        },
-    )
+    about = {
+        "calibration": settings.calibration,
+        "penalty": None if isinstance(request.model, Mean) else settings.penalty,
+        "noisy_estimates": estimates.tolist(),  # as private as the draws, which are made of them
+    }
+    return request.release_draws("dp_bootstrap", planned, randomness.source, draws, notes, about, levels)
 
 
 def _clip(problems: list[Problem], settings: Settings) -> float | None:
@@ -233,10 +196,8 @@ def _clip(problems: list[Problem], settings: Settings) -> float | None:
 
 def _calibrate(request: Request, settings: Settings, target: Resampling) -> Planned:
     """The noise, the ε to claim, and what to say about it."""
-    if request.non_private:
-        return Planned(target, 0.0)
-    if settings.calibration == "proved":
-        return Planned(target, noise_scale(target, request.epsilon, request.delta, request.accountant))
+    if request.non_private or settings.calibration == "proved":
+        return request.calibrate(target)
     mu = gdp_mu(request.epsilon, request.delta)
     sigma = math.sqrt((2 - 2 / math.e) * target.replicates) * target.sensitivity / mu
     claim = epsilon(target, sigma, request.delta, request.accountant)
@@ -253,9 +214,6 @@ def _calibrate(request: Request, settings: Settings, target: Resampling) -> Plan
     return Planned(target, sigma, claim, (text,))
 
 
-# Draws whose central interval is that of the method ------------------------------------------------------------------
-
-
 def _normal_scores(settings: Settings) -> Floats:
     """m increasing normal quantiles, stretched; `np.quantile` of them at p is the one at p, ends apart."""
     m = settings.draws
@@ -269,11 +227,10 @@ def _normal_draws(
 ) -> Floats:
     """(m, d) in internal coordinates: normal margins with the method's intervals in original units, and correlated.
 
-    Intervals belong to the coefficients that users read, so they are made in
-    original units, where the noise is σ²TTᵀ. Correlations are those of the
-    estimated covariance of the centre, in internal coordinates
-    (S − σ²I)₊(1 + 1/B) + σ²I/B with S the covariance of the noisy estimates. The
-    scale of a Huber regression is cut at its public lower bound.
+    Intervals belong to the coefficients that users read, so they are made in original units, where the noise is σ²TTᵀ.
+    Correlations are those of the estimated covariance of the centre, in internal coordinates
+    (S − σ²I)₊(1 + 1/B) + σ²I/B with S the covariance of the noisy estimates. The scale of a Huber regression is cut at
+    its public lower bound.
     """
     count, transform = len(values), problem.transform
     original = values @ transform.T + problem.offset
@@ -293,8 +250,8 @@ def _normal_draws(
 def _deconvolved_draws(values: Floats, sigma: float, settings: Settings, rng: np.random.Generator) -> Floats:
     """(m, 1): the deconvolved law, widened to the bound on its variance, and blurred by the error of the centre.
 
-    The shape comes from the deconvolution, the spread from the bound of
-    Algorithm 2, which B values justify and a deconvolution of B values does not.
+    The shape comes from the deconvolution, the spread from the bound of Algorithm 2, which B values justify and a
+    deconvolution of B values does not.
     """
     count = len(values)
     found = interval(values, np.array([sigma**2]), settings.variance_error)

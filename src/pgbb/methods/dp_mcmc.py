@@ -10,23 +10,22 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import nnls
 from scipy.special import expit, ndtr
 
-from pgbb import _validate
-from pgbb.accountant import Mechanism, compose, noise_scale
+from pgbb._numerics import Floats
+from pgbb.accountant import Mechanism, compose
 from pgbb.errors import InvalidValue
+from pgbb.methods.constants import Checked, Count, Limits, Positive, Share
 from pgbb.methods.effective_size import SMALLEST_ESS, effective_sample_size, too_few
-from pgbb.methods.request import Planned, Request, by_level, prepared
+from pgbb.methods.request import Planned, Request, by_level
 from pgbb.model.losses import ratio_problem
 from pgbb.model.models import Problem
-from pgbb.private.door import Randomness, open_dataset
+from pgbb.private.door import Randomness
 from pgbb.release.file import Release
-from pgbb.release.payloads import Payload, summary_of
 
 if TYPE_CHECKING:
     from jax import Array
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Settings", "correction", "plan", "run"]
 
-Floats = NDArray[np.float64]
 BARKER = 2.0  # variance of normal noise that the correction completes to a logistic law
 TARGET = (
     "A Metropolis chain on noisy log ratios: its intervals target the tempered Gibbs posterior, on a uniform prior."
@@ -47,7 +45,7 @@ APPROXIMATE = (
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Checked):
     """Constants of the chain.
 
     Args:
@@ -60,22 +58,16 @@ class Settings:
       thin: keep every `thin`-th draw.
     """
 
-    steps: int = 10_000
+    steps: Annotated[int, Limits(low=100)] = 10_000
     test: Literal["penalty", "barker"] = "penalty"
-    sampling_rate: float = 1.0
-    tempering: float = 1.0
-    noise: float = 2.0
-    burn_in: float = 0.5
-    thin: int = 1
+    sampling_rate: Annotated[float, Limits(above=0, high=1)] = 1.0
+    tempering: Positive = 1.0
+    noise: Annotated[float, Limits(above=0, high=10)] = 2.0
+    burn_in: Share = 0.5
+    thin: Count = 1
 
     def __post_init__(self) -> None:
-        _validate.integer("steps", self.steps, low=100)
-        _validate.one_of("test", self.test, ("penalty", "barker"))
-        _validate.number("sampling_rate", self.sampling_rate, above=0, high=1)
-        _validate.number("tempering", self.tempering, above=0)
-        _validate.number("noise", self.noise, above=0, high=10)
-        _validate.number("burn_in", self.burn_in, low=0, below=1)
-        _validate.integer("thin", self.thin, low=1)
+        super().__post_init__()
         if self.sampling_rate < 1 and self.test == "penalty":
             raise InvalidValue(
                 f"sampling_rate = {self.sampling_rate:g} is not allowed with test = 'penalty', which must know the "
@@ -147,12 +139,8 @@ def _make_step(problem: Problem, settings: Settings, n: int, length: float) -> "
     return Step(query, update)
 
 
-def _check(request: Request) -> None:
-    if request.non_private:
-        raise InvalidValue(
-            "non_private is not allowed with method = 'dp_mcmc': the noise decides how long a step is. Give a large "
-            "epsilon."
-        )
+def _refuse(request: Request) -> None:
+    request.refuse("dp_mcmc", non_private="the noise decides how long a step is. Give a large epsilon.")
 
 
 def _each(settings: Settings, n: int) -> Mechanism:
@@ -162,11 +150,10 @@ def _each(settings: Settings, n: int) -> Mechanism:
 
 def plan(request: Request, settings: Settings, n: int) -> Planned:
     """T answers a level, all of the same noise."""
-    _check(request)
+    _refuse(request)
     levels = len(by_level(request.model, request.schema)[0])
     one = _each(settings, n)
-    target = one if levels == 1 else compose([one] * levels)
-    return Planned(target, noise_scale(target, request.epsilon, request.delta, request.accountant))
+    return request.calibrate(one if levels == 1 else compose([one] * levels))
 
 
 def run(request: Request, settings: Settings) -> Release:
@@ -174,10 +161,9 @@ def run(request: Request, settings: Settings) -> Release:
     import jax
     import jax.numpy as jnp
 
-    _check(request)
+    _refuse(request)
     problems, levels = by_level(request.model, request.schema)
-    data = open_dataset(request.data, problems[0], request.schema, request.weights)
-    request.advise(data.n)
+    data = request.open(problems[0])
     planned, stream = plan(request, settings, data.n), Randomness.create(request.insecure_seed)
     request.begin(planned)
     chains, lengths, shares = [], [], []
@@ -192,30 +178,15 @@ def run(request: Request, settings: Settings) -> Release:
         for done, _, (theta, moved) in session.run(state, _make_step(problem, settings, data.n, length)):
             draws.append(np.asarray(theta))
             accepted += float(np.asarray(moved).sum())
-            if request.progress is not None:
-                request.progress(i * settings.steps + done, len(problems) * settings.steps)
+            request.report(i * settings.steps + done, len(problems) * settings.steps)
         chains.append(np.concatenate(draws)[int(settings.burn_in * settings.steps) :: settings.thin])
         lengths.append(length)
         shares.append(accepted / settings.steps)
     sizes = [effective_sample_size(chain.astype(np.float64)) for chain in chains]
     notes = [TARGET, *([APPROXIMATE] if settings.test == "barker" else []), *too_few(sizes)]
     notes += _cannot_mix(settings, sizes, lengths, shares)
-    return Release(
-        model=summary_of(prepared(request.model, request.schema)),
-        schema=request.schema.to_dict(),
-        certificate=request.certify(planned.mechanism, planned.sigma, stream.source, notes),
-        payload=Payload(
-            kind="draws",
-            settings={"index_values": levels},
-            tensors={"draws": chains[0] if levels is None else np.stack(chains)},
-        ),
-        diagnostics={
-            "method": "dp_mcmc",
-            "effective_sample_size": [s.tolist() for s in sizes],
-            "accepted": shares,
-            "step_length": lengths,
-        },
-    )
+    found = {"effective_sample_size": [s.tolist() for s in sizes], "accepted": shares, "step_length": lengths}
+    return request.release_draws("dp_mcmc", planned, stream.source, chains, notes, found, levels)
 
 
 def _cannot_mix(

@@ -4,20 +4,18 @@ A mean has the sum of its column, a linear regression the sum of products (xxᵀ
 of the user's statistic. Which law they have under a parameter is in `simulators`.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from pgbb.accountant import Composition, Mechanism, compose, noise_scale
+from pgbb._numerics import Floats
+from pgbb.accountant import Composition, Mechanism, Own, compose
 from pgbb.errors import InvalidValue
 from pgbb.methods.request import Planned, Request, prepared
 from pgbb.model.models import HuberRegression, LogisticRegression, Mean, Problem, Simulated
-from pgbb.private.door import Moment, Randomness, open_dataset
+from pgbb.private.door import Moment, Randomness
 
-__all__ = ["Answer", "ask", "middle", "plan_of", "question", "response_bound"]
+__all__ = ["Answer", "answered", "ask", "middle", "plan_of", "question"]
 
-Floats = NDArray[np.float64]
 MOST_SIMULATED = 80_000
 """Records times coefficients of a logistic regression, whose records are simulated."""
 Served = Mean | HuberRegression | LogisticRegression | Simulated
@@ -28,26 +26,31 @@ class Answer:
     """What the records have said, and all that is public about it.
 
     Attributes:
-      model, problem: what was asked about.
-      n: number of records.
-      total: the noisy sum; of a simulated model the noisy mean; of a regression with the response over its bound.
-      noise: τ, the standard deviation of its Gaussian noise, on each number.
+      sums: noisy sums, each with the standard deviation of its Gaussian noise on each number.
       bound: half the range of the response around its shift; clip C of a simulated statistic.
       shift: of the response; public.
-      planned, randomness: of the run.
       notes: what a reader should know.
     """
 
     model: Served
     problem: Problem
     n: int
-    total: Floats
-    noise: float
+    sums: list[tuple[Floats, float]]
     bound: float
     shift: float
     planned: Planned
     randomness: Randomness
     notes: tuple[str, ...]
+
+    @property
+    def total(self) -> Floats:
+        """The first sum; of a simulated model the noisy mean; of a regression with the response over its bound."""
+        return self.sums[0][0]
+
+    @property
+    def noise(self) -> float:
+        """τ, the standard deviation of the noise of `total`."""
+        return self.sums[0][1]
 
 
 def middle(problem: Problem) -> tuple[float, float]:
@@ -56,25 +59,16 @@ def middle(problem: Problem) -> tuple[float, float]:
     return (low + high) / 2, (high - low) / 2
 
 
-def response_bound(problem: Problem, given: float | None) -> float:
-    """B_y: as given, or the largest |response − shift| that the schema allows."""
-    if given is not None:
-        return given
-    assert problem.design is not None
-    low, high = problem.design.response_bounds
-    return max(abs(low - problem.shift), abs(high - problem.shift))
-
-
 def question(request: Request, method: str, bound: float | None) -> tuple[Served, Problem, Moment | None, float]:
-    """The model, its problem, the moment that is summed (None: the user's statistic) and the shift of the response."""
+    """The model, its problem, the moment that is summed (None: the user's statistic) and the shift of the response.
+
+    A response is clipped to the bound B_y around its shift: as given, or the largest that the schema allows.
+    """
+    request.refuse(method, weights="its likelihood counts every record once")
     model, problem = request.model, prepared(request.model, request.schema)
-    if request.weights is not None:
-        raise InvalidValue(
-            f"weights = {request.weights!r} is not allowed with method = {method!r}: its likelihood counts every "
-            "record once. Leave the weights out, or take another method."
-        )
     if isinstance(model, HuberRegression):
-        largest = response_bound(problem, bound)
+        assert problem.design is not None
+        largest = bound or max(abs(end - problem.shift) for end in problem.design.response_bounds)
         return model, problem, Moment("products", problem.dim - 1, largest, unit=largest), problem.shift
     assert isinstance(model, Mean | LogisticRegression | Simulated)  # the registry refuses the others
     if bound is not None:
@@ -103,16 +97,14 @@ def plan_of(request: Request, method: str, n: int, bound: float | None) -> Plann
         target = compose([Mechanism(n=n, blocks=1, sampling_rate=1.0, steps=1, clip=1.0)])
     else:
         target = moment.describe(n)
-    if request.non_private:
-        return Planned(target, 0.0)
-    return Planned(target, noise_scale(target, request.epsilon, request.delta, request.accountant))
+    return request.calibrate(target)
 
 
 def _law(model: Served, bound: float, shift: float) -> tuple[str, ...]:
     """What is taken for granted about the records."""
     if isinstance(model, Mean):
         missing = "A record with a missing cell counts as the middle of the public range."
-        return f"The model is taken as true: independent records with a {model.family} law. {missing}", ""
+        return (f"The model is taken as true: independent records with a {model.family} law. {missing}",)
     if isinstance(model, HuberRegression):
         return (
             "The model is taken as true: a linear regression with Gaussian errors; Huber's constants are not used, and "
@@ -125,29 +117,45 @@ def _law(model: Served, bound: float, shift: float) -> tuple[str, ...]:
             "The model is taken as true: a logistic regression, and covariates that are normal on their mapped scale, "
             "with any mean and covariance, clamped to [−1, 1]. A record with a missing cell counts as zeros.",
         )
-    return "The simulator is taken as true. A record with a missing cell counts as a statistic of zeros.", ""
+    return ("The simulator is taken as true. A record with a missing cell counts as a statistic of zeros.",)
+
+
+def answered(
+    request: Request,
+    model: Served,
+    problem: Problem,
+    moments: Sequence[Moment],
+    shift: float,
+    notes: Sequence[str],
+    plan: Callable[[int], Planned],
+) -> Answer:
+    """Load the records, ask them once for sums, and let go of them: all that follows is post-processing."""
+    data = request.open(problem)
+    planned, randomness = plan(data.n), Randomness.create(request.insecure_seed)
+    assert not isinstance(planned.mechanism, Own)
+    request.begin(planned)
+    sums = data.moments(moments, planned.mechanism, planned.sigma, randomness, shift=shift)
+    bound, said = moments[0].bound, (*notes, *planned.notes)
+    return Answer(model, problem, data.n, sums, bound, shift, planned, randomness, said)
 
 
 def ask(request: Request, method: str, bound: float | None = None) -> Answer:
-    """Load the records, ask them once, and let go of them: all that follows is post-processing."""
+    """The answer to the one question of a model."""
     model, problem, moment, shift = question(request, method, bound)
-    data = open_dataset(request.data, problem, request.schema)
-    request.advise(data.n)
-    planned = plan_of(request, method, data.n, bound)
-    target, randomness = planned.mechanism, Randomness.create(request.insecure_seed)
-    if moment is not None:
-        assert isinstance(target, Mechanism)
-        request.begin(planned)
-        ((total, noise),) = data.moments([moment], target, planned.sigma, randomness, shift=shift)
-        size = moment.bound
-    else:
-        assert isinstance(model, Simulated) and isinstance(target, Composition)
-        from pgbb.methods.simulators import scaled
 
-        sums = data.sums(target, ["statistic"], planned.sigma, randomness)
-        request.begin(planned)
-        mean, sd = sums.ask("statistic", scaled(model))
-        size = model.clip
-        total, noise = mean * size, sd * size
-    notes = tuple(note for note in _law(model, size, shift) if note)
-    return Answer(model, problem, data.n, total, noise, size, shift, planned, randomness, notes)
+    def plan(n: int) -> Planned:
+        return plan_of(request, method, n, bound)
+
+    if moment is not None:
+        return answered(request, model, problem, [moment], shift, _law(model, moment.bound, shift), plan)
+    assert isinstance(model, Simulated)
+    from pgbb.methods.simulators import scaled
+
+    data = request.open(problem)
+    planned, randomness = plan(data.n), Randomness.create(request.insecure_seed)
+    assert isinstance(planned.mechanism, Composition)
+    asked = data.sums(planned.mechanism, ["statistic"], planned.sigma, randomness)
+    request.begin(planned)
+    mean, sd = asked.ask("statistic", scaled(model))
+    sums = [(mean * model.clip, sd * model.clip)]
+    return Answer(model, problem, data.n, sums, model.clip, 0.0, planned, randomness, _law(model, model.clip, 0.0))

@@ -6,20 +6,19 @@ together; nothing else is asked of the records.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
-from pgbb import _validate
 from pgbb.accountant import PosteriorDraws, epsilon, noise_scale
 from pgbb.errors import InvalidValue
-from pgbb.methods.request import Planned, Request, by_level, prepared
+from pgbb.methods.constants import Checked, Limits, Positive
+from pgbb.methods.request import Planned, Request, by_level
 from pgbb.model.losses import BoundedLoss, bounded_loss, has_likelihood
 from pgbb.model.models import HuberRegression, Problem
-from pgbb.private.door import Randomness, open_dataset
+from pgbb.private.door import Randomness
 from pgbb.release.certificate import ASSUMES
 from pgbb.release.file import Release
-from pgbb.release.payloads import Payload, summary_of
 
 __all__ = ["Settings", "plan", "run"]
 
@@ -33,7 +32,7 @@ ASSUMED = (
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Checked):
     """Constants of posterior sampling.
 
     Args:
@@ -44,32 +43,19 @@ class Settings:
       tempering: ω, the power of the loss likelihood; None is the largest that the budget allows, and at most 1.
     """
 
-    draws: int = 100
+    draws: Annotated[int, Limits(low=1, high=10_000)] = 100
     loss: Literal["gibbs", "beta"] | None = None
-    beta: float = 0.5
-    tempering: float | None = None
-
-    def __post_init__(self) -> None:
-        _validate.integer("draws", self.draws, low=1, high=10_000)
-        if self.loss is not None:
-            _validate.one_of("loss", self.loss, ("gibbs", "beta"))
-        _validate.number("beta", self.beta, above=0, high=2)
-        if self.tempering is not None:
-            _validate.number("tempering", self.tempering, above=0)
+    beta: Annotated[float, Limits(above=0, high=2)] = 0.5
+    tempering: Positive | None = None
 
 
 def _losses(request: Request, settings: Settings) -> tuple[list[Problem], list[float] | None, list[BoundedLoss]]:
     """The problem of each level, the levels and the bounded losses; refuses what has none."""
-    if request.weights is not None:
-        raise InvalidValue(
-            f"weights = {request.weights!r} is not allowed with method = 'posterior_sampling': its loss counts every "
-            "record once. Leave the weights out, or take another method."
-        )
-    if request.non_private:
-        raise InvalidValue(
-            "non_private is not allowed with method = 'posterior_sampling': there is no noise to leave out. "
-            "Give a large epsilon."
-        )
+    request.refuse(
+        "posterior_sampling",
+        weights="its loss counts every record once",
+        non_private="there is no noise to leave out. Give a large epsilon.",
+    )
     problems, levels = by_level(request.model, request.schema)
     kind = settings.loss
     if kind is None:
@@ -102,8 +88,7 @@ def run(request: Request, settings: Settings) -> Release:
     problems, levels, losses = _losses(request, settings)
     problem = problems[0]
     _plan(request, settings, 1, losses)  # refuses a temperature before anything is read: it does not depend on n
-    data = open_dataset(request.data, problem, request.schema)
-    request.advise(data.n)
+    data = request.open(problem)
     planned = _plan(request, settings, data.n, losses)
     assert isinstance(planned.mechanism, PosteriorDraws)
     randomness = Randomness.create(request.insecure_seed)
@@ -115,14 +100,6 @@ def run(request: Request, settings: Settings) -> Release:
         f"Draws of a tempered posterior, ω = {omegas[0]:.3g}: an interval of them is wider than that of the estimate "
         "where ω is below 1. A record with a missing cell has no loss.",
     ]
-    return Release(
-        model=summary_of(prepared(request.model, request.schema)),
-        schema=request.schema.to_dict(),
-        certificate=request.certify(planned.mechanism, planned.sigma, randomness.source, notes),
-        payload=Payload(
-            kind="draws",
-            settings={"index_values": levels},
-            tensors={"draws": (draws[0] if levels is None else draws).astype(np.float32)},
-        ),
-        diagnostics={"method": "posterior_sampling", "tempering": omegas},
-    )
+    stored = [level.astype(np.float32) for level in draws]
+    found = {"tempering": omegas}
+    return request.release_draws("posterior_sampling", planned, randomness.source, stored, notes, found, levels)

@@ -60,8 +60,7 @@ class Method:
     """What a method declares.
 
     Args:
-      name: as in `fit(method=…)`.
-      module: where its `Settings` and `run` live.
+      name: as in `fit(method=…)`, and of the module in `pgbb.methods` where its `Settings` and `run` live.
       serves: kinds of model.
       index: "joint" serves a list or an interval of any index in one run; "levels" of quantile levels only; "list" runs
         once a level under one budget; "none" serves no index.
@@ -81,7 +80,6 @@ class Method:
     """
 
     name: str
-    module: str
     serves: tuple[str, ...]
     index: Literal["joint", "levels", "list", "none"]
     asks: str
@@ -107,7 +105,7 @@ class Method:
 
     def load(self) -> Implementation:
         """The module, imported when it is first needed."""
-        return cast(Implementation, importlib.import_module(self.module))
+        return cast(Implementation, importlib.import_module(f"pgbb.methods.{self.name}"))
 
     def say_ignored(self, model: Model, kind: str) -> None:
         """Note an argument of the model that was given and makes no difference to this method."""
@@ -157,7 +155,6 @@ METHODS: dict[str, Method] = {
     for m in (
         Method(
             name="calibrated",
-            module="pgbb.methods.calibrated",
             serves=("linear", "expectile", "poisson", "iv", "means", *EVERY),
             index="levels",
             asks="a few dozen noisy means over all records",
@@ -172,7 +169,6 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             name="pgbb",
-            module="pgbb.methods.pgbb",
             serves=EVERY,
             index="joint",
             asks="T·K noisy block-weighted gradients, and two noisy second moments",
@@ -185,7 +181,6 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             name="sgld",
-            module="pgbb.methods.sgld",
             serves=EVERY,
             index="list",
             asks="T noisy gradient sums a level",
@@ -200,7 +195,6 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             name="noisy_gibbs",
-            module="pgbb.methods.noisy_gibbs",
             serves=("huber", "mean"),
             index="none",
             asks="one noisy sum of sufficient statistics (and of moments of the design)",
@@ -213,7 +207,6 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             name="dp_bootstrap",
-            module="pgbb.methods.dp_bootstrap",
             serves=("quantile", "huber", "logistic", "mean"),
             index="list",
             asks="B noisy refits on resampled records",
@@ -227,7 +220,6 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             name="posterior_sampling",
-            module="pgbb.methods.posterior_sampling",
             serves=("linear", *EVERY),
             index="list",
             asks="m draws of a posterior a level",
@@ -242,7 +234,6 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             name="dp_mcmc",
-            module="pgbb.methods.dp_mcmc",
             serves=EVERY,
             index="list",
             asks="T noisy sums of log ratios a level",
@@ -256,7 +247,6 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             name="augmented",
-            module="pgbb.methods.augmented",
             serves=("huber", "mean"),
             index="none",
             asks="one noisy sum of statistics",
@@ -267,7 +257,6 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             name="abc",
-            module="pgbb.methods.abc",
             serves=("huber", "mean", "simulated"),
             index="none",
             asks="what noisy_gibbs asks, or one noisy mean of a statistic of your own",
@@ -278,7 +267,6 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             name="repro",
-            module="pgbb.methods.repro",
             serves=("huber", "logistic", "mean", "simulated"),
             index="none",
             asks="one noisy sum of statistics",

@@ -5,25 +5,28 @@ there is one, how many records were loaded and that answers follow, and gives a
 `Checkpoint` what it has so far. `pgbb.custody` has both.
 """
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 
 from pgbb import _validate
-from pgbb.accountant import ACCOUNTANTS, Target
+from pgbb.accountant import ACCOUNTANTS, Target, noise_scale
 from pgbb.accountant.calibrate import Accountant
 from pgbb.engine.protocol import Asked, Workers
 from pgbb.errors import InvalidValue, PgbbWarning
 from pgbb.methods.position import Saved, Tree
 from pgbb.model.models import Custom, Model, Problem, QuantileRegression, Simulated
 from pgbb.model.schema import Range, Schema
-from pgbb.private.door import Position
-from pgbb.release.certificate import Certificate
+from pgbb.private.door import Dataset, Position, open_dataset
+from pgbb.release.certificate import ADJACENCY, BY_PERSON, Certificate, Randomness, versions_here
+from pgbb.release.file import Release
+from pgbb.release.payloads import Payload, summary_of
 
 if TYPE_CHECKING:
     from pgbb.private.door import Source
@@ -189,6 +192,33 @@ class Request:
         if self.delta > 1 / n:
             warnings.warn(f"{weak} Choose it smaller.", PgbbWarning, stacklevel=4)
 
+    def refuse(self, method: str, *, weights: str = "", non_private: str = "") -> None:
+        """Raise where survey weights, or no noise, are asked of a method that has a reason to refuse them."""
+        if weights and self.weights is not None:
+            raise InvalidValue(
+                f"weights = {self.weights!r} is not allowed with method = {method!r}: {weights}. Leave the weights "
+                "out, or take another method."
+            )
+        if non_private and self.non_private:
+            raise InvalidValue(f"non_private is not allowed with method = {method!r}: {non_private}")
+
+    def open(self, problem: Problem) -> Dataset:
+        """Load the records, here or on a cluster, and `advise`: nothing is asked yet."""
+        data = open_dataset(self.data, problem, self.schema, self.weights, self.asked)
+        self.advise(data.n)
+        return data
+
+    def calibrate(self, target: Target) -> Planned:
+        """These answers with the least noise that meets the budget; without any, where nothing is private."""
+        if self.non_private:
+            return Planned(target, 0.0)
+        return Planned(target, noise_scale(target, self.epsilon, self.delta, self.accountant))
+
+    def report(self, done: int, total: int) -> None:
+        """Tell whoever wants to know how far the method is."""
+        if self.progress is not None:
+            self.progress(done, total)
+
     def begin(self, planned: Planned) -> None:
         """To be called right before the first answer: with a ledger, this puts on disk that answers follow."""
         if self.custodian is not None:
@@ -199,17 +229,38 @@ class Request:
     ) -> Certificate:
         """The certificate of the run that answered this request; `epsilon` where the claim is not the one asked for."""
         weighted = [f"Survey weights from column {self.weights!r}, divided by their public upper bound."]
-        return Certificate.of_run(
-            mechanism,
-            sigma,
-            self.epsilon if epsilon is None else epsilon,
-            self.delta,
+        return Certificate(
+            epsilon=math.inf if self.non_private else self.epsilon if epsilon is None else epsilon,
+            delta=self.delta,
+            sigma=sigma,
+            mechanism=mechanism,
             accountant=self.accountant,
-            randomness=randomness,
+            randomness=cast(Randomness, randomness),
             non_private=self.non_private,
             group_size=self.group_size,
-            by_person=self.persons is not None,
-            notes=[*notes, *(weighted if self.weights is not None else [])],
+            adjacency=ADJACENCY if self.persons is None else BY_PERSON,
+            versions=versions_here(),
+            notes=(*notes, *(weighted if self.weights is not None else [])),
+        )
+
+    def release_draws(
+        self,
+        method: str,
+        planned: Planned,
+        randomness: str,
+        draws: Sequence[np.ndarray],
+        notes: Sequence[str],
+        diagnostics: Mapping[str, object],
+        levels: list[float] | None = None,
+    ) -> Release:
+        """The release of stored draws, (m, d) for each of the levels, or one such array without them."""
+        stored = draws[0] if levels is None else np.stack(draws)
+        return Release(
+            model=summary_of(prepared(self.model, self.schema)),
+            schema=self.schema.to_dict(),
+            certificate=self.certify(planned.mechanism, planned.sigma, randomness, notes, planned.claim),
+            payload=Payload(kind="draws", settings={"index_values": levels}, tensors={"draws": stored}),
+            diagnostics={"method": method, **diagnostics},
         )
 
 

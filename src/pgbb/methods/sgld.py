@@ -1,26 +1,24 @@
 """DP-SGLD: stochastic gradient Langevin dynamics on noisy clipped gradients (paper, section S3.1).
 
-Targets the tempered Gibbs posterior ∝ exp{−ω Σ l(θ, x_i)}. Every step asks the
-mechanism of `pgbb.private` once, with constant weights; a grid of quantile
-levels is one chain a level, all under one budget.
+Targets the tempered Gibbs posterior ∝ exp{−ω Σ l(θ, x_i)}. Every step asks the mechanism of `pgbb.private` once, with
+constant weights; a grid of quantile levels is one chain a level, all under one budget.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from pgbb import _validate
-from pgbb.accountant import Mechanism, compose, noise_scale
+from pgbb.accountant import Mechanism, compose
+from pgbb.methods.constants import Checked, Count, Limits, Positive, Share
 from pgbb.methods.effective_size import effective_sample_size, too_few
 from pgbb.methods.position import Tree
-from pgbb.methods.request import Planned, Request, by_level, clipped, prepared
+from pgbb.methods.request import Planned, Request, by_level, clipped
 from pgbb.model.models import Problem
-from pgbb.private.door import Randomness, open_dataset
+from pgbb.private.door import Randomness
 from pgbb.release.file import Release
-from pgbb.release.payloads import Payload, summary_of
 
 if TYPE_CHECKING:
     from pgbb.private.door import Step
@@ -29,7 +27,7 @@ __all__ = ["Settings", "plan", "run", "run_many"]
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Checked):
     """Constants of the chain; the defaults reproduce the printed widths of the paper's regression.
 
     Args:
@@ -42,31 +40,20 @@ class Settings:
       clip: C, to which each record's gradient is clipped; default the largest norm that it can have.
     """
 
-    steps: int = 20_000
-    sampling_rate: float = 0.1
-    tempering: float = 1.0
-    step_size: float = 20.0
-    burn_in: float = 0.5
-    thin: int = 1
-    clip: float | None = None
-
-    def __post_init__(self) -> None:
-        _validate.integer("steps", self.steps, low=2)
-        _validate.number("sampling_rate", self.sampling_rate, above=0, high=1)
-        _validate.number("tempering", self.tempering, above=0)
-        _validate.number("step_size", self.step_size, above=0)
-        _validate.number("burn_in", self.burn_in, low=0, below=1)
-        _validate.integer("thin", self.thin, low=1)
-        if self.clip is not None:
-            _validate.number("clip", self.clip, above=0)
+    steps: Annotated[int, Limits(low=2)] = 20_000
+    sampling_rate: Annotated[float, Limits(above=0, high=1)] = 0.1
+    tempering: Positive = 1.0
+    step_size: Positive = 20.0
+    burn_in: Share = 0.5
+    thin: Count = 1
+    clip: Positive | None = None
 
 
 @lru_cache(maxsize=32)
 def _make_step(problem: Problem, mechanism: Mechanism, settings: Settings) -> "Step":
     """θ ← θ − (η_t/2) ω ĝ + √η_t ξ with ĝ = n·answer/q, the scale of a Huber regression on its logarithm.
 
-    The answer is (Σ_{i∈B} clip ∇l_i + noise)/n, so ĝ estimates the gradient of
-    the full sum. θ stays in the model's box.
+    The answer is (Σ_{i∈B} clip ∇l_i + noise)/n, so ĝ estimates the gradient of the whole sum. θ stays in the box.
     """
     import jax
     import jax.numpy as jnp
@@ -116,18 +103,14 @@ def _mechanisms(problems: list[Problem], settings: Settings, n: int) -> list[Mec
 def plan(request: Request, settings: Settings, n: int) -> Planned:
     """What will be asked of n records, and at which noise; several chains have one noise multiplier."""
     members = _mechanisms(_problems(request, settings)[0], settings, n)
-    target = members[0] if len(members) == 1 else compose(members, scales=[m.clip for m in members])
-    if request.non_private:
-        return Planned(target, 0.0)
-    return Planned(target, noise_scale(target, request.epsilon, request.delta, request.accountant))
+    return request.calibrate(members[0] if len(members) == 1 else compose(members, scales=[m.clip for m in members]))
 
 
 def run(request: Request, settings: Settings) -> Release:
     """Fit by DP-SGLD; several quantile levels share one budget, composed before anything is spent.
 
-    Certified like every release: T noisy sums a level, with the same noise
-    multiplier σ/C for all. The effective sample size is stored, and a chain
-    with fewer than 100 effective draws is noted in the certificate and warned about.
+    Certified like every release: T noisy sums a level, with the same noise multiplier σ/C for all. The effective sample
+    size is stored, and a chain with fewer than 100 effective draws is noted in the certificate and warned about.
     """
     return run_many([request], settings)[0]
 
@@ -141,9 +124,7 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
 
     first = requests[0]
     problems, levels = _problems(first, settings)
-    loaded = [open_dataset(r.data, problems[0], r.schema, r.weights, r.asked) for r in requests]
-    for request, data in zip(requests, loaded, strict=True):
-        request.advise(data.n)
+    loaded = [request.open(problems[0]) for request in requests]
     mechanisms = _mechanisms(problems, settings, loaded[0].n)
     planned = plan(first, settings, loaded[0].n)
     streams = [Randomness.create(r.insecure_seed) for r in requests]
@@ -190,33 +171,20 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
             draws.append(np.asarray(out)[None] if alone else np.asarray(out))
             if checkpoint is not None and checkpoint.due(last=i * steps + done == total):
                 save(latest, draws)
-            if first.progress is not None:
-                first.progress(i * steps + done, total)
+            first.report(i * steps + done, total)
         chains.append(np.concatenate(draws, axis=1))
     thinned = [chain[:, int(settings.burn_in * steps) :: settings.thin] for chain in chains]
     return [
-        _packed(request, planned, stream.source, levels, [chain[j] for chain in thinned])
+        _released(request, planned, stream.source, levels, [chain[j] for chain in thinned])
         for j, (request, stream) in enumerate(zip(requests, streams, strict=True))
     ]
 
 
-def _packed(
+def _released(
     request: Request, planned: Planned, source: str, levels: list[float] | None, chains: list[np.ndarray]
 ) -> Release:
     """The release of stored chains, one a level."""
     sizes = [effective_sample_size(chain.astype(np.float64)) for chain in chains]
-    notes = ["Chains of DP-SGLD: intervals target the tempered Gibbs posterior, and widen with the privacy noise."]
-    notes += too_few(sizes)
-    # the summary of a joint model has all its levels
-    whole = summary_of(prepared(request.model, request.schema))
-    return Release(
-        model=whole,
-        schema=request.schema.to_dict(),
-        certificate=request.certify(planned.mechanism, planned.sigma, source, notes),
-        payload=Payload(
-            kind="draws",
-            settings={"index_values": levels},
-            tensors={"draws": chains[0] if levels is None else np.stack(chains)},
-        ),
-        diagnostics={"method": "sgld", "effective_sample_size": [s.tolist() for s in sizes]},
-    )
+    note = "Chains of DP-SGLD: intervals target the tempered Gibbs posterior, and widen with the privacy noise."
+    found = {"effective_sample_size": [s.tolist() for s in sizes]}
+    return request.release_draws("sgld", planned, source, chains, [note, *too_few(sizes)], found, levels)

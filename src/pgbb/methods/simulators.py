@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
+from pgbb._numerics import Floats
 from pgbb.errors import InvalidValue
 from pgbb.model.models import Mean, Simulated
 from pgbb.model.schema import Schema
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["check_simulator", "clamped_sums", "never_clamped", "scaled", "simulator_of", "solved_means"]
 
-Floats = NDArray[np.float64]
 RARE = 1e-9  # expected records beyond the range below which the sum is drawn as if there were none
 
 

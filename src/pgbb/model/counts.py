@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pgbb import _validate
 from pgbb.errors import InvalidValue
 from pgbb.model.problem import Namespace, Problem, Values
 from pgbb.model.schema import Range, Schema
@@ -33,8 +32,6 @@ class PoissonRegression:
 
     def prepare(self, schema: Schema) -> Problem:
         """The problem under this schema: gradient of a record, bound C, box and units; an error if it does not fit."""
-        if not isinstance(schema, Schema):
-            raise _validate.fail("schema", type(schema).__name__, "a pgbb.Schema")
         from pgbb.model.formula import Design
         from pgbb.model.terms import Power, bounded
 
@@ -76,19 +73,6 @@ class PoissonRegression:
         def score(xp: Namespace, theta: Values, linear: Values, y: Values, _: Values) -> tuple[Values, None]:
             return xp.exp(linear) - y, None
 
-        return Problem(
-            kind="poisson",
-            formula=self.formula,
-            names=design.names,
-            clip=(declared.high - declared.low) * design.norm_bound,
-            center=center,
-            radius=radius,
-            transform=design.to_original,
-            offset=np.zeros(p),
-            index=None,
-            response=design.response,
-            shift=0.0,
-            score=score,
-            design=design,
-            settings={"exposure": self.exposure, "most": math.log(declared.high) + 1},
-        )
+        clip, most = (declared.high - declared.low) * design.norm_bound, math.log(declared.high) + 1
+        settings = {"exposure": self.exposure, "most": most}
+        return Problem.regression("poisson", design, score, clip=clip, center=center, radius=radius, settings=settings)

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb import _validate
 from pgbb.errors import InvalidValue
 from pgbb.model.parsing import MAX_TERMS, Monomial, Product, parse, product_of, response_of
 from pgbb.model.schema import Flag, Levels, Range, Schema
@@ -27,10 +28,9 @@ _MAX_LEVELS = 6  # Levels columns in one interaction
 class Design:
     """The columns of a regression, in original units and mapped publicly to [−1, 1].
 
-    With an intercept a term t is centred, (t − mid)/(half its range); without
-    one it is only scaled, t/max(|low|, |high|), because a shift would need an
-    intercept to absorb it. The mapped row has Euclidean norm ≤ `norm_bound`
-    for every record that the schema allows.
+    With an intercept a term t is centred, (t − mid)/(half its range); without one it is only scaled,
+    t/max(|low|, |high|), because a shift would need an intercept to absorb it. The mapped row has Euclidean norm
+    ≤ `norm_bound` for every record that the schema allows.
 
     >>> schema = Schema(y=Range(0, 12), educ=Range(5, 20), region=Levels("north", "south"))
     >>> design = Design.parse("y ~ educ + region", schema)
@@ -54,20 +54,23 @@ class Design:
     offset: Term | None = None  # a term with the coefficient 1: one more column of the rows, and no coefficient
 
     @classmethod
-    def parse(cls, formula: str, schema: Schema) -> "Design":
-        """The design of `formula` under `schema`; refuses whatever would need the records to be known."""
+    def parse(cls, formula: str, schema: Schema, response: type[Range] | type[Flag] | None = None) -> "Design":
+        """The design of `formula` under `schema`; refuses whatever would need the records to be known.
+
+        Also refuses a response that is not declared as the model needs it, if that is given.
+        """
         if not isinstance(schema, Schema):
-            raise InvalidValue(
-                f"schema is a {type(schema).__name__}, it must be a pgbb.Schema. Declare the columns there."
+            raise _validate.fail(
+                "schema", type(schema).__name__, "a pgbb.Schema", "Write pgbb.Schema(educ=pgbb.Range(5, 20))."
             )
         left, right = parse(formula, schema)
-        response = response_of(left, schema)
+        name = response_of(left, schema)
         first: dict[str, int] = {}
         products = [product_of(term, schema, first) for term in right]
         for product in products:
-            if response in product.columns():
+            if name in product.columns():
                 raise InvalidValue(
-                    f"formula = {formula!r} is not allowed: the response {response!r} stands on the right-hand side "
+                    f"formula = {formula!r} is not allowed: the response {name!r} stands on the right-hand side "
                     "too, in the term " + repr(product.label()) + ". Remove it there."
                 )
         terms = coefficients(products, schema, first)
@@ -77,13 +80,18 @@ class Design:
                 "Remove '- 1' or '+ 0', or name a column."
             )
         needed = dict.fromkeys(f.column for t in terms for f in t.factors)
-        column = schema[response]
+        column = schema[name]
         assert isinstance(column, Range | Flag)
+        if response is not None and not isinstance(column, response):
+            needs, write = ("public bounds", "Range(low, high)") if response is Range else ("a 0/1 response", "Flag()")
+            raise InvalidValue(
+                f"response {name!r} is declared as {column!r}, but this model needs {needs}: declare {name}={write}."
+            )
         shift, scale = shift_and_scale(terms)
         bound = norm_bound(terms, shift, scale, schema)
         step = column.step if isinstance(column, Range) else None
         flags = frozenset(name for name in needed if isinstance(schema[name], Flag))
-        return cls(formula, response, column.bounds, terms, tuple(needed), bound, step or 0.0, flags)
+        return cls(formula, name, column.bounds, terms, tuple(needed), bound, step or 0.0, flags)
 
     def is_flag(self, j: int) -> bool:
         """Whether the j-th term is one column of 0 and 1: a flag, or a dummy of a level."""

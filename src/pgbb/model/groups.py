@@ -55,7 +55,6 @@ def group_means(column: str, by: tuple[str, ...], family: str, schema: Schema) -
         radius=np.full(groups, (high - low) / 2),
         transform=np.eye(groups),
         offset=np.full(groups, middle),
-        index=None,
         response=column,
         shift=middle,
         score=score,

@@ -5,22 +5,18 @@ of one record and proves its bound C. A loss of the user's own is in custom.py. 
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from pgbb import _validate
 from pgbb.errors import InvalidValue
 from pgbb.model.counts import PoissonRegression
-from pgbb.model.custom import Custom
-from pgbb.model.problem import Floats, Index, Namespace, Problem, Values
+from pgbb.model.custom import Custom, Simulated
+from pgbb.model.problem import Index, Namespace, Problem, Values
 from pgbb.model.schema import Flag, Range, Schema
-from pgbb.model.simulated import Simulated
-
-if TYPE_CHECKING:
-    from pgbb.model.formula import Design  # its parser is needed to prepare a model, not to train one
 
 __all__ = [
     "IV",
@@ -67,58 +63,39 @@ def normal_cdf(xp: object, z: Values) -> Values:
     return jax_ndtr(z)
 
 
-def _regression(formula: str, schema: Schema, *, flag: bool) -> tuple["Design", float, float]:
-    """The design, the centre of the response and half its public range."""
-    if not isinstance(schema, Schema):
-        raise _validate.fail(
-            "schema", type(schema).__name__, "a pgbb.Schema", "Write pgbb.Schema(educ=pgbb.Range(5, 20))."
-        )
+def _on_range(
+    kind: str,
+    formula: str,
+    schema: Schema,
+    score: "Callable[..., tuple[Values, Values | None]]",
+    steepest: Callable[[float], float],
+    settings: dict[str, float] | None = None,
+    index: Index | None = None,
+) -> Problem:
+    """A regression whose response has public bounds; its score is at most `steepest` of half their distance.
+
+    With an intercept the response is centred and every coefficient is bounded by half its range: an effect of a whole
+    range between the ends of a term. Without one, by twice the largest absolute response.
+    """
     from pgbb.model.formula import Design
 
-    design = Design.parse(formula, schema)
-    declared = schema[design.response]
-    if flag and not isinstance(declared, Flag):
-        raise InvalidValue(
-            f"response {design.response!r} is declared as {declared!r}, but this model needs a 0/1 response: "
-            f"declare {design.response}=Flag()."
-        )
-    if not flag and not isinstance(declared, Range):
-        raise InvalidValue(
-            f"response {design.response!r} is declared as {declared!r}, but this model needs public bounds: "
-            f"declare {design.response}=Range(low, high)."
-        )
+    design = Design.parse(formula, schema, response=Range)
     low, high = design.response_bounds
-    return design, (low + high) / 2, (high - low) / 2
-
-
-def _linear_box(design: "Design", centre: float, half: float) -> tuple[float, Floats, Floats]:
-    """Shift of the response, and the box of internal coefficients.
-
-    With an intercept the response is centred and every coefficient is bounded
-    by half its range: an effect of a whole range between the ends of a term.
-    Without one, by twice the largest absolute response.
-    """
-    p = len(design.names)
-    if design.has_intercept:
-        return centre, np.zeros(p), np.full(p, half)
-    return 0.0, np.zeros(p), np.full(p, 2 * (abs(centre) + half))
-
-
-def _offset(design: "Design", shift: float, extra: int = 0) -> Floats:
-    offset = np.zeros(len(design.names) + extra)
-    if design.has_intercept:
-        offset[0] = shift
-    return offset
+    centre, half, p = (low + high) / 2, (high - low) / 2, len(design.names)
+    shift, radius = (centre, half) if design.has_intercept else (0.0, 2 * (abs(centre) + half))
+    return Problem.regression(
+        kind, design, score, clip=steepest(half) * design.norm_bound, center=np.zeros(p), radius=np.full(p, radius),
+        shift=shift, index=index, settings=settings,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class QuantileRegression:
     """Quantile regression with the Gaussian-smoothed check loss, jointly over a list or an interval of τ.
 
-    The derivative of the smoothed loss in the residual r is Φ(r/h) − (1−τ),
-    which lies in (τ−1, τ): so ‖∇l‖ ≤ max(τ, 1−τ)·‖x‖, and C is its largest value
-    over the declared τ and the declared box of x; no smaller constant will do,
-    since r may be any number.
+    The derivative of the smoothed loss in the residual r is Φ(r/h) − (1−τ), which lies in (τ−1, τ): so
+    ‖∇l‖ ≤ max(τ, 1−τ)·‖x‖, and C is its largest value over the declared τ and the declared box of x; no smaller one
+    will do, since r may be any number.
 
     Args:
       formula: such as "logwk ~ educ + exper + black".
@@ -149,8 +126,6 @@ class QuantileRegression:
 
     def prepare(self, schema: Schema) -> Problem:
         """The problem under this schema: gradient of a record, bound C, box and units; an error if it does not fit."""
-        design, centre, half = _regression(self.formula, schema, flag=False)
-        shift, center, radius = _linear_box(design, centre, half)
         if self.interval is not None:
             low, high = self.interval
             index = Index("tau", low=low, high=high, logit=True)
@@ -165,22 +140,7 @@ class QuantileRegression:
         def score(xp: Namespace, theta: Values, linear: Values, y: Values, tau: Values) -> tuple[Values, None]:
             return (1 - tau) - normal_cdf(xp, (y - linear) / bandwidth), None
 
-        return Problem(
-            kind="quantile",
-            formula=self.formula,
-            names=design.names,
-            clip=steepest * design.norm_bound,
-            center=center,
-            radius=radius,
-            transform=design.to_original,
-            offset=_offset(design, shift),
-            index=index,
-            response=design.response,
-            shift=shift,
-            score=score,
-            design=design,
-            settings={"bandwidth": bandwidth},
-        )
+        return _on_range("quantile", self.formula, schema, score, lambda _: steepest, {"bandwidth": bandwidth}, index)
 
 
 @dataclass(frozen=True)
@@ -198,27 +158,11 @@ class LinearRegression:
 
     def prepare(self, schema: Schema) -> Problem:
         """The problem under this schema: gradient of a record, bound C, box and units; an error if it does not fit."""
-        design, centre, half = _regression(self.formula, schema, flag=False)
-        shift, center, radius = _linear_box(design, centre, half)
 
         def score(xp: Namespace, theta: Values, linear: Values, y: Values, _: Values) -> tuple[Values, None]:
             return linear - y, None
 
-        return Problem(
-            kind="linear",
-            formula=self.formula,
-            names=design.names,
-            clip=2 * half * design.norm_bound,
-            center=center,
-            radius=radius,
-            transform=design.to_original,
-            offset=_offset(design, shift),
-            index=None,
-            response=design.response,
-            shift=shift,
-            score=score,
-            design=design,
-        )
+        return _on_range("linear", self.formula, schema, score, lambda half: 2 * half)
 
 
 @dataclass(frozen=True)
@@ -264,40 +208,22 @@ class Expectile:
 
     def prepare(self, schema: Schema) -> Problem:
         """The problem under this schema: gradient of a record, bound C, box and units; an error if it does not fit."""
-        design, centre, half = _regression(self.formula, schema, flag=False)
-        shift, center, radius = _linear_box(design, centre, half)
-        tau = float(self.tau)
+        tau, most = float(self.tau), max(self.tau, 1 - self.tau)
 
         def score(xp: Namespace, theta: Values, linear: Values, y: Values, _: Values) -> tuple[Values, None]:
             below = linear - y
             return below * ((1 - tau) * (below > 0) + tau * (below <= 0)), None
 
-        return Problem(
-            kind="expectile",
-            formula=self.formula,
-            names=design.names,
-            clip=max(tau, 1 - tau) * 2 * half * design.norm_bound,
-            center=center,
-            radius=radius,
-            transform=design.to_original,
-            offset=_offset(design, shift),
-            index=None,
-            response=design.response,
-            shift=shift,
-            score=score,
-            design=design,
-            settings={"tau": tau},
-        )
+        return _on_range("expectile", self.formula, schema, score, lambda half: most * 2 * half, {"tau": tau})
 
 
 @dataclass(frozen=True)
 class HuberRegression:
     """Huber regression with its scale σ_H: l = σ_H ρ_c(r/σ_H) + κσ_H/2.
 
-    With z = r/σ_H the gradient is (−ψ_c(z) x, (κ − min(z², c²))/2). Its squared
-    norm min(z², c²)‖x‖² + (κ − min(z², c²))²/4 is convex in min(z², c²) ∈ [0, c²],
-    hence largest at an end: C² = max(κ²/4, c²‖x‖² + (c²−κ)²/4). (The paper's
-    C_H bounds the two parts apart, with (c²+κ)/2 for the second.)
+    With z = r/σ_H the gradient is (−ψ_c(z) x, (κ − min(z², c²))/2). Its squared norm
+    min(z², c²)‖x‖² + (κ − min(z², c²))²/4 is convex in min(z², c²) ∈ [0, c²], hence largest at an end:
+    C² = max(κ²/4, c²‖x‖² + (c²−κ)²/4). (The paper's C_H bounds the two parts apart, with (c²+κ)/2 for the second.)
 
     Args:
       formula: such as "y ~ x1 + x2 + x3 - 1".
@@ -320,35 +246,27 @@ class HuberRegression:
 
     def prepare(self, schema: Schema) -> Problem:
         """The problem under this schema: gradient of a record, bound C, box and units; an error if it does not fit."""
-        design, centre, half = _regression(self.formula, schema, flag=False)
-        shift, center, radius = _linear_box(design, centre, half)
-        low, high = self.scale or (half / 50_000, half)
-        c2, kappa = self.c**2, self.kappa
-        clip = max(kappa / 2, math.sqrt(c2 * design.norm_bound**2 + (c2 - kappa) ** 2 / 4))
-        c = self.c
+        c, kappa = self.c, self.kappa
 
         def score(xp: Namespace, theta: Values, linear: Values, y: Values, _: Values) -> tuple[Values, Values]:
             psi = xp.clip((y - linear) / theta[-1], -c, c)
             return -psi, (kappa - psi**2) / 2
 
-        p = len(design.names)
+        beta = _on_range("huber", self.formula, schema, score, lambda _: c, {"c": c, "kappa": kappa})
+        assert beta.design is not None
+        bottom, top = beta.design.response_bounds
+        low, high = self.scale or ((top - bottom) / 2 / 50_000, (top - bottom) / 2)
+        p, c2 = beta.dim, c**2
         transform = np.eye(p + 1)
-        transform[:p, :p] = design.to_original
-        return Problem(
-            kind="huber",
-            formula=self.formula,
-            names=(*design.names, "scale"),
-            clip=clip,
-            center=np.append(center, (low + high) / 2),
-            radius=np.append(radius, (high - low) / 2),
+        transform[:p, :p] = beta.transform
+        return replace(
+            beta,
+            names=(*beta.names, "scale"),
+            clip=max(kappa / 2, math.sqrt(c2 * beta.design.norm_bound**2 + (c2 - kappa) ** 2 / 4)),
+            center=np.append(beta.center, (low + high) / 2),
+            radius=np.append(beta.radius, (high - low) / 2),
             transform=transform,
-            offset=_offset(design, shift, 1),
-            index=None,
-            response=design.response,
-            shift=shift,
-            score=score,
-            design=design,
-            settings={"c": self.c, "kappa": self.kappa},
+            offset=np.append(beta.offset, 0.0),
         )
 
 
@@ -356,8 +274,7 @@ class HuberRegression:
 class LogisticRegression:
     """Logistic regression of a 0/1 response.
 
-    The gradient is (expit(xᵀθ) − y) x and |expit − y| < 1, so C = sup ‖x‖, which is
-    approached as xᵀθ → ±∞.
+    The gradient is (expit(xᵀθ) − y) x and |expit − y| < 1, so C = sup ‖x‖, which is approached as xᵀθ → ±∞.
 
     Args:
       formula: such as "smoker ~ age + educ".
@@ -374,36 +291,26 @@ class LogisticRegression:
 
     def prepare(self, schema: Schema) -> Problem:
         """The problem under this schema: gradient of a record, bound C, box and units; an error if it does not fit."""
-        design, _, _ = _regression(self.formula, schema, flag=True)
-        p = len(design.names)
+        from pgbb.model.formula import Design
+
+        design = Design.parse(self.formula, schema, response=Flag)
+        p, given = len(design.names), {} if self.bound is None else {"bound": self.bound}
 
         def score(xp: Namespace, theta: Values, linear: Values, y: Values, _: Values) -> tuple[Values, None]:
             return 0.5 * (1 + xp.tanh(0.5 * linear)) - y, None
 
-        return Problem(
-            kind="logistic",
-            formula=self.formula,
-            names=design.names,
-            clip=design.norm_bound,
-            center=np.zeros(p),
-            radius=np.full(p, 8.0 if self.bound is None else self.bound),
-            transform=design.to_original,
-            offset=np.zeros(p),
-            index=None,
-            response=design.response,
-            shift=0.0,
-            score=score,
-            design=design,
-            settings={} if self.bound is None else {"bound": self.bound},
-        )
+        return Problem.regression(
+            "logistic", design, score, clip=design.norm_bound, center=np.zeros(p),
+            radius=np.full(p, 8.0 if self.bound is None else self.bound), settings=given,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Mean:
     """Mean of one column by a clipped score: Gaussian, exponential, or Bernoulli; of all records, or by groups.
 
-    Gaussian: l = (x−μ)²/(2s²), score (μ−x)/s². Exponential with mean m:
-    l = log m + x/m, score 1/m − x/m². Bernoulli: score (m−x)/(m(1−m)). The score is clipped to [−C, C].
+    Gaussian: l = (x−μ)²/(2s²), score (μ−x)/s². Exponential with mean m: l = log m + x/m, score 1/m − x/m². Bernoulli:
+    score (m−x)/(m(1−m)). The score is clipped to [−C, C].
 
     Args:
       column: a column declared as Range; for Bernoulli as Flag, or as Range(0, 1).
@@ -488,9 +395,7 @@ class Mean:
             radius=np.array([(high - low) / 2]),
             transform=np.eye(1),
             offset=np.zeros(1),
-            index=None,
             response=self.column,
-            shift=0.0,
             score=score,
             settings={"family": self.family, "scale": self.scale, "low": bottom, "high": top},
         )

@@ -27,6 +27,7 @@ _MAX_POWER = 20
 _MAX_DEGREE = 5  # of a spline
 _MAX_KNOTS = 100
 _MAX_LENGTH = 20_000  # letters of a formula
+_BEFOREHAND = "Compute the column beforehand, record by record, and declare its Range"
 MAX_TERMS = 5_000
 """Products and coefficients of one formula: (a+b+c)**99 has few letters, but could mean more than any machine holds."""
 
@@ -107,10 +108,8 @@ def _refuse_code(formula: str, schema: Schema) -> None:
     first = tildes[0]
     for i, token in enumerate(tokens):
         if token.kind is Token.Kind.NAME and token.token.strip("`") == "1" and i > first:
-            raise InvalidValue(
-                "term '`1`' is not allowed: in a formula 1 is the intercept. Give the column another name, in the data "
-                "and in the schema."
-            )
+            remedy = "Give the column another name, in the data and in the schema."
+            raise _refused("`1`", "in a formula 1 is the intercept", remedy)
         if token.kind is Token.Kind.PYTHON:
             if i < first:
                 raise _no_response(token.token)
@@ -210,10 +209,8 @@ def product_of(term: ParsedTerm, schema: Schema, first: dict[str, int]) -> Produ
         text, kind = str(factor.expr), factor.eval_method.name
         if kind == "LITERAL":
             if text != "1":
-                raise InvalidValue(
-                    f"term {str(term)!r} is not allowed: a number may not multiply a term. Remove {text!r}; "
-                    "coefficients come in the units of the column."
-                )
+                remedy = f"Remove {text!r}; coefficients come in the units of the column."
+                raise _refused(str(term), "a number may not multiply a term", remedy)
         elif kind == "LOOKUP":
             numeric = not isinstance(_declared(text, schema), Levels)
             parts[Monomial(text, (Power(text),)) if numeric else text] = None
@@ -233,21 +230,22 @@ def _call(text: str, schema: Schema, first: dict[str, int]) -> Part:
     if isinstance(node, ast.Call) and name in known:
         return known[name](node, text, schema, first)
     if name.split(".")[-1].lower() in _DATA_DEPENDENT:
-        raise InvalidValue(
-            f"term {text!r} is not allowed: {name}() computes something from the confidential data (a mean, a scale, "
-            "knots, neighbouring rows), and that would leave outside the privacy guarantee. Declare public bounds in "
-            "the schema, which pgbb centres and scales by itself, and write powers as I(x**2)."
+        raise _refused(
+            text,
+            f"{name}() computes something from the confidential data (a mean, a scale, knots, neighbouring rows), and "
+            "that would leave outside the privacy guarantee",
+            "Declare public bounds in the schema, which pgbb centres and scales by itself, and write powers as "
+            "I(x**2).",
         )
     if name:
-        raise InvalidValue(
-            f"term {text!r} is not allowed: the function {name}() is unknown to pgbb, so its bounds are unknown and it "
-            "might compute something from the confidential data. Compute the column beforehand, record by record, and "
-            "declare its Range; powers and products are I(x**2) and I(x*z)."
+        raise _refused(
+            text,
+            f"the function {name}() is unknown to pgbb, so its bounds are unknown and it might compute something from "
+            "the confidential data",
+            f"{_BEFOREHAND}; powers and products are I(x**2) and I(x*z).",
         )
-    raise InvalidValue(
-        f"term {text!r} is not allowed: only columns, interactions, powers I(x**2) and products I(x*z) have known "
-        "bounds. Compute the column beforehand, record by record, and declare its Range."
-    )
+    known_bounds = "only columns, interactions, powers I(x**2) and products I(x*z) have known bounds"
+    raise _refused(text, known_bounds, f"{_BEFOREHAND}.")
 
 
 def _refused(text: str, why: str, instead: str) -> InvalidValue:
@@ -288,10 +286,8 @@ def _category(node: ast.Call, text: str, schema: Schema, first: dict[str, int]) 
     column, given = _arguments(node, text, 'C(x) or C(x, base="level")', ("base",))
     declared = _declared(column, schema)
     if not isinstance(declared, Levels):
-        raise InvalidValue(
-            f"term {text!r} is not allowed: {column!r} is not declared as Levels, and its levels may not be "
-            f"taken from the confidential data. Declare {column} = Levels(...), or write {column} alone."
-        )
+        why = f"{column!r} is not declared as Levels, and its levels may not be taken from the confidential data"
+        raise _refused(text, why, f"Declare {column} = Levels(...), or write {column} alone.")
     if "base" in given:
         names = [str(level) for level in declared.levels]
         if str(given["base"]) not in names:
@@ -306,10 +302,8 @@ def _logarithm(node: ast.Call, text: str, schema: Schema, _: dict[str, int]) -> 
     argument = node.args[0] if len(node.args) == 1 and not node.keywords else None
     column = _declared(argument.id, schema) if isinstance(argument, ast.Name) else None
     if not isinstance(column, Range) or not column.low > 0 or not isinstance(argument, ast.Name):
-        raise InvalidValue(
-            f"term {text!r} is not allowed: log() takes one column, declared as a Range of positive numbers. "
-            "Raise the low end of its range above 0: values below are clamped to it."
-        )
+        remedy = "Raise the low end of its range above 0: values below are clamped to it."
+        raise _refused(text, "log() takes one column, declared as a Range of positive numbers", remedy)
     return Monomial(text, (Power(argument.id, 1, True),))
 
 
@@ -369,19 +363,13 @@ def _monomial(node: ast.expr, text: str, schema: Schema) -> tuple[Power, ...]:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and isinstance(node.right, ast.Constant):
         base, exponent = node.left, node.right.value
         if type(exponent) is not int or not 1 <= exponent <= _MAX_POWER:
-            raise InvalidValue(
-                f"term {text!r} is not allowed: the power {exponent!r} must be an integer from 1 to {_MAX_POWER}. "
-                "Compute other powers beforehand, and declare the Range of the result."
-            )
+            remedy = "Compute other powers beforehand, and declare the Range of the result."
+            raise _refused(text, f"the power {exponent!r} must be an integer from 1 to {_MAX_POWER}", remedy)
         power = exponent
     if not isinstance(base, ast.Name):
-        raise InvalidValue(
-            f"term {text!r} is not allowed: inside I() only a column, a power x**2 and products x*z are known. "
-            "Compute the column beforehand, record by record, and declare its Range."
-        )
+        known = "inside I() only a column, a power x**2 and products x*z are known"
+        raise _refused(text, known, f"{_BEFOREHAND}.")
     if isinstance(_declared(base.id, schema), Levels):
-        raise InvalidValue(
-            f"term {text!r} is not allowed: {base.id!r} is declared as Levels and has no powers or products. "
-            f"Write an interaction with ':' instead."
-        )
+        why = f"{base.id!r} is declared as Levels and has no powers or products"
+        raise _refused(text, why, "Write an interaction with ':' instead.")
     return (Power(base.id, power),)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgbb._numerics import Floats
 from pgbb.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Floats", "Index", "Namespace", "Problem", "Values"]
 
-Floats = NDArray[np.float64]
 Values: TypeAlias = "jax.Array"  # numbers over records, of JAX or another numpy-like module
 
 
@@ -42,8 +41,7 @@ class Namespace(Protocol):
 class Index:
     """The law of the index (τ for quantiles): a list of levels with weights, or an interval.
 
-    On an interval of quantile levels the density is ∝ 1/(τ(1−τ)), on any other
-    index it is uniform.
+    On an interval of quantile levels the density is ∝ 1/(τ(1−τ)), on any other index it is uniform.
     """
 
     name: str
@@ -80,9 +78,8 @@ class Index:
 class Problem:
     """A model bound to a public schema, in internal coordinates.
 
-    The gradient of record i is the vector (score_i·x_i, extra_i), where `score`
-    maps (xp, θ, xᵀθ, y, index) to the pair (score, extra) of arrays over records,
-    xp being a numpy-like module, and extra is None or one more component; or,
+    The gradient of record i is the vector (score_i·x_i, extra_i), where `score` maps (xp, θ, xᵀθ, y, index) to the pair
+    (score, extra) of arrays over records, xp being a numpy-like module, and extra is None or one more component; or,
     for a custom loss, `gradient` maps (θ, row, index) to the gradient of one record; or, for several targets
     that are answered at once, `joint` maps (θ, x, y) to a vector of one record with as many numbers as θ.
     θ_original = transform @ θ + offset.
@@ -96,9 +93,9 @@ class Problem:
     radius: Floats
     transform: Floats
     offset: Floats
-    index: Index | None
-    response: str | None
-    shift: float  # internal response = response − shift
+    index: Index | None = None
+    response: str | None = None
+    shift: float = 0.0  # internal response = response − shift
     score: "Callable[..., tuple[Values, Values | None]] | None" = None
     gradient: "Callable[..., jax.Array] | None" = None
     joint: "Callable[..., jax.Array] | None" = None
@@ -115,6 +112,29 @@ class Problem:
                     f"two coefficients would be called {twice[0]!r}: rename the column or level that has the name of "
                     "another term, in the data and in the schema."
                 )
+
+    @classmethod
+    def regression(
+        cls,
+        kind: str,
+        design: "Design",
+        score: "Callable[..., tuple[Values, Values | None]]",
+        *,
+        clip: float,
+        center: Floats,
+        radius: Floats,
+        shift: float = 0.0,
+        index: Index | None = None,
+        settings: dict[str, Any] | None = None,
+    ) -> "Problem":
+        """The problem of the coefficients of a design, of which an intercept takes back the shift of the response."""
+        offset = np.zeros(len(design.names))
+        if design.has_intercept:
+            offset[0] = shift
+        return cls(
+            kind, design.formula, design.names, clip, center, radius, design.to_original, offset, index,
+            response=design.response, shift=shift, score=score, design=design, settings=settings or {},
+        )  # fmt: skip
 
     @property
     def dim(self) -> int:

@@ -1,7 +1,7 @@
 """Public knowledge about columns: ranges, flags and levels, declared by a person and never read from records.
 
-Everything that scales, bounds or encodes a record comes from here. A schema is
-written in Python or in a TOML file, and travels inside a release.
+Everything that scales, bounds or encodes a record comes from here. A schema is written in Python or in a TOML file, and
+travels inside a release.
 """
 
 import json
@@ -258,9 +258,6 @@ class Schema(Mapping[str, Column]):
 
     def __len__(self) -> int:
         return len(self._columns)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._columns
 
     def __hash__(self) -> int:
         return hash(frozenset(self._columns.items()))

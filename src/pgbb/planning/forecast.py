@@ -1,12 +1,11 @@
 """How wide the intervals of the default method will be, and what a fit asks, before any data is opened.
 
-Public arithmetic: the questions and a budget give the noise of every answer, and a
-reference design turns it into standard errors. Where covariates, residuals or
-the curvature differ from the reference, so will the intervals.
+Public arithmetic: the questions and a budget give the noise of every answer, and a reference design turns it into
+standard errors. Where covariates, residuals or the curvature differ from the reference, so will the intervals.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal, get_args
 
@@ -23,19 +22,8 @@ from pgbb.methods.calibrated.huber import score_bound
 from pgbb.methods.calibrated.mean import CLOSEST, half_window
 from pgbb.methods.calibrated.quantile import REACH, WIDEST
 from pgbb.methods.calibrated.questions import Stage, composition, questions_for, whole_noise
-from pgbb.model.models import (
-    IV,
-    Custom,
-    Expectile,
-    HuberRegression,
-    LinearRegression,
-    LogisticRegression,
-    Mean,
-    Model,
-    PoissonRegression,
-    Problem,
-    QuantileRegression,
-)
+from pgbb.model import models
+from pgbb.model.models import HuberRegression, Model, Problem
 from pgbb.model.schema import Flag, Levels, Range, Schema
 from pgbb.planning import costs
 
@@ -58,8 +46,8 @@ BLURRED = 3.6  # noise of gradients, beside that of second moments, where curvat
 class Reference:
     """The design and the errors for which widths are predicted.
 
-    Covariates are whitened: a coefficient is the effect of one standard deviation
-    of its covariate, given the others. Errors are normal.
+    Covariates are whitened: a coefficient is the effect of one standard deviation of its covariate, given the others.
+    Errors are normal.
 
     Args:
       family: kind of model.
@@ -114,40 +102,27 @@ class Reference:
             **numbers,
         )  # fmt: skip
         terms = " + ".join(names) or "1"
-        model: Model
-        if self.family == "quantile":
-            model = QuantileRegression(f"y ~ {terms}", taus=self.levels)
-        elif self.family == "linear":
-            model = LinearRegression(f"y ~ {terms}")
-        elif self.family == "expectile":
-            model = Expectile(f"y ~ {terms}", 0.5)
-        elif self.family == "poisson":
-            model = PoissonRegression(f"count ~ {terms}")
-        elif self.family == "huber":
-            model = HuberRegression(f"y ~ {terms}")
-        elif self.family == "logistic":
-            model = LogisticRegression(f"z ~ {terms}")
-        elif self.family == "mean":
-            model = Mean("y", scale=self.spread)
-        elif self.family == "means":
-            model = Mean("y", by="group")
-        elif self.family == "iv":
-            model = IV(f"y ~ {terms} | {' + '.join(['w', *names[1:]])}")
-        else:
-            model = Custom(lambda t, r, i: 0.0, dim=self.terms, clip=1.0, columns=["y"], box=(-1, 1))
-        return model, schema
+        made: dict[Family, Callable[[], Model]] = {
+            "quantile": lambda: models.QuantileRegression(f"y ~ {terms}", taus=self.levels),
+            "linear": lambda: models.LinearRegression(f"y ~ {terms}"),
+            "expectile": lambda: models.Expectile(f"y ~ {terms}", 0.5),
+            "poisson": lambda: models.PoissonRegression(f"count ~ {terms}"),
+            "huber": lambda: HuberRegression(f"y ~ {terms}"),
+            "logistic": lambda: models.LogisticRegression(f"z ~ {terms}"),
+            "mean": lambda: models.Mean("y", scale=self.spread),
+            "means": lambda: models.Mean("y", by="group"),
+            "iv": lambda: models.IV(f"y ~ {terms} | {' + '.join(['w', *names[1:]])}"),
+            "custom": lambda: models.Custom(lambda *_: 0.0, self.terms, clip=1.0, columns=["y"], box=(-1, 1)),
+        }
+        return made[self.family](), schema
 
     def errors(self) -> list[tuple[float | None, float, float]]:
         """For every level: (τ or None; √n times the sampling error; the error that a unit of answer noise makes)."""
         s, radius = self.spread, self.radius
         if self.family == "quantile":
-            _, b = strategy(self.levels)
-            loud = np.sqrt((b**2).sum(axis=1))
-            rows: list[tuple[float | None, float, float]] = []
-            for tau, noise in zip(self.levels, loud, strict=True):
-                f = _smoothed_density(tau) / s
-                rows.append((tau, math.sqrt(tau * (1 - tau)) / f, radius * float(noise) / f))
-            return rows
+            loud = np.sqrt((strategy(self.levels)[1] ** 2).sum(axis=1)).tolist()
+            each = [(tau, noise, _smoothed_density(tau) / s) for tau, noise in zip(self.levels, loud, strict=True)]
+            return [(tau, math.sqrt(tau * (1 - tau)) / f, radius * noise / f) for tau, noise, f in each]
         if self.family == "means":
             return [(None, s * math.sqrt(self.terms), (self.half or CLOSEST * s) * SIZES * self.terms)]
         if self.family in ("linear", "expectile", "iv"):
@@ -304,11 +279,10 @@ def forecast(
 ) -> Forecast:
     """Noise, passes and interval widths of a calibrated fit.
 
-    The gradient of a coefficient is answered with noise R·b·σ/√share, where the
-    two rounds of gradients have that share of the budget and the statistic is
-    b times a vector of norm ≤ 1; over the curvature f this is the error of the
-    coefficient. Where second moments are hard to see it is larger, by a factor that
-    was found by fits. σ is 2/(nμ) for the μ of Gaussian DP that (ε, δ) allows.
+    The gradient of a coefficient is answered with noise R·b·σ/√share, where the two rounds of gradients have that share
+    of the budget and the statistic is b times a vector of norm ≤ 1; over the curvature f this is the error of the
+    coefficient. Where second moments are hard to see it is larger, by a factor that was found by fits. σ is 2/(nμ) for
+    the μ of Gaussian DP that (ε, δ) allows.
 
     >>> f = forecast(10_000, 1.0, 1e-4, Reference("quantile", terms=4, levels=(0.5,)))
     >>> f.passes, round(f.widths[0].sampling, 4), round(f.widths[0].privacy, 4)

@@ -5,6 +5,7 @@ Public arithmetic on a mechanism: what `pgbb plan` prints for the printed algori
 
 import math
 from dataclasses import asdict, dataclass
+from typing import get_args
 
 from pgbb import _validate
 from pgbb.accountant import ACCOUNTANTS, Composition, Mechanism, delta, epsilon, leading_order, noise_floor, noise_scale
@@ -94,21 +95,12 @@ def forecast_noise(
     dim = _validate.integer("dim", dim, low=1)
     _validate.one_of("accountant", accountant, ACCOUNTANTS)
     members = target.mechanisms if isinstance(target, Composition) else (target,)
-    mechanism = members[0]
-    full = any(m.sampling_rate == 1 for m in members)
-
-    def usable(name: str) -> bool:
-        return name == "exact" or not full
-
-    noise = {
-        name: noise_scale(target, goal, failure, name) if usable(name) else math.inf  # type: ignore[arg-type]
-        for name in ACCOUNTANTS
-    }
-    sigma = noise[accountant] if usable(accountant) else noise_scale(target, goal, failure, accountant)
-    certified = {
-        name: epsilon(target, sigma, failure, name) if usable(name) else math.inf  # type: ignore[arg-type]
-        for name in ACCOUNTANTS
-    }
+    mechanism, full = members[0], any(m.sampling_rate == 1 for m in members)
+    usable: tuple[Accountant, ...] = ("exact",) if full else get_args(Accountant)
+    unknown = dict.fromkeys(ACCOUNTANTS, math.inf)
+    noise = unknown | {name: noise_scale(target, goal, failure, name) for name in usable}
+    sigma = noise[accountant] if accountant in usable else noise_scale(target, goal, failure, accountant)
+    certified = unknown | {name: epsilon(target, sigma, failure, name) for name in usable}
     curve = tuple(
         (
             goal * factor,

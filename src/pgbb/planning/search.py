@@ -36,30 +36,16 @@ class Candidate:
 def search(result: Forecast, time_limit: float | None = None) -> tuple[Candidate, ...]:
     """The calibrated method beside mechanisms of the paper's kind, by effective noise; the least is marked as chosen.
 
-    After T·K answers the centre is known to v = (σ/q)²H⁻¹H⁻¹/(T·K), whatever the
-    optimiser, so (σ/q)/√(T·K) ranks mechanisms, at statistics of norm ≤ 1. Of the
-    calibrated method only the gradients count, with their share of the budget.
-    Blocks have γ = γ*(n, S), which makes their spread that of the sample; with
-    one block there would be nothing to draw. What would run longer than
-    `time_limit` seconds is listed, but not weighed.
+    After T·K answers the centre is known to v = (σ/q)²H⁻¹H⁻¹/(T·K), whatever the optimiser, so (σ/q)/√(T·K) ranks
+    mechanisms, at statistics of norm ≤ 1. Of the calibrated method only the gradients count, with their share of the
+    budget. Blocks have γ = γ*(n, S), which makes their spread that of the sample; with one block there would be nothing
+    to draw. What would run longer than `time_limit` seconds is listed, but not weighed.
     """
     if time_limit is not None:
         _validate.number("time_limit", time_limit, above=0)
     limit = math.inf if time_limit is None else time_limit
-    within = result.seconds <= limit
-    found = [
-        Candidate(
-            method="calibrated",
-            blocks=1,
-            gamma=None,
-            sampling_rate=1.0,
-            steps=result.passes,
-            draws_per_step=1,
-            seconds=result.seconds,
-            sigma=result.sigma if within else None,
-            effective=result.effective if within else None,
-        )
-    ]
+    known = (result.sigma, result.effective) if result.seconds <= limit else (None, None)
+    found = [Candidate("calibrated", 1, None, 1.0, result.passes, 1, result.seconds, *known)]
     for blocks, q, steps, draws in GRID:
         if blocks > result.n:
             continue

@@ -34,6 +34,7 @@ Inputs: TypeAlias = dict[str, Any]  # what `draws` draws: arrays by name, and th
 _LISTS = 16  # steps whose candidates are listed at once, and which are a turn of the loop, at most
 _LISTED = 2**25  # places of their lists, at most, unless one step has more
 _LARGE = 2**12  # rows of a batch that is worth cutting
+_SHORTER = 4  # times as many records as places, at least, where rows that are listed are gathered
 
 
 class Step(NamedTuple):
@@ -100,8 +101,16 @@ def _loop(
         joins = joins[jnp.minimum(place, n - 1)] & (place < n)
         return _sum(problem, data.rows, jnp.where(joins, batch["inverse"][block], jnp.inf), point, index)
 
+    def listed(batch: dict[str, Array], point: Array, index: Array) -> Array:
+        """The same sum from the rows of candidates alone."""
+        found = batches.candidates(sampler, batch["key"])
+        at = jnp.maximum(found, 0)
+        inverse = jnp.where(batches.joins(sampler, batch["key"], found), batch["inverse"][block[at]], jnp.inf)
+        return _sum(problem, data.rows[at], inverse, point, index)
+
     def answers(points: Array, drawn: Inputs) -> Array:
-        sums = jax.vmap(masked) if on_device else partial(_gathered, problem, data.rows)
+        short = sparse and on_device and _SHORTER * sampler.places <= n
+        sums = jax.vmap(listed if short else masked) if on_device else partial(_gathered, problem, data.rows)
         found = sums(drawn["batch"], points, drawn["index"])
         found += drawn["noise"]  # whole numbers, added before any rounding
         return joined(found[:, 0], found[:, 1]) * grid

@@ -31,10 +31,10 @@ from pgbb.methods.registry import (
 from pgbb.methods.request import Request, prepared
 from pgbb.model.models import Model, Problem
 from pgbb.model.schema import Schema
-from pgbb.reference.exact import exact_fit
-from pgbb.release.bars import Bar, intervals
+from pgbb.reference.solvers import exact_fit
 from pgbb.release.cost import Cost, total_cost
 from pgbb.release.file import Release
+from pgbb.release.tables import Bar, intervals
 
 __all__ = ["Comparison", "Outcome", "compare", "methods_for"]
 

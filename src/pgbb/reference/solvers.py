@@ -1,10 +1,11 @@
 """Exact minimisers of Σ w_i l(θ, x_i) for every formula model, for many weight vectors at once.
 
-Nothing here is private: functions take `NonPrivateRecords`, and what they
-return must not be published. Parameters are in internal coordinates;
-`to_original` gives the units of the data. Neither the box nor the clip of a
-model binds here: the minimiser is that of its loss.
+Nothing here is private: functions take `NonPrivateRecords`, and what they return must not be published. Parameters are
+in internal coordinates; `to_original` gives the units of the data. Neither the box nor the clip of a model binds here:
+the minimiser is that of its loss.
 """
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,9 +15,13 @@ from pgbb._numerics import newton as _newton
 from pgbb._numerics.newton import CELLS, TOLERANCE, Bools, Floats, Sample
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.problem import Problem
-from pgbb.private.door import NonPrivateRecords
+from pgbb.model.schema import Schema
+from pgbb.private.door import NonPrivateRecords, non_private
 
-__all__ = ["Solver", "gradient", "solve", "to_original"]
+if TYPE_CHECKING:
+    from pgbb.private.door import Source
+
+__all__ = ["Solver", "exact_fit", "gradient", "solve", "to_original"]
 
 
 def to_original(problem: Problem, theta: ArrayLike) -> Floats:
@@ -50,11 +55,25 @@ def solve(
     if weights is None:
         return solver.full.copy()
     array = check_weights(weights, records.n)
-    theta = np.empty((np.atleast_2d(array).shape[0], problem.dim))
-    rows = solver.rows
-    for start in range(0, len(theta), rows):
-        theta[start : start + rows] = solver(np.atleast_2d(array)[start : start + rows])
+    many, rows = np.atleast_2d(array), solver.rows
+    theta = np.concatenate([solver(many[start : start + rows]) for start in range(0, len(many), rows)])
     return theta[0] if array.ndim == 1 else theta
+
+
+def exact_fit(
+    problem: Problem, data: "Source", schema: Schema, weights: str | None, levels: tuple[float, ...] | None
+) -> dict[tuple[float | None, str], float]:
+    """The exact minimiser at every level, in original units: NOT PRIVATE."""
+    if problem.score is None:
+        raise InvalidValue(
+            "non_private_reference = True is not allowed with a custom loss: it has no exact solver. Leave it out."
+        )
+    records = non_private(data, problem, schema, weights)
+    found: dict[tuple[float | None, str], float] = {}
+    for at in levels or (None,):
+        values = to_original(problem, solve(problem, records, index=at))
+        found.update({(at, name): float(v) for name, v in zip(problem.names, values, strict=True)})
+    return found
 
 
 def gradient(
@@ -78,8 +97,8 @@ def gradient(
 class Solver:
     """Minimisers for one problem and one set of records; later calls start from the fit with equal weights.
 
-    Calling it with weights (m, n) gives (m, d). It holds about ten arrays of the
-    size of the weights, so give it `rows` of them at a time.
+    Calling it with weights (m, n) gives (m, d). It holds about ten arrays of the size of the weights, so give it `rows`
+    of them at a time.
     """
 
     def __init__(self, problem: Problem, records: NonPrivateRecords, index: float | None = None) -> None:
@@ -96,10 +115,8 @@ class Solver:
                 f"records with p = {records.p} do not belong to this problem, which has the parameters "
                 f"{', '.join(problem.names)}. Encode them with the same model and schema."
             )
-        self.problem = problem
-        self.index = as_index(problem, index)
-        self.n = records.n
-        self.rows = max(1, CELLS // records.n)
+        self.problem, self.index = problem, as_index(problem, index)
+        self.n, self.rows = records.n, max(1, CELLS // records.n)
         self._survey = np.where(records.valid, records.weight.astype(np.float64), 0.0)
         x, y = records.x.astype(np.float64), records.y.astype(np.float64) - problem.shift
         if offset is not None:  # a count over its exposure, weighted by the exposure, has the same score
@@ -178,14 +195,12 @@ class Solver:
         if not done.all():
             why = {
                 "quantile": "columns are collinear under the weights, or the bandwidth is too small and the loss flat",
-                "linear": "columns are collinear under the weights",
-                "expectile": "columns are collinear under the weights",
                 "poisson": "columns are collinear, or a level has no counts above 0: there is no finite minimum",
                 "huber": "columns are collinear under the weights, or so many records fit exactly that the scale is 0",
                 "logistic": "columns are collinear or separate the two classes, so that there is no finite minimum",
                 "means": "a group has no records of positive weight",
                 "mean": "an exponential mean needs positive values",
-            }[self.problem.kind]
+            }.get(self.problem.kind, "columns are collinear under the weights")
             raise PgbbError(
                 f"{int((~done).sum())} of {len(done)} weighted fits did not converge to a gradient of {TOLERANCE:g}: "
                 f"{why}. Use fewer terms, a larger bandwidth or smoother weights (more blocks, larger gamma)."

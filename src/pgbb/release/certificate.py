@@ -15,21 +15,21 @@ from functools import cache
 from typing import Any, Literal, cast
 
 from pgbb import _validate
-from pgbb.accountant import (
-    ACCOUNTANTS,
-    Composition,
-    Mechanism,
-    Own,
-    PosteriorDraws,
-    Resampling,
-    Target,
-    compose,
-    epsilon,
-)
+from pgbb import accountant as accounting
+from pgbb.accountant import ACCOUNTANTS, Composition, Mechanism, Own, PosteriorDraws, Resampling, Target, compose
 from pgbb.accountant.calibrate import Accountant
 from pgbb.errors import InvalidValue, PgbbError, PgbbWarning
 
-__all__ = ["ADJACENCY", "ASSUMES", "Certificate", "CertificateCheck", "Randomness", "describe"]
+__all__ = [
+    "ADJACENCY",
+    "ASSUMES",
+    "BY_PERSON",
+    "Certificate",
+    "CertificateCheck",
+    "Randomness",
+    "describe",
+    "versions_here",
+]
 
 Randomness = Literal["operating system", "insecure seed"]
 SOURCES: tuple[str, ...] = ("operating system", "insecure seed")
@@ -102,9 +102,6 @@ class Certificate:
     members: tuple["Certificate", ...] = ()
 
     def __post_init__(self) -> None:
-        def store(name: str, value: object) -> None:
-            object.__setattr__(self, name, value)
-
         if not isinstance(self.non_private, bool):
             raise _validate.fail("non_private", self.non_private, "True or False")
         if not isinstance(self.mechanism, Target):
@@ -115,61 +112,28 @@ class Certificate:
                     f"epsilon = {self.epsilon!r}, sigma = {self.sigma!r} with non_private = True is not allowed: a run "
                     "without noise has sigma = 0.0 and promises nothing. Write epsilon = math.inf, sigma = 0.0."
                 )
-            store("epsilon", math.inf)
-            store("sigma", 0.0)
-            store("delta", _validate.number("delta", self.delta, low=0, high=1))
+            epsilon, sigma, delta = math.inf, 0.0, _validate.number("delta", self.delta, low=0, high=1)
         else:
-            store("epsilon", _validate.epsilon(self.epsilon))
-            store("sigma", _validate.sigma(self.sigma))
-            store("delta", _validate.delta(self.delta))
+            epsilon, sigma = _validate.epsilon(self.epsilon), _validate.sigma(self.sigma)
+            delta = _validate.delta(self.delta)
         _validate.one_of("accountant", self.accountant, ACCOUNTANTS)
         _validate.one_of("randomness", self.randomness, SOURCES)
         _validate.one_of("adjacency", self.adjacency, (ADJACENCY, BY_PERSON))
-        store("members", tuple(self.members))
         if not all(isinstance(m, Certificate) and not m.members for m in self.members):
             raise _validate.fail("members", self.members, "certificates that are not pooled themselves")
-        store("group_size", _validate.integer("group_size", self.group_size, low=1, high=self.n))
-        store("versions", {str(k): str(v) for k, v in dict(self.versions).items()})
-        words = [*self.versions, *self.versions.values()]
-        notes: Sequence[object] = self.notes
-        if isinstance(notes, str):
-            raise _validate.fail("notes", notes, "a sequence of sentences", "Put it in a tuple: (note,).")
-        store("notes", tuple(str(note) for note in notes))
-        if not all(_validate.visible(text) and "\n" not in text for text in (*words, *self.notes)):
+        given: Sequence[object] = self.notes
+        if isinstance(given, str):
+            raise _validate.fail("notes", given, "a sequence of sentences", "Put it in a tuple: (note,).")
+        versions = {str(k): str(v) for k, v in dict(self.versions).items()}
+        notes = tuple(str(note) for note in given)
+        size = _validate.integer("group_size", self.group_size, low=1, high=self.n)
+        _validate.store(self, epsilon=epsilon, sigma=sigma, delta=delta, group_size=size)
+        _validate.store(self, members=tuple(self.members), versions=versions, notes=notes)
+        if not all(_validate.visible(text) and "\n" not in text for text in (*versions, *versions.values(), *notes)):
             raise InvalidValue(
                 "a note or version with line breaks or control characters is not allowed: each is a sentence on one "
                 "line, so that none can pass for a line of the report."
             )
-
-    @classmethod
-    def of_run(
-        cls,
-        mechanism: Target,
-        sigma: float,
-        epsilon: float,
-        delta: float,
-        *,
-        accountant: str,
-        randomness: str,
-        non_private: bool,
-        group_size: int,
-        notes: Sequence[str],
-        by_person: bool = False,
-    ) -> "Certificate":
-        """The claim of a run that has just ended, with the versions it ran on; without noise it claims nothing."""
-        return cls(
-            epsilon=math.inf if non_private else epsilon,
-            delta=delta,
-            sigma=sigma,
-            mechanism=mechanism,
-            accountant=accountant,
-            randomness=cast(Randomness, randomness),
-            non_private=non_private,
-            group_size=group_size,
-            adjacency=BY_PERSON if by_person else ADJACENCY,
-            versions=dict(_versions()),
-            notes=tuple(notes),
-        )
 
     @classmethod
     def pool(cls, members: Sequence["Certificate"]) -> "Certificate":
@@ -189,7 +153,7 @@ class Certificate:
             non_private=worst.non_private,
             group_size=max(member.group_size for member in members),
             adjacency=BY_PERSON if all(m.adjacency == BY_PERSON for m in members) else ADJACENCY,
-            versions=dict(_versions()),
+            versions=versions_here(),
             notes=(
                 "Pooled from releases of disjoint records: each record has the ε and δ of its own custodian. A person "
                 "with records at several custodians has the sum of theirs.",
@@ -254,10 +218,8 @@ class Certificate:
         if self.members:
             return self._check_members()
         problems: list[str] = []
-        remarks: list[str] = []
-        epsilons: dict[str, float | None] = {}
-        for name in ACCOUNTANTS:
-            epsilons[name] = self._recompute(name)
+        remarks = [self.assumes] if self.assumes else []
+        epsilons = {name: self._recompute(name) for name in ACCOUNTANTS}
         if self.non_private:
             problems.append("no privacy: the fit ran without noise (non_private=True). Treat this file as the records.")
         else:
@@ -267,8 +229,6 @@ class Certificate:
                 "reproducible, therefore not private: the noise came from an insecure seed, and whoever knows or "
                 "guesses it can take the noise away. Fit again without insecure_seed."
             )
-        if self.assumes:
-            remarks.append(self.assumes)
         if not self.non_private:
             if self.delta > 1 / self.n:
                 remarks.append(f"δ = {self.delta:g} > 1/n = {1 / self.n:g} allows publishing whole records.")
@@ -277,9 +237,7 @@ class Certificate:
             if self.group_size > 1:
                 total, delta = self.group
                 remarks.append(f"a person with {self.group_size} records has ε = {total:g}, δ = {delta:.3g}.")
-        return CertificateCheck(
-            not problems, tuple(problems), tuple(remarks), epsilons, self.accountant, float(self.epsilon)
-        )
+        return CertificateCheck(not problems, tuple(problems), tuple(remarks), epsilons, self.accountant, self.epsilon)
 
     def _check_members(self) -> CertificateCheck:
         """Check every custodian's claim, and that the pooled one is no smaller than any of them."""
@@ -297,9 +255,7 @@ class Certificate:
             found = [check.epsilons[name] for check in checks]
             known = [value for value in found if value is not None]
             epsilons[name] = max(known) if len(known) == len(found) else None
-        return CertificateCheck(
-            not problems, tuple(problems), tuple(remarks), epsilons, self.accountant, float(self.epsilon)
-        )
+        return CertificateCheck(not problems, tuple(problems), tuple(remarks), epsilons, self.accountant, self.epsilon)
 
     def _recompute(self, accountant: str) -> float | None:
         if self.non_private:
@@ -310,7 +266,7 @@ class Certificate:
                 return None
             sigma /= self.group_size
         try:
-            return float(epsilon(self.mechanism, sigma, self.delta, cast(Accountant, accountant)))
+            return float(accounting.epsilon(self.mechanism, sigma, self.delta, cast(Accountant, accountant)))
         except (PgbbError, ArithmeticError):
             return None  # this accountant does not cover the mechanism
 
@@ -392,11 +348,10 @@ def _understand(plain: object) -> Target:
 
 
 @cache
-def _versions() -> dict[str, str]:
+def versions_here() -> dict[str, str]:
     """Versions of pgbb and of what it runs on."""
-    names = ("pgbb", "numpy", "scipy", "jax", "optax")
     found = {"python": platform.python_version()}
-    for name in names:
+    for name in ("pgbb", "numpy", "scipy", "jax", "optax"):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

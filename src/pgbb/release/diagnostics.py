@@ -110,7 +110,7 @@ def _local_diagnostics(
 ) -> tuple[pd.Series, pd.Series | None]:
     """Share of privacy noise, and signal of the curvature at the knots; what is faint joins the remarks."""
     local = source.payload.local
-    columns = local.columns(levels, np.array(source.model.transform))
+    columns = source.local_columns(levels)
     faint = hidden(source, columns["identified"], levels)
     if faint:
         remarks.append(f"{faint} {ADVICE}")

@@ -24,7 +24,14 @@ Levels = float | Sequence[float] | None
 
 
 class Draws:
-    """The model, its payload, and joint draws at one level or several."""
+    """The model, its payload, and joint draws at one level or several.
+
+    Attributes:
+      model: names, units and index of the model.
+      schema: the public schema, as `Schema.to_dict` wrote it.
+      payload: what is drawn from.
+      stored_diagnostics: what the fit recorded; `reference_sd` (d, or levels×d, in original units) feeds `diagnostics`.
+    """
 
     def __init__(
         self,
@@ -34,29 +41,14 @@ class Draws:
         diagnostics: Mapping[str, object] | None = None,
     ) -> None:
         payload.check(model)
-        self._model, self._schema, self._payload = model, dict(schema), payload
-        self._stored = dict(diagnostics or {})
+        self.model, self.schema, self.payload = model, dict(schema), payload
+        self.stored_diagnostics = dict(diagnostics or {})
         self._warned = False
 
-    @property
-    def model(self) -> ModelSummary:
-        """Names, units and index of the model."""
-        return self._model
-
-    @property
-    def schema(self) -> dict[str, object]:
-        """The public schema, as `Schema.to_dict` wrote it."""
-        return self._schema
-
-    @property
-    def payload(self) -> Payload:
-        """What is drawn from."""
-        return self._payload
-
-    @property
-    def stored_diagnostics(self) -> dict[str, object]:
-        """What the fit recorded; `reference_sd` (d, or levels×d, in original units) feeds `diagnostics`."""
-        return self._stored
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in self.__dict__ and not name.startswith("_"):
+            raise AttributeError(f"{name} cannot be exchanged: the parts of a release are checked together.")
+        super().__setattr__(name, value)
 
     def grid(self, points: int = 21) -> tuple[float, ...]:
         """Levels to draw a curve over: the declared ones, or `points` over a declared interval."""
@@ -141,6 +133,12 @@ class Draws:
         if self.payload.kind == "draws":
             draws = self.payload.tensors["draws"].shape[-2]
         return self.model.to_original(self.internal_draws(draws, levels, seed, None))
+
+    def local_columns(self, levels: list[float] | None) -> dict[str, NDArray[Any]]:
+        """What a local posterior says beside its draws, (levels, d) each, in original units; of others nothing."""
+        return (
+            self.payload.local.columns(levels, np.array(self.model.transform)) if self.payload.kind == "local" else {}
+        )
 
     def sample(
         self, m: int, tau: Levels = None, seed: int | None = None, iterate: str | None = None, *, index: Levels = None

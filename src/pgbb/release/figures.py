@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pgbb._io import check_writable
 from pgbb.errors import InvalidValue
 from pgbb.model.schema import Schema
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from pgbb.release.file import Release
 
 __all__ = [
-    "check_target", "chosen", "coefficient_intervals", "densities", "panels", "quantile_process", "save",
+    "check_target", "chosen", "coefficient_intervals", "densities", "panel_each", "panels", "quantile_process", "save",
 ]  # fmt: skip
 
 GREY = "0.55"
@@ -37,6 +37,16 @@ def panels(rows: int, columns: int, size: tuple[float, float]) -> tuple["Figure"
     return figure, np.atleast_1d(figure.subplots(rows, columns))
 
 
+def panel_each(names: Sequence[str], height: float, extra: float = 0.0) -> tuple["Figure", list["Axes"]]:
+    """A figure with a panel for each name, at most three in a row, and the axes of these."""
+    columns = min(3, len(names))
+    rows = -(-len(names) // columns)
+    figure, axes = panels(rows, columns, (3.6 * columns, extra + height * rows))
+    for axis in axes.ravel()[len(names) :]:
+        axis.set_visible(False)
+    return figure, list(axes.ravel()[: len(names)])
+
+
 def check_target(path: str | Path) -> Path:
     """The path, if a figure can be written to it: for a caller who must know before anything is spent."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -48,8 +58,7 @@ def check_target(path: str | Path) -> Path:
             f"figure file {str(path)!r} is not allowed: the file must end in one of "
             + ", ".join(f".{k}" for k in sorted(kinds))
         )
-    if not target.parent.is_dir():
-        raise InvalidValue(f"figure file {str(path)!r} is not allowed: its folder does not exist. Make it first.")
+    check_writable(target, "figure file")
     return target
 
 
@@ -71,29 +80,27 @@ def quantile_process(release: "Release", level: float = 0.95, coefficients: Sequ
     names = chosen(model.names, coefficients)
     levels = list(release.grid())
     table = release.summary(levels, level)
-    columns = min(3, len(names))
-    rows = -(-len(names) // columns)
-    figure, axes = panels(rows, columns, (3.6 * columns, 2.9 * rows))
-    for i, axis in enumerate(axes.ravel()):
-        if i >= len(names):
-            axis.set_visible(False)
-            continue
-        part = table.xs(names[i], level=1) if len(levels) > 1 else table.loc[[names[i]]]
+    figure, axes = panel_each(names, 2.9)
+    for name, axis in zip(names, axes, strict=True):
+        part = table.xs(name, level=1) if len(levels) > 1 else table.loc[[name]]
         marker = "o" if len(levels) <= 12 else ""
         axis.fill_between(
             levels, part["lower"], part["upper"], alpha=0.25, linewidth=0, label=f"{100 * level:.4g} % band"
         )
         axis.plot(levels, part["mean"], marker=marker, markersize=3.5, linewidth=1.4, label="posterior mean")
-        axis.set_title(_named(release, names[i]), fontsize=10)
+        axis.set_title(_named(release, name), fontsize=10)
         if "identified" in part and not part["identified"].all():
             hidden = ~part["identified"].to_numpy(dtype=bool)
             near = hidden | np.append(hidden[1:], False) | np.insert(hidden[:-1], 0, False)
             hatched = {"where": near, "hatch": "///", "facecolor": "none", "edgecolor": GREY, "linewidth": 0}
             axis.fill_between(levels, part["lower"], part["upper"], **hatched)
-            _hollow(axis, [v for v, known in zip(levels, part["identified"], strict=True) if not known], part)
-        axis.set_xlabel("quantile level τ" if model.index_name == "tau" else model.index_name)
+            at, out = np.array(levels)[hidden], part[hidden]
+            axis.vlines(at, out["lower"], out["upper"], color=GREY, linewidth=1.0, linestyle=":")
+            axis.plot(at, out["mean"], "o", color=GREY, mfc="white", markersize=5, zorder=3)
+            axis.set_title(f"{axis.get_title()} (hollow: not identified)", fontsize=9, color=GREY)
+        axis.set_xlabel("quantile level τ" if model.index_name == "tau" else model.index_name or "")
         axis.grid(alpha=0.3)
-    axes.ravel()[0].legend(fontsize=8)
+    axes[0].legend(fontsize=8)
     _headline(figure, release)
     return figure
 
@@ -137,16 +144,11 @@ def densities(
         raise InvalidValue("this model has an index: give a level, such as tau=0.5.")
     names = chosen(release.model.names, coefficients)
     draws, table = release.sample(4000, tau=tau, seed=0), release.summary(tau, level)
-    columns = min(3, len(names))
-    rows = -(-len(names) // columns)
-    figure, axes = panels(rows, columns, (3.6 * columns, 2.6 * rows))
-    for i, axis in enumerate(axes.ravel()):
-        if i >= len(names):
-            axis.set_visible(False)
-            continue
-        values, row = draws[names[i]].to_numpy(), table.loc[names[i]]
+    figure, axes = panel_each(names, 2.6)
+    for name, axis in zip(names, axes, strict=True):
+        values, row = draws[name].to_numpy(), table.loc[name]
         known = bool(row.get("identified", True))
-        axis.set_title(_named(release, names[i]) + ("" if known else " (not identified)"), fontsize=10)
+        axis.set_title(_named(release, name) + ("" if known else " (not identified)"), fontsize=10)
         axis.set_yticks([])
         if values.std() == 0:
             axis.axvline(values[0], color="C0")
@@ -161,14 +163,6 @@ def densities(
     at = "" if tau is None else f" at {release.model.index_name} = {tau:g}"
     _headline(figure, release, f"posterior densities{at}, {level:.4g} intervals shaded; ")
     return figure
-
-
-def _hollow(axis: "Axes", levels: Sequence[float], part: "pd.DataFrame") -> None:
-    """Mark the levels at which a coefficient is not identified: `part` is its table over all levels."""
-    hidden = part[~part["identified"].astype(bool)]
-    axis.vlines(levels, hidden["lower"], hidden["upper"], color=GREY, linewidth=1.0, linestyle=":")
-    axis.plot(levels, hidden["mean"], "o", color=GREY, mfc="white", markersize=5, zorder=3)
-    axis.set_title(f"{axis.get_title()} (hollow: not identified)", fontsize=9, color=GREY)
 
 
 def chosen(names: Sequence[str], coefficients: Sequence[str] | None) -> list[str]:

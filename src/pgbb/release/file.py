@@ -138,18 +138,8 @@ class Release(Posterior):
         custodians: Sequence["Release"] = (),
     ) -> None:
         super().__init__(model, schema, payload, diagnostics)
-        self._certificate, self._custodians = certificate, tuple(custodians)
+        self.certificate, self.custodians = certificate, tuple(custodians)
         self._origin: _Origin | None = None
-
-    @property
-    def certificate(self) -> Certificate:
-        """What is claimed about privacy."""
-        return self._certificate
-
-    @property
-    def custodians(self) -> tuple["Release", ...]:
-        """The releases that were pooled into this one; empty for a release of one fit."""
-        return self._custodians
 
     def combine(self, others: "Sequence[Release]") -> "Release":
         """This release pooled with others of the same model, about disjoint records: see `pgbb.combine`."""
@@ -196,8 +186,7 @@ class Release(Posterior):
     @property
     def _file(self) -> bytes:
         """The file as it was loaded, with its signature; of a release in memory as `to_bytes` writes it."""
-        loaded = None if self._origin is None else self._origin.file
-        return self.to_bytes() if loaded is None else loaded
+        return (self._origin.file if self._origin is not None else None) or self.to_bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Release":
@@ -220,13 +209,12 @@ class Release(Posterior):
           level: probability of the intervals.
           coefficients: which; default all.
         """
+        from pgbb.release import figures
+
         level = _validate.level(level)
         if kind is None:
             kind = "process" if self.model.index is not None and tau is None else "forest"
-        _validate.one_of("kind", kind, ("process", "forest", "densities"))
-        from pgbb.release import figures
-
-        if kind == "process":
+        if _validate.one_of("kind", kind, ("process", "forest", "densities")) == "process":
             return figures.quantile_process(self, level, coefficients)
         draw = figures.coefficient_intervals if kind == "forest" else figures.densities
         return draw(self, level, coefficients, tau)
@@ -364,11 +352,8 @@ def combine(releases: Sequence[Release]) -> Release:
                 f"release {i} is not allowed: it holds a {release.payload.kind} payload, and only local posteriors can "
                 "be pooled. Fit with the default method."
             )
-        if (release.title, release.model.names, release.model.index) != (
-            first.title,
-            first.model.names,
-            first.model.index,
-        ):
+        kind, own = ((r.title, r.model.names, r.model.index) for r in (first, release))
+        if own != kind:
             raise InvalidValue(
                 f"release {i} is not allowed: it is a {release.title}, with other coefficients or levels than "
                 f"release 1, a {first.title}. Fit one model at all custodians."

@@ -7,7 +7,7 @@ Coordinates are the model's internal ones; a step q in the frame F is the step F
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -21,19 +21,6 @@ from pgbb.errors import InvalidValue
 __all__ = ["FLOOR", "LocalGaussian", "shortest"]
 
 SETTINGS = ("index", "bridge", "floor")
-TENSORS = (
-    "center",
-    "gradient",
-    "frame",
-    "curvature",
-    "curvature_sd",
-    "privacy",
-    "sampling",
-    "sampling_sd",
-    "free",
-    "low",
-    "high",
-)
 BENT = ("bend", "skew")
 CELLS = 2**21  # numbers in the largest array of a chunk of draws; bounds memory, not results
 VAGUE = 3.0  # sd along an unidentified direction, in widths of the box of the coefficient that it moves most
@@ -97,10 +84,9 @@ class LocalGaussian:
     def to_tensors(self) -> tuple[dict[str, Any], dict[str, Floats]]:
         """Settings and tensors of a payload of kind "local"."""
         index = self.knots is not None
-        extra = [name for name in ("knots", "prior", "slope", *BENT) if getattr(self, name) is not None]
-        tensors = {name: getattr(self, name) for name in (*TENSORS, *extra)}
+        held = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "floor"}
         settings = {"index": index, "bridge": index, "floor": self.floor}
-        return settings, {name: np.ascontiguousarray(value, dtype=np.float64) for name, value in tensors.items()}
+        return settings, {k: np.ascontiguousarray(v, dtype=np.float64) for k, v in held.items() if v is not None}
 
     @classmethod
     def from_tensors(cls, settings: Mapping[str, Any], tensors: Mapping[str, Floats]) -> "LocalGaussian":
@@ -123,37 +109,29 @@ class LocalGaussian:
                 "bridge", settings["bridge"], "that of index: the law of the error over an index is known for quantiles"
             )
         _validate.number("floor", settings["floor"], above=0, below=1)
-        wanted = {*TENSORS, *(("knots",) if index is not None else ())}
-        if index is None and not set(BENT).isdisjoint(tensors):
-            wanted |= set(BENT)
+        wanted = {f.name for f in fields(LocalGaussian) if f.default is MISSING}
+        if index is not None:
+            wanted.add("knots")
+        elif not set(BENT).isdisjoint(tensors):
+            wanted.update(BENT)
         if set(tensors) - {"prior", "slope"} != wanted:
             raise InvalidValue(f"tensors {sorted(tensors)} are not allowed: a local payload has {sorted(wanted)}.")
         for name, tensor in tensors.items():
             if tensor.dtype != np.float64:
                 raise InvalidValue(f"tensor {name!r} of type {tensor.dtype} is not allowed: it must be float64.")
-        m = 1
-        if index is not None:
-            m = len(_knots(tensors["knots"], index))
+        m, packed = 1 if index is None else len(_knots(tensors["knots"], index)), dim * (dim + 1) // 2
         shapes: dict[str, tuple[int | str, ...]] = {
-            "center": (m, dim),
-            "gradient": (m, dim),
-            "frame": (dim, dim),
-            "curvature": (m, dim, dim),
-            "curvature_sd": (m, dim * (dim + 1) // 2),
+            **dict.fromkeys(("center", "gradient"), (m, dim)),
+            **dict.fromkeys(("frame", "sampling"), (dim, dim)),
+            **dict.fromkeys(("curvature", "free"), (m, dim, dim)),
+            **dict.fromkeys(("low", "high", "prior", *BENT), (dim,)),
+            "curvature_sd": (m, packed),
+            "sampling_sd": (packed,),
             "privacy": (m, "k"),
-            "sampling": (dim, dim),
-            "sampling_sd": (dim * (dim + 1) // 2,),
-            "free": (m, dim, dim),
-            "low": (dim,),
-            "high": (dim,),
-            "prior": (dim,),
-            **dict.fromkeys(BENT, (dim,)),
             "slope": (dim + 2,),
         }
-        for name, shape in shapes.items():
-            if name not in tensors:
-                continue
-            actual = tensors[name].shape
+        for name in sorted(shapes.keys() & tensors.keys()):
+            shape, actual = shapes[name], tensors[name].shape
             fits = len(actual) == len(shape) and all(b in ("k", a) for a, b in zip(actual, shape, strict=True))
             if not fits or 0 in actual:
                 raise InvalidValue(f"tensor {name!r} of shape {actual} is not allowed: it must be {shape}.")

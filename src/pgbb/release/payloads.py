@@ -62,28 +62,24 @@ class ModelSummary:
     response: str | None = None
 
     def __post_init__(self) -> None:
-        def store(name: str, value: object) -> None:
-            object.__setattr__(self, name, value)
-
         _validate.one_of("kind", self.kind, KINDS)
         given: Sequence[object] = self.names
         names = () if isinstance(given, str) else tuple(given)
         if not names or not all(isinstance(n, str) for n in names) or len(set(names)) < len(names):
             raise _validate.fail("names", self.names, "a non-empty sequence of distinct strings")
-        store("names", names)
         for text in (*names, self.formula, self.index_name, self.response):
             if isinstance(text, str) and not _validate.visible(text):
                 raise _validate.fail("text of the model", text, "without control characters")
         d = len(names)
         transform, offset = _finite("transform", self.transform, (d, d)), _finite("offset", self.offset, (d,))
-        store("transform", tuple(tuple(row) for row in transform.tolist()))
-        store("offset", tuple(offset.tolist()))
         if (self.index is None) != (self.index_name is None):
             raise InvalidValue(
                 f"index_name = {self.index_name!r} with index = {self.index!r} is not allowed: give both, or neither."
             )
-        if self.index is not None:
-            store("index", _read_index(self.index))
+        _validate.store(
+            self, names=names, transform=tuple(map(tuple, transform.tolist())), offset=tuple(offset.tolist()),
+            index=None if self.index is None else _read_index(self.index),
+        )  # fmt: skip
 
     @property
     def dim(self) -> int:

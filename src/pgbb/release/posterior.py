@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
 
 from pgbb import _validate
 from pgbb.errors import InvalidValue, PgbbWarning
@@ -36,13 +37,7 @@ class Posterior(Draws):
     """
 
     def summary(
-        self,
-        tau: Levels = None,
-        level: float = 0.95,
-        draws: int = 4000,
-        seed: int | None = 0,
-        *,
-        index: Levels = None,
+        self, tau: Levels = None, level: float = 0.95, draws: int = 4000, seed: int | None = 0, *, index: Levels = None
     ) -> pd.DataFrame:
         """Mean, sd, equal-tailed interval and P(> 0) of each coefficient; several levels give rows (level, name).
 
@@ -53,31 +48,26 @@ class Posterior(Draws):
         """
         level = _validate.level(level)
         levels = self._levels(tau, index)
-        values = self._draws(levels, draws, seed)
-        table = self._table(values, levels, level, list(self.model.names), "coefficient")
-        table["prob_positive"] = (values > 0).mean(axis=1).ravel()
-        if self.payload.kind == "local":
-            columns = self.payload.local.columns(levels, np.array(self.model.transform))
-            for name, column in columns.items():
-                known = name == "identified" or columns["identified"]
-                table[name] = (column if known is True else np.where(known, column, np.nan)).ravel()
-            if not self._warned:
-                self._warned = warn_hidden(self, columns["identified"], levels, stacklevel=3)
+        table = self._coefficients(self._draws(levels, draws, seed), levels, level)
+        columns = self.local_columns(levels)
+        for name, column in columns.items():
+            known = name == "identified" or columns["identified"]
+            table[name] = (column if known is True else np.where(known, column, np.nan)).ravel()
+        if columns and not self._warned:
+            self._warned = warn_hidden(self, columns["identified"], levels, stacklevel=3)
         return table
 
-    def _table(
-        self, values: Floats, levels: list[float] | None, level: float, rows: Sequence[Hashable], label: str
+    def _coefficients(
+        self, values: Floats, levels: list[float] | None, level: float, names: Sequence[str] | None = None
     ) -> pd.DataFrame:
-        return table(values, level, rows, levels, (self.model.index_name, label))
+        """A table of draws (levels, m, coefficients): their moments, and how often they are positive."""
+        labels = list(self.model.names if names is None else names)
+        found = table(values, level, labels, levels, (self.model.index_name, "coefficient"))
+        found["prob_positive"] = (values > 0).mean(axis=1).ravel()
+        return found
 
     def conf_int(
-        self,
-        level: float = 0.95,
-        tau: Levels = None,
-        draws: int = 4000,
-        seed: int | None = 0,
-        *,
-        index: Levels = None,
+        self, level: float = 0.95, tau: Levels = None, draws: int = 4000, seed: int | None = 0, *, index: Levels = None
     ) -> pd.DataFrame:
         """Lower and upper end of each coefficient's interval."""
         return self.summary(tau, level, draws, seed, index=index)[["lower", "upper"]]
@@ -129,8 +119,8 @@ class Posterior(Draws):
 
     def _warn(self, levels: list[float] | None, names: Collection[str], stacklevel: int = 4) -> None:
         """Warn where any of these coefficients is not identified: an answer made of it says little."""
-        if self.payload.kind == "local":
-            known = self.payload.local.columns(levels, np.array(self.model.transform))["identified"]
+        known = self.local_columns(levels).get("identified")
+        if known is not None:
             warn_hidden(self, known | ~np.isin(self.model.names, list(names)), levels, stacklevel + 1)
 
     def wald(
@@ -178,16 +168,10 @@ class Posterior(Draws):
 
     def cov_params(self, tau: Levels = None, draws: int = 4000, seed: int | None = 0) -> pd.DataFrame:
         """The covariance of the coefficients; of several levels that of all of them together."""
-        values = self.sample(draws, tau, seed)
-        return values.cov()
+        return self.sample(draws, tau, seed).cov()
 
     def compare(
-        self,
-        other: "Posterior",
-        tau: Levels = None,
-        level: float = 0.95,
-        draws: int = 4000,
-        seed: int = 0,
+        self, other: "Posterior", tau: Levels = None, level: float = 0.95, draws: int = 4000, seed: int = 0
     ) -> pd.DataFrame:
         """The coefficients of this release less those of another, of the same model on other records: another year.
 
@@ -215,12 +199,11 @@ class Posterior(Draws):
         levels = self._levels(tau)
         pair = [p.sample(draws, levels, s).to_numpy() for p, s in ((self, seed), (other, seed + 1))]
         values = np.swapaxes((pair[0] - pair[1]).reshape(draws, -1, self.model.dim), 0, 1)
-        table = self._table(values, levels, level, list(self.model.names), "coefficient")
-        table["prob_positive"] = (values > 0).mean(axis=1).ravel()
+        table = self._coefficients(values, levels, level)
         if self.payload.kind == other.payload.kind == "local":
-            known = [p.payload.local.columns(levels, np.array(p.model.transform))["identified"] for p in (self, other)]
-            table["identified"] = (known[0] & known[1]).ravel()
-            warn_hidden(self, known[0] & known[1], levels, stacklevel=3)
+            known = self.local_columns(levels)["identified"] & other.local_columns(levels)["identified"]
+            table["identified"] = known.ravel()
+            warn_hidden(self, known, levels, stacklevel=3)
         return table
 
     def _term(self, key: object, tau: float | None) -> tuple[int, float | None]:
@@ -276,12 +259,10 @@ class Posterior(Draws):
         design, labels = design_at(self.model, self.schema, at)
         values = self._draws(levels, draws, seed) @ design.T
         if self.model.kind == "logistic":
-            from scipy.special import expit
-
             values = expit(values)
         if self.model.kind == "poisson":
             values = np.exp(values) * exposure_at(self.model, at)
-        return self._table(values, levels, level, labels, "row")
+        return table(values, level, labels, levels, (self.model.index_name, "row"))
 
     def _response(
         self, design: Floats, labels: list[Hashable], level: float, draws: int, seed: int | None
@@ -321,17 +302,13 @@ class Posterior(Draws):
                 "marginal_effects is not allowed here: a logistic regression by the default method has them, pooled "
                 "ones have not. Fit LogisticRegression, or predict at covariates of your choice."
             )
-        draws = _validate.integer("draws", draws, low=1)
-        if seed is not None:
-            seed = _validate.integer("seed", seed, low=0)
-        internal, rng = local.draw(draws, None, seed)[0], np.random.default_rng(seed)
+        internal, rng = self.internal_draws(draws, None, seed, None)[0], np.random.default_rng(seed)
         slope = local.slope[0] + (internal - local.center[0]) @ local.slope[2:]
         slope = np.clip(slope + np.sqrt(local.slope[1]) * rng.standard_normal(draws), 0.0, 0.25)
         terms = [j for j, name in enumerate(self.model.names) if name != "Intercept"]
         values = (self.model.to_original(internal) * slope[:, None])[None, :, terms]
-        table = self._table(values, None, level, [self.model.names[j] for j in terms], "coefficient")
-        table["prob_positive"] = (values > 0).mean(axis=1).ravel()
-        table["identified"] = local.columns(None, np.array(self.model.transform))["identified"][0, terms]
+        table = self._coefficients(values, None, level, [self.model.names[j] for j in terms])
+        table["identified"] = self.local_columns(None)["identified"][0, terms]
         return table
 
     def diagnostics(self, draws: int = 4000, seed: int | None = 0) -> Diagnostics:

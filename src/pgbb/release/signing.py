@@ -3,7 +3,6 @@
 import base64
 import binascii
 import hashlib
-import os
 from pathlib import Path
 from typing import cast
 
@@ -12,6 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from pgbb import _validate
+from pgbb._io import write_new
 from pgbb.release.container import SIGNATURE, ReleaseError, json_bytes, parse
 
 __all__ = ["Key", "fingerprint", "generate_key", "private_key", "signature_of", "signer_of"]
@@ -34,13 +34,11 @@ def generate_key(path: str | Path) -> str:
     key = Ed25519PrivateKey.generate()
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        write_new(Path(path), pem, mode=0o600)
     except FileExistsError:
         raise ReleaseError(f"{path} exists, and a key is never replaced. Choose another path.") from None
     except OSError as error:
         raise ReleaseError(f"{path} cannot be written: {error.strerror}. Choose a folder that exists.") from None
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(pem)
     return fingerprint(key.public_key())
 
 

@@ -7,22 +7,14 @@ import numpy as np
 
 from pgbb.accountant import Mechanism, delta
 from pgbb.planning.curves import PANELS, curves
-from pgbb.release.figures import check_target, chosen, coefficient_intervals, densities, panels, quantile_process, save
+from pgbb.release.figures import check_target, chosen, panel_each, panels, save
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from pgbb.reference.comparison import Comparison
 
-__all__ = [
-    "budget_panels",
-    "check_target",
-    "coefficient_intervals",
-    "densities",
-    "method_intervals",
-    "quantile_process",
-    "save",
-]
+__all__ = ["budget_panels", "check_target", "method_intervals", "save"]
 
 
 def budget_panels(base: Mechanism, sigma: float, epsilon: float) -> "Figure":
@@ -52,31 +44,26 @@ def method_intervals(comparison: "Comparison", coefficients: Sequence[str] | Non
     names, methods = chosen(model.names, coefficients), [o.method for o in comparison.outcomes]
     levels = comparison.levels or (None,)
     where, gap = np.arange(len(levels)), 0.7 / len(methods)
-    columns = min(3, len(names))
-    rows_of = -(-len(names) // columns)
-    figure, axes = panels(rows_of, columns, (3.6 * columns, 1.0 + 2.9 * rows_of))
+    figure, axes = panel_each(names, 2.9, extra=1.0)
     rows = comparison.rows()
-    for i, axis in enumerate(axes.ravel()):
-        if i >= len(names):
-            axis.set_visible(False)
-            continue
+    for name, axis in zip(names, axes, strict=True):
         for j, method in enumerate(methods):
-            part = [r for r in rows if r["coefficient"] == names[i] and r["method"] == method]
+            part = [r for r in rows if r["coefficient"] == name and r["method"] == method]
             at = where + gap * (j - (len(methods) - 1) / 2)
             lower, upper = ([r[end] for r in part] for end in ("lower", "upper"))
             axis.vlines(at, lower, upper, color=f"C{j}", linewidth=2.0, label=method)
             axis.plot(at, [r["estimate"] for r in part], "_", color="black", markersize=7)
         if comparison.reference is not None:
-            exact = [comparison.reference[t, names[i]] for t in levels]
+            exact = [comparison.reference[t, name] for t in levels]
             label = "exact fit, NOT PRIVATE"
             axis.hlines(exact, where - 0.42, where + 0.42, color="red", linewidth=0.8, linestyle=":", label=label)
-        axis.set_title(names[i], fontsize=10)
+        axis.set_title(name, fontsize=10)
         axis.set_xlim(-0.6, len(levels) - 0.4)
         axis.set_xticks(where, ["" if t is None else f"{t:g}" for t in levels])
         axis.set_xlabel(comparison.index_name or "")
         axis.grid(alpha=0.3, axis="y")
         axis.tick_params(labelsize=8)
-    figure.legend(*axes.ravel()[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8)
     figure.suptitle(f"estimates and {comparison.level:.4g} intervals; {_claim(comparison)}", fontsize=8)
     return figure
 

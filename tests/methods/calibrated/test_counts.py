@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 import pgbb
 from pgbb import Expectile, Flag, Levels, PoissonRegression, Range, Schema
 from pgbb.cli import app
-from pgbb.methods.calibrated.clipped import USUAL, _usual
-from pgbb.methods.calibrated.tails import Tail
+from pgbb.methods.calibrated.response import Distribution
+from pgbb.methods.calibrated.tails import tails_of
 from pgbb.private.door import non_private
 from pgbb.reference.solvers import solve, to_original
 
@@ -81,9 +81,29 @@ def test_a_mean_is_predicted_and_with_an_exposure_a_count():
     assert "Poisson regression" in release.title and "put back" in release.certificate.notes[0]
 
 
-def test_a_shape_that_noise_hides_is_the_usual_one():
-    assert _usual(Tail(1.0, 0.01, 1.0, 0.6), 0.0).weight == pytest.approx(0.6)
-    assert _usual(Tail(1.0, 0.01, 1.0, 0.6), 1.0).weight == pytest.approx(USUAL, abs=1e-3)
+def test_noise_makes_a_longer_tail_possible():
+    lengths = np.random.default_rng(0).exponential(1, 10**6)
+    edges = np.linspace(0, 40, 401)
+    share = np.histogram(lengths, edges)[0] / 10**6
+    sure, unsure = (tails_of(Distribution(edges, share, sd)) for sd in (1e-5, 0.02))
+    for tails in (sure, unsure):
+        assert tails.chance.sum() == pytest.approx(1)
+    (mean, root), (other, wide) = (t.excess(np.array([6.0])) for t in (sure, unsure))
+    assert 0.5 < mean[0] / np.maximum(lengths - 6, 0).mean() < 4 and root[0] < 2 * mean[0]
+    assert wide[0] > 3 * root[0] and other[0] > mean[0]
+
+
+def test_few_large_counts_among_zeros_are_not_clipped_away():
+    """Thirteen of a hundred count to 15, all others to none: their spread is not that of zeros."""
+    rng = np.random.default_rng(5)
+    x = rng.integers(2, size=3000)
+    y = np.where(rng.random(3000) < np.where(x == 1, 0.2, 0.06), rng.poisson(15, 3000), 0)
+    schema = pgbb.Schema(y=pgbb.Range(0, 60, step=1), x=pgbb.Flag())
+    model, truth = PoissonRegression("y ~ x"), np.log([0.9, 3.0]) - [0, np.log(0.9)]
+    for seed in range(4):
+        table = pgbb.fit(model, pd.DataFrame({"y": y, "x": x}), schema=schema, epsilon=1, delta=1e-6,
+                         insecure_seed=seed).summary()  # fmt: skip
+        assert (np.abs(table["mean"] - truth) < 3.5 * table["sd"]).all() or not table["identified"].all()
 
 
 @pytest.mark.parametrize(

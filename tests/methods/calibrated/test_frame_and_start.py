@@ -2,13 +2,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pgbb import QuantileRegression, Range, Schema
+from pgbb import Flag, HuberRegression, QuantileRegression, Range, Schema
 from pgbb._numerics.symmetric import direction_sd
 from pgbb.accountant import noise_scale
 from pgbb.methods.calibrated.algebra import limited
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import box_for
-from pgbb.methods.calibrated.frame import design_frame
+from pgbb.methods.calibrated.frame import _scaled, _turn, design_frame
+from pgbb.methods.calibrated.huber import _rise
 from pgbb.methods.calibrated.questions import composition, questions_for
 from pgbb.methods.calibrated.response import Distribution
 from pgbb.methods.calibrated.start import least_squares, locate_response
@@ -80,6 +81,37 @@ def test_no_variance_is_made_up_where_two_covariates_are_almost_one():
         noise = direction_sd(axes, left)
         assert (values < 4 * noise).any()  # so that the difference has the prior, and no curvature
         assert ((values - np.diag(axes.T @ (frame.T @ x.T @ x @ frame / n) @ axes)) < 4 * noise).all()
+
+
+def test_a_rare_flag_has_an_axis_of_its_own_on_which_its_small_moment_stands():
+    schema = Schema(a=Range(-1, 1), rare=Flag(), seldom=Flag(), y=Range(-10, 10))
+    design = HuberRegression("y ~ a + rare + seldom").prepare(schema).design
+    rng, n = np.random.default_rng(0), 200_000
+    rare, seldom = rng.random(n) < 0.004, rng.random(n) < 0.008
+    x = np.column_stack([np.ones(n), rng.uniform(-1, 1, n), 2.0 * rare - 1, 2.0 * seldom - 1])
+    values, axes = np.linalg.eigh(x.T @ x / n)
+    white = (axes / np.sqrt(values)) @ axes.T
+    frame, reach = _scaled(white, design, 25.0)
+    u = x @ frame
+    assert u[:, 2] == pytest.approx(rare * 1.0, abs=1e-9) and u[:, 3] == pytest.approx(seldom * 1.0, abs=1e-9)
+    moment = u.T @ u / n
+    twin = (x @ (white / reach)).T @ (x @ (white / reach)) / n
+    assert moment[2, 2] == pytest.approx(rare.mean()) and moment[3, 3] == pytest.approx(seldom.mean())
+    assert np.abs(moment / np.sqrt(np.outer(np.diag(moment), np.diag(moment))) - np.eye(4)).max() < 0.15
+    assert np.diag(twin).min() > 0.03  # a level of four in a thousand would be taken for as clear as all others
+    turn = _turn(np.array([[0.6, 0.8, 0.0], [0.0, 0.1, 1.0]]), [1, 2])
+    assert turn @ turn.T == pytest.approx(np.eye(3)) and (np.array([0.6, 0.8, 0.0]) @ turn)[1] > 0.99
+
+
+def test_a_line_that_is_off_makes_residuals_look_wider_by_what_the_histogram_says():
+    rng = np.random.default_rng(5)
+    r, off, most = rng.standard_normal(400_000), 0.3 * rng.standard_normal(400_000), 1.345
+    edges = np.sinh(np.linspace(-1, 1, 65) * np.arcsinh(12 / 0.03)) * 0.03
+    found = Distribution(edges, np.histogram(np.clip(r, edges[0], edges[-1]), edges)[0] / len(r), 0.0)
+    true = np.mean(np.minimum((r + off) ** 2, most**2)) - np.mean(np.minimum(r**2, most**2))
+    assert _rise(found, 0.3, most) == pytest.approx(true, rel=0.1)
+    assert 2 * true < 0.3**2  # what a square without an end would say
+    assert _rise(found, 0.0, most) == 0.0
 
 
 @pytest.mark.parametrize("epsilon, reach", [(None, 0.02), (1.0, 0.15)])

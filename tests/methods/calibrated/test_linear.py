@@ -10,7 +10,7 @@ from pgbb._numerics.compiled import squared
 from pgbb.methods.calibrated import frame as near
 from pgbb.methods.calibrated import statistics
 from pgbb.methods.calibrated.pareto import Tail
-from pgbb.methods.calibrated.tails import NOTHING, PART, bound_for
+from pgbb.methods.calibrated.tails import NOTHING, PART, Tails, bound_for
 
 SCHEMA = pgbb.Schema(x=pgbb.Range(0, 40), g=pgbb.Flag(), y=pgbb.Range(-50, 150))
 MODEL = pgbb.LinearRegression("y ~ x + g")
@@ -57,11 +57,12 @@ def test_what_the_clip_takes_off_is_put_back_as_far_as_it_shows():
 
 
 def test_the_bound_grows_as_noise_falls_and_as_the_tail_is_longer():
-    tail = Tail(2.0, 0.02, 0.5)
-    assert bound_for(tail, 1e-4, 0)[0] > bound_for(tail, 1e-3, 0)[0] > bound_for(tail, 1.0, 0)[0] == 2.0
-    assert bound_for(Tail(2.0, 0.02, 1.0), 1e-3, 0) > bound_for(tail, 1e-3, 0)
-    assert bound_for(Tail(2.0, 0.02, 0.5, 0.3), 1e-3, 0) > bound_for(tail, 1e-3, 0)
-    assert bound_for(tail, 1e-3, 0.006)[0] == pytest.approx(3.6, abs=0.05)
+    def bound(noise, sampling=0.0, slope=0.5, shape=0.0, **more):
+        return bound_for(Tails((Tail(2.0, 0.02, slope, shape),), np.ones(1), 60.0), noise, sampling, **more)[0]
+
+    assert bound(1e-4) > bound(1e-3) > bound(1.0) == pytest.approx(2.0)
+    assert bound(1e-3, slope=1.0) > bound(1e-3) and bound(1e-3, shape=0.3) > bound(1e-3)
+    assert bound(1e-3, 0.006) == pytest.approx(3.6, abs=0.05) and bound(1.0, least=5.0) == pytest.approx(5.0)
     lengths = np.random.default_rng(0).pareto(4.0, 10**6) + 1  # shape 1/4
     heavy = Tail(float(np.quantile(lengths, 0.95)), 0.05, float(np.quantile(lengths, 0.95)) / 4, 0.25)
     assert heavy.lengths(np.array([0.001]))[0] == pytest.approx(np.quantile(lengths, 0.999), rel=0.03)

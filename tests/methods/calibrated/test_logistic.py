@@ -42,6 +42,37 @@ def test_a_posterior_as_wide_as_the_bend_of_the_loss_is_not_local():
     assert curvature.varies(THETA, FRAME, bend, 1e-4 * np.eye(3))
 
 
+def test_a_posterior_reaches_as_far_as_the_gradient_needs_to_change_where_curvature_falls():
+    x = normal_design(50_000)
+    curvature = logistic_curvature((x @ FRAME).T @ (x @ FRAME) / len(x), np.full(6, 1e-6), FRAME, True)
+    bend = Curvature(curvature.at(THETA), np.zeros(6), np.zeros((3, 3)))
+    little, much = 1e-10 * np.eye(3), 1e-4 * np.eye(3)
+    assert curvature.widened(THETA, FRAME, bend, little) == pytest.approx(little, rel=1e-3, abs=1e-13)
+    wider = np.linalg.eigvals(np.linalg.solve(much, curvature.widened(THETA, FRAME, bend, much))).real
+    assert wider.min() > 0.999 and wider.max() > 1.5  # by axis: where it is flat, and not where it is steep
+    assert wider.min() < 1.2
+
+
+def levels_design(n, seed):
+    """A constant, and two of three levels, in one of which events are rare; with their u."""
+    level = np.random.default_rng(seed).choice(3, n, p=[0.5, 0.3, 0.2])
+    x = np.column_stack([np.ones(n), 2.0 * (level == 1) - 1, 2.0 * (level == 2) - 1])
+    return x, x @ FRAME
+
+
+def test_the_curvature_of_levels_is_that_of_levels_and_not_of_a_normal_design():
+    theta = np.array([-1.75, -0.25, -1.5])  # one level in which events are rare
+    (x, u), (_, reference) = levels_design(200_000, 0), levels_design(4_000, 1)
+    moment = u.T @ u / len(u)
+    true = np.linalg.inv(exact(x, theta))[2, 2]
+    found, twin = (
+        np.linalg.inv(logistic_curvature(moment, np.full(6, 1e-6), FRAME, True, rows).at(theta))[2, 2]
+        for rows in (reference, None)
+    )
+    assert found == pytest.approx(true, rel=0.1)
+    assert twin < 0.7 * true  # the interval of that level would be too narrow
+
+
 def test_the_border_of_a_skewed_scale_is_a_multiple_of_the_mean_and_leaves_the_target_positive():
     shape, mean = np.diag([1.0, 0.5]), np.array([0.6, 0.2])
     raw = np.zeros((3, 3))

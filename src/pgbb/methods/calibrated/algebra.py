@@ -8,11 +8,10 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgbb._numerics import Floats
 from pgbb._numerics.symmetric import direction_sd, pack, triangle, unpack
 
-Floats = NDArray[np.float64]
 Shrink = Callable[..., tuple[Floats, Floats]]
 """`shrink`, or `as_answered` in its place: (raw, target, sd, …) → the matrix, and the noise left in its coordinates."""
 

@@ -5,7 +5,7 @@ shows, as in least squares (`tails`). No record is weighted down. Public arithme
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from pgbb.methods.calibrated.frame import Frame
 from pgbb.methods.calibrated.logistic import LogisticCurvature
 from pgbb.methods.calibrated.prior import Prior
 from pgbb.methods.calibrated.refine import refine
-from pgbb.methods.calibrated.tails import ONE_SIDED, Tail, bound_for, excess, lengths, tail_of
+from pgbb.methods.calibrated.tails import ONE_SIDED, bound_for, excess, lengths, tails_of
 from pgbb.release.local_gaussian import LocalGaussian
 
 Floats = NDArray[np.float64]
@@ -26,9 +26,6 @@ Floats = NDArray[np.float64]
 __all__ = ["Clipped"]
 
 LOUD = 0.1  # noise of the curvature, relative, where its reach is chosen by it
-USUAL, VARIES = 0.2, 0.14  # the shape of a tail of scores, typically, and how far others are from it
-LONGER = 2.0  # times as much is cut off on one side as a tail says that noise hides in part
-READ = 0.7  # noise of a shape that is read from shares whose noise is as large as they are
 NEAREST, FARTHEST = 4.0, 400.0  # squared lengths at which a curvature is cut, in mean ones
 
 
@@ -40,14 +37,16 @@ class Clipped:
       asker: asks.
       near: the frame of the design.
       given: what its statistics need beside θ and the frame, which says what family it is.
-      skewed: times as much that a cut moves a coordinate, as where errors are symmetric.
+      part: of the excess, that a cut moves a coordinate.
+      least: bound.
       aim: where what is cut off points, on average, where that is known: a vector no longer than one.
     """
 
     asker: Asker
     near: Frame
     given: Floats | float
-    skewed: float = 1.0
+    part: float = ONE_SIDED
+    least: float = 0.0
     aim: Floats | float = 0.0
 
     def ask(self, stage: str, statistic: str, at: Floats, *rest: Floats | float) -> tuple[Floats, float]:
@@ -80,11 +79,12 @@ class Clipped:
         """The bound, what it takes off, two rounds of gradients; the posterior, and a note. Arguments as `refine`."""
         asker, near, p, n = self.asker, self.near, len(theta), self.asker.n
         law = lengths(asker, near, theta, size, self.given)
-        tail = _usual(tail_of(law), law.sd)
-        sampling = float(np.sqrt(law.mean(np.minimum(law.middles, tail.start) ** 2) / p / n))
-        b, expected = bound_for(tail, asker.noise("final") / self.skewed, sampling / self.skewed)
-        toward = self.aim * (LONGER * expected / ONE_SIDED)
-        cut = excess(asker, near, theta, b, self.skewed * expected, sampling, self.given, toward)
+        tails = tails_of(law)
+        sampling = float(np.sqrt(law.mean(np.minimum(law.middles, tails.start) ** 2) / p / n))
+        part = float(np.hypot(self.part, np.linalg.norm(self.aim) / np.sqrt(p)))
+        b, mean, root = bound_for(tails, asker.noise("final"), sampling, part, self.least)
+        cut = excess(asker, near, theta, b, self.part * root, sampling, self.given, self.aim * mean)
+        square = max(cut.square, tails.square(b))
 
         def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
             answer, sd = self.score(stage, at, b)
@@ -93,7 +93,7 @@ class Clipped:
         def spread(at: Floats, bend: Curvature) -> tuple[Floats, Floats]:
             raw, sd = asker.score_moments(at, near.matrix, self.given, b)
             found, left = covariance_of(raw * b**2, bend.value, sd * b**2, shrink=asker.shrink)
-            wider = 1 + min(cut.square / max(float(np.trace(found)), 1e-300), 2.0)
+            wider = 1 + min(square / max(float(np.trace(found)), 1e-300), 2.0)
             return found * wider, left * wider
 
         asked = curvature, gradient, spread
@@ -101,9 +101,3 @@ class Clipped:
             box, n, theta, error, near.matrix, *asked, box.clip, prior, b, model=model, common=cut.covariance
         )
         return posterior, [cut.note]
-
-
-def _usual(tail: Tail, noise: float) -> Tail:
-    """The tail with its shape pulled to the usual one, as far as noise hides it."""
-    keep = VARIES**2 / (VARIES**2 + (READ * noise / tail.share) ** 2)
-    return replace(tail, weight=USUAL + keep * (tail.weight - USUAL))

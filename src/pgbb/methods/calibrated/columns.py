@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from pgbb._numerics import Floats
 from pgbb.methods.calibrated.algebra import prefixes
 from pgbb.methods.calibrated.own import Own
 from pgbb.methods.calibrated.pareto import heaviest, tail_of
@@ -23,7 +23,6 @@ from pgbb.model.formula import Design, Dummy
 if TYPE_CHECKING:
     from pgbb.methods.calibrated.asking import Asker
 
-Floats = NDArray[np.float64]
 
 __all__ = ["locate_columns", "reference_design", "whitening"]
 

@@ -1,8 +1,8 @@
 """A custom loss, of which nothing is known but its clipped gradient: curvature from differences of gradients."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgbb._numerics import Floats
 from pgbb.methods.calibrated.algebra import floored
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import Box
@@ -11,8 +11,6 @@ from pgbb.methods.calibrated.prior import Prior
 from pgbb.methods.calibrated.refine import refine
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
-
-Floats = NDArray[np.float64]
 
 __all__ = ["fit_custom"]
 

@@ -26,7 +26,7 @@ HEAPED = 0.5  # how far densities over different distances are from each other, 
 SMOOTHNESS = 0.1  # how far densities over the two are from each other, relative, unless they say so clearly
 ROUGH = 0.35  # how far densities are from that of all residuals, relative
 LEAST_DENSITY = 0.2  # of what the residuals say, at least
-WHITE = 0.1  # how far entries of a curvature are from a density times those of E xxᵀ, relative
+WHITE = 0.12  # how far entries of a curvature are from a density times those of E xxᵀ, relative
 
 
 def sharpness(

@@ -76,7 +76,7 @@ class Cut:
 @dataclass(frozen=True)
 class Frame:
     """F, with u = xF; E ωuuᵀ and the noise of its packed coordinates; how many records ω weights down; R; and
-    E(1 − √ω)|u| on each axis: by how much records are too far out."""
+    E(1 − √ω)|u| on each axis: by how much records are too far out; and u of a reference design, if there is one."""
 
     matrix: Floats
     moment: Floats
@@ -84,6 +84,7 @@ class Frame:
     cut: Cut
     reach: float
     excess: Floats
+    reference: Floats | None = None
 
     @property
     def left_out(self) -> Floats:
@@ -108,6 +109,7 @@ class Frame:
             moment=axes.T @ self.moment @ axes,
             moment_sd=pack(np.sqrt(noise)),
             excess=np.sqrt((axes**2).T @ self.excess**2),
+            reference=None if self.reference is None else self.reference @ axes,
         )
 
 
@@ -141,7 +143,8 @@ def design_frame(asker: Asker, design: Design, score: float = SCORE) -> Frame:
     far = _Far(lengths, None if rows is None else rows @ near)
     farther = far.balanced(math.sqrt(most) / reach, noise, SMALL / math.sqrt(asker.n) / reach)
     frame, reach = _scaled(frame, design, (reach * farther) ** 2)
-    return Frame(frame, *_second_moments(asker, frame, reach), reach, far.left_out(farther, p))
+    reference = None if rows is None else rows @ frame
+    return Frame(frame, *_second_moments(asker, frame, reach), reach, far.left_out(farther, p), reference)
 
 
 def _second_moments(asker: Asker, frame: Floats, reach: float) -> tuple[Floats, Floats, Cut]:
@@ -199,16 +202,27 @@ def _scaled(frame: Floats, design: Design, most: float) -> tuple[Floats, float]:
     """The frame over R, for R² at most `most` and no larger than the declared box allows; and R.
 
     A flag, or a level, that is rarer than one record in R² would be cut by ω, and its records would count the less
-    the more it is magnified: it moves u by at most one.
+    the more it is magnified: it has an axis of its own, on which u is d. Across axes, its small moment would be a
+    difference of large ones, of which noise and shrinkage leave nothing.
     """
     reach = math.sqrt(min(most, float(np.sum(np.abs(frame @ frame.T)))))  # entries of x lie in [−1, 1]
     frame = frame / reach
-    for j in _lone_flags(design) if design.has_intercept else ():
-        size = 2 * float(np.linalg.norm(frame[j]))  # x_j = 2d − 1
-        if size > 1:
-            frame[0] += frame[j] * (1 / size - 1)  # the row of the records without it stays
-            frame[j] /= size
+    rare = [j for j in _lone_flags(design) if 2 * np.linalg.norm(frame[j]) > 1]  # x_j = 2d − 1
+    if rare and design.has_intercept:
+        frame = frame @ _turn(frame[rare], rare)
+        frame[0] -= frame[rare].sum(axis=0)  # u of the records without it stays
+        frame[rare], frame[:, rare] = 0.0, 0.0
+        frame[rare, rare] = frame[0, rare] = 0.5
     return frame, reach
+
+
+def _turn(moves: Floats, axes: list[int]) -> Floats:
+    """The rotation, near none, that leads the directions of these rows, made orthogonal, to these axes."""
+    p = moves.shape[1]
+    left, _, right = np.linalg.svd(moves, full_matrices=False)
+    moves, kept = left @ right, np.delete(np.eye(p), axes, axis=0)
+    left, _, right = np.linalg.svd((np.eye(p) - moves.T @ moves) @ kept.T @ kept + moves.T @ np.eye(p)[axes])
+    return np.asarray(left @ right)
 
 
 def _lone_flags(design: Design) -> list[int]:

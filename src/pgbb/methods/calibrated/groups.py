@@ -9,8 +9,8 @@ Where a group does not stand out of the noise its posterior is the prior, and it
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgbb._numerics import Floats
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.pareto import Tail, tail_of
 from pgbb.methods.calibrated.prior import SPREADS
@@ -19,8 +19,6 @@ from pgbb.methods.calibrated.response import Distribution, asked_law, locate
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
-
-Floats = NDArray[np.float64]
 
 __all__ = ["fit_groups"]
 

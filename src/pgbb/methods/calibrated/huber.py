@@ -29,6 +29,7 @@ Floats = NDArray[np.float64]
 __all__ = ["SCALE_WEIGHT", "fit_huber", "score_bound"]
 
 UNLIKE = 0.1  # how far a curvature is from that of residuals that are independent of the design, relative
+PLACES = 16  # in a bin of the histogram of residuals
 SCALE_WEIGHT = 0.5  # coordinate of the Huber scale beside Σw² = 1
 
 
@@ -98,6 +99,17 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
         at[-1] = np.clip(at[-1], theta[-1] / 2, theta[-1] * 2)
         return at
 
+    def bends(step: Floats, left: Floats) -> tuple[Floats, Floats]:
+        """A line that is off by τ, on average, adds E ψ²(r ± τ) − E ψ²(r) to what the scale is told by."""
+        moved = near.moment @ left[:p, :p]
+        away, along = float(step[:p] @ near.moment @ step[:p]), near.moment @ step[:p]
+        mean, doubt = np.zeros(p + 1), np.zeros((p + 1, p + 1))
+        square = away + float(np.trace(moved))
+        rises = _rise(residuals, np.sqrt(square), c * theta[-1])
+        mean[p] = SCALE_WEIGHT / 2 * rises / theta[-1] ** 2
+        doubt[p, p] = mean[p] ** 2 * (2 * np.sum(moved * moved.T) + 4 * along @ left[:p, :p] @ along) / square**2
+        return mean, doubt
+
     g, sd = gradient("locate", theta)
     inside = residuals.mean(np.abs(residuals.middles) < c * theta[-1])
     step, error = filtered(near.solid * max(inside, 0.3) / theta[-1], g[:p], sd, error)
@@ -111,7 +123,15 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
     common = np.zeros((p + 1, p + 1))
     common[:p, :p] = kappa * near.left_out
     asked = curvature, gradient, spread
-    return refine(box, asker.n, theta, doubt, frame, *asked, settle, prior, top, common=common), near.cut
+    given = box, asker.n, theta, doubt, frame, *asked, settle, prior, top
+    return refine(*given, common=common, bends=bends, located=at.found), near.cut
+
+
+def _rise(residuals: Distribution, away: float, most: float) -> float:
+    """E min(r², most²) for r ± `away`, less the same for r; within a bin all places are alike."""
+    r = np.linspace(residuals.edges[:-1], residuals.edges[1:], 2 * PLACES + 1)[1::2]
+    rise = sum(np.minimum((r + side * away) ** 2, most**2) / 2 for side in (-1, 1)) - np.minimum(r**2, most**2)
+    return max(residuals.mean(np.mean(rise, axis=0)), 0.0)
 
 
 def _scale(residuals: Distribution, c: float, kappa: float) -> float:

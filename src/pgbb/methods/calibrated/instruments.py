@@ -19,7 +19,7 @@ from pgbb.methods.calibrated.linear import score_spread, wide_curvature
 from pgbb.methods.calibrated.prior import SPREADS, Prior
 from pgbb.methods.calibrated.refine import refine
 from pgbb.methods.calibrated.start import locate_response
-from pgbb.methods.calibrated.tails import NOTHING, bound_for, excess, lengths, tail_of
+from pgbb.methods.calibrated.tails import NOTHING, ONE_SIDED, bound_for, excess, lengths, read_tail
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
@@ -85,10 +85,10 @@ def fit_instruments(asker: Asker, problem: Problem, design: Design) -> tuple[Loc
     step, error = filtered(found.curvature.solid, found.turn.T @ answer * size, sd * size, believed)
     beta = box.clip(start + found.frame @ step)
     law = lengths(asker, near, everywhere(beta), size)
-    tail = tail_of(law)
-    sampling = float(np.sqrt(law.mean(np.minimum(law.middles, tail.start) ** 2) / len(near.matrix) / n))
-    b, expected = bound_for(tail, asker.noise("final"), sampling)
-    cut = excess(asker, near, everywhere(beta), b, expected, sampling)
+    tails = read_tail(law)
+    sampling = float(np.sqrt(law.mean(np.minimum(law.middles, tails.start) ** 2) / len(near.matrix) / n))
+    b, _, root = bound_for(tails, asker.noise("final"), sampling)
+    cut = excess(asker, near, everywhere(beta), b, ONE_SIDED * root, sampling)
 
     def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
         answer, sd = asker.ask(stage, "clipped_score", everywhere(at), near.matrix, NOTHING, b)

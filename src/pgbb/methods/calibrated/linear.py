@@ -17,7 +17,7 @@ from pgbb.methods.calibrated.frame import Frame, design_frame
 from pgbb.methods.calibrated.prior import SPREADS, Prior
 from pgbb.methods.calibrated.refine import refine
 from pgbb.methods.calibrated.start import first_fit, locate_response
-from pgbb.methods.calibrated.tails import NOTHING, bound_for, excess, lengths, tail_of
+from pgbb.methods.calibrated.tails import NOTHING, ONE_SIDED, bound_for, excess, lengths, read_tail
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
@@ -38,10 +38,10 @@ def fit_linear(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGau
     bend = wide_curvature(asker, near)
     theta, error = first_fit(asker, near, at, box, constant)
     law = lengths(asker, near, theta, at.size(constant))
-    tail = tail_of(law)
-    sampling = float(np.sqrt(law.mean(np.minimum(law.middles, tail.start) ** 2) / p / n))
-    b, expected = bound_for(tail, asker.noise("final"), sampling)
-    cut = excess(asker, near, theta, b, expected, sampling)
+    tails = read_tail(law)
+    sampling = float(np.sqrt(law.mean(np.minimum(law.middles, tails.start) ** 2) / p / n))
+    b, _, root = bound_for(tails, asker.noise("final"), sampling)
+    cut = excess(asker, near, theta, b, ONE_SIDED * root, sampling)
 
     def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
         answer, sd = asker.ask(stage, "clipped_score", at, near.matrix, NOTHING, b)

@@ -1,8 +1,8 @@
 """Logistic regression: Newton steps, then two rounds of curvature and gradient that follow how curvature changes.
 
-p(1 − p) is a known function of xᵀθ, so a design that is taken as normal, with the second moments that were asked,
-tells the curvature everywhere: a target to shrink to that knows its weak directions, and a way to follow the
-curvature along a step. What the true design has beyond its moments is left to the answers.
+p(1 − p) is a known function of xᵀθ, so a design with columns as they were located (levels, flags, skewed ones) and the
+second moments that were asked tells the curvature everywhere: a target to shrink to that knows its weak directions, and
+a way to follow the curvature along a step. What the true design has beyond that is left to the answers.
 """
 
 from dataclasses import dataclass, replace
@@ -43,12 +43,13 @@ EFFECT = 2.0  # logits that a standard deviation of a covariate moves, typically
 OTHER = 0.2  # of them, that a step misses because curvature changes
 LEAST = 1e-6  # p(1 − p), where all points are far out
 FARTHEST = 2.0  # logits that a step moves, at most
+GROWS, STEPS = 1.25, 16  # the distance to which a posterior reaches is found by such steps, so many at most
 _PATH = (np.array([0.1127016654, 0.5, 0.8872983346]), np.array([5.0, 8.0, 5.0]) / 18)  # Gauss's three points
 
 
 @dataclass(frozen=True)
 class LogisticCurvature:
-    """How the curvature of a logistic loss changes with θ, for a design that is taken as normal.
+    """How the curvature of a logistic loss changes with θ, for a design that is made up.
 
     Args:
       points: of the design in the frame, (k, p).
@@ -80,9 +81,37 @@ class LogisticCurvature:
         for value, vector in zip(values, vectors.T, strict=True):
             for side in (-2.0, 2.0):
                 there = self.at(best + side * np.sqrt(max(value, 0.0)) * (frame @ vector))
-                if not 0.5 < float(vector @ there @ vector) / float(vector @ here @ vector) < 2.0:
+                now = float(vector @ here @ vector)
+                if not 0.5 * now < float(vector @ there @ vector) < 2.0 * now:
                     return True
         return False
+
+    def widened(self, best: Floats, frame: Floats, bend: Curvature, noise: Floats) -> Floats:
+        """The noise of a gradient with which a posterior of constant curvature reaches as far as one that follows it.
+
+        Along each axis of the posterior: as far, on both sides together, as the gradient changes by two standard
+        deviations of its noise on each. Where it hardly changes, little is known.
+        """
+        inverse = np.linalg.inv(bend.solid)
+        law = inverse @ noise @ inverse
+        values, axes = np.linalg.eigh((law + law.T) / 2)
+        spreads, here = np.sqrt(np.maximum(values, 0.0)), self.at(best)
+        for k, axis in enumerate(axes.T):
+            near, wanted = 2 * spreads[k], 2 * spreads[k] * float(axis @ here @ axis)
+            sides = [self._reached(best, side * (frame @ axis), axis, wanted, near) for side in (-1.0, 1.0)]
+            spreads[k] = sum(sides) / 4
+        root = bend.solid @ (axes * spreads)
+        return np.asarray(root @ root.T)
+
+    def _reached(self, best: Floats, way: Floats, axis: Floats, wanted: float, far: float) -> float:
+        """How far along the way the gradient along the axis has changed by as much as is `wanted`; `far` if sooner."""
+        here, before, found = self.at(best), far, 0.0
+        for step in range(STEPS):
+            change = far * float(axis @ (here + self.change(best, best + far * way)) @ axis)
+            if change >= wanted:
+                return before + (far - before) * (wanted - found) / (change - found) if step else far
+            before, found, far = far, change, far * GROWS
+        return before
 
 
 @lru_cache(maxsize=8)
@@ -95,8 +124,10 @@ def _normal(p: int) -> Floats:
     return whitened
 
 
-def logistic_curvature(moment: Floats, moment_sd: Floats, frame: Floats, constant: bool) -> LogisticCurvature:
-    """A normal design with E uuᵀ = `moment`, and the first term of x constant if it is."""
+def logistic_curvature(
+    moment: Floats, moment_sd: Floats, frame: Floats, constant: bool, reference: Floats | None = None
+) -> LogisticCurvature:
+    """A design with E uuᵀ = `moment`, the first term of x constant if it is: normal, or like a `reference` (its u)."""
     inverse: Floats = np.linalg.inv(frame).astype(np.float64)
     mean, mass, one = np.zeros(len(frame)), 1.0, inverse[:, 0]
     if constant:  # then the moment also holds the mean, and the share of records without missing cells
@@ -104,11 +135,26 @@ def logistic_curvature(moment: Floats, moment_sd: Floats, frame: Floats, constan
         noise = length * float(direction_sd(one[:, None] / np.sqrt(length), moment_sd)[0])
         mass = 1.0 if mass > 1 - 3 * noise else max(mass, 0.05)
         mean = moment @ one / float(one @ moment @ one)
-    values, vectors = np.linalg.eigh(moment / mass - np.outer(mean, mean))
-    points = mean + _normal(len(frame)) @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    spread = moment / mass - np.outer(mean, mean)
+    if reference is None:
+        values, vectors = np.linalg.eigh(spread)
+        points = mean + _normal(len(frame)) @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    else:
+        away = reference - constant * reference.mean(axis=0)
+        points = mean + away @ _transport(away.T @ away / len(away), spread)
     if constant:  # noise in the moment would let it vary
         points += np.outer(1 - points @ one, one) / (one @ one)
     return LogisticCurvature(points, inverse, mass)
+
+
+def _transport(start: Floats, end: Floats) -> Floats:
+    """The symmetric matrix T with T·`start`·T = `end`, covariances: it moves points the least that is possible."""
+    values, axes = np.linalg.eigh(start)
+    seen = values > 1e-9 * values[-1]
+    root = axes[:, seen] * np.sqrt(values[seen])
+    squares, turn = np.linalg.eigh(root.T @ end @ root)
+    back = axes[:, seen] / np.sqrt(values[seen]) @ turn
+    return (back * np.sqrt(np.maximum(squares, 0.0))) @ back.T
 
 
 def fit_logistic(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaussian, Cut]:
@@ -116,7 +162,7 @@ def fit_logistic(asker: Asker, problem: Problem, design: Design) -> tuple[LocalG
     p = problem.dim
     near = design_frame(asker, design)
     frame, moment, moment_sd, solid = near.matrix, near.moment, near.moment_sd, near.solid
-    model = logistic_curvature(moment, moment_sd, frame, design.has_intercept)
+    model = logistic_curvature(moment, moment_sd, frame, design.has_intercept, near.reference)
     box = box_for(problem, near)
     theta, error = np.zeros(p), (EFFECT * near.reach) ** 2 * np.eye(p)
     for _ in range(asker.question("locate", "logistic_score").times):
@@ -129,7 +175,7 @@ def fit_logistic(asker: Asker, problem: Problem, design: Design) -> tuple[LocalG
     _, axes = np.linalg.eigh(model.at(theta))  # along which a weak curvature is told from its noise by the model
     near, error = near.turned(axes), axes.T @ error @ axes
     frame, moment, moment_sd = near.matrix, near.moment, near.moment_sd
-    model = logistic_curvature(moment, moment_sd, frame, design.has_intercept)
+    model = logistic_curvature(moment, moment_sd, frame, design.has_intercept, near.reference)
 
     def curvature(at: Floats, before: Curvature | None) -> Curvature:
         if not asker.asks("curvature"):
@@ -156,7 +202,7 @@ def fit_logistic(asker: Asker, problem: Problem, design: Design) -> tuple[LocalG
     prior = Prior(np.zeros(p), np.full(p, LOGITS * near.reach), problem.transform)
     asked = curvature, gradient, spread
     common = SCORE**2 * near.left_out
-    found = refine(box, asker.n, theta, error, frame, *asked, box.clip, prior, model=model, common=common)
+    found = refine(box, asker.n, theta, error, frame, *asked, box.clip, prior, model=model, common=common, follows=True)
     return replace(found, slope=_slope(asker, found.center[0], frame, model.mass)), near.cut
 
 

@@ -3,13 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgbb._numerics import Floats
 from pgbb.model.formula import Curve, Design, Power
 
 __all__ = ["Own", "own_terms"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,9 @@ from pgbb.methods.calibrated.curvature import (
 from pgbb.methods.calibrated.frame import Frame, design_frame
 from pgbb.methods.calibrated.logistic import LogisticCurvature, logistic_curvature
 from pgbb.methods.calibrated.prior import Prior
-from pgbb.methods.calibrated.start import first_fit, locate_response
+from pgbb.methods.calibrated.questions import BINS
+from pgbb.methods.calibrated.response import Located, histogram
+from pgbb.methods.calibrated.start import first_fit
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
@@ -37,7 +39,8 @@ __all__ = ["fit_poisson"]
 EFFECT = 0.7  # of log μ, that a standard deviation of a covariate moves, typically
 OTHER = 0.1  # of it, that a step misses because curvature changes
 BELIEVED = 3.0  # the same of the prior: its standard deviation
-SKEWED = 1.8  # times as much moves a coordinate as where errors are symmetric: what is cut off are large counts
+PART = 0.35  # of what is cut off, that moves a coordinate beside where large counts point
+WITHIN = 2.5  # typical lengths of a score, as the spread of the counts has them, that are not clipped
 FARTHEST = 1.5  # of log μ, that a step moves, at most
 LEAST = 1e-3  # mean count, in spreads of the response, where a first fit has none
 
@@ -63,7 +66,8 @@ class PoissonCurvature(LogisticCurvature):
 def fit_poisson(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaussian, list[str]]:
     """Ask all stages of a Poisson regression; the posterior, and notes for the certificate."""
     p, constant = problem.dim, design.has_intercept
-    at = locate_response(asker, problem, design)
+    low, high = design.response_bounds
+    at = _located(asker, low - problem.shift, high - problem.shift, p)
     near = design_frame(asker, replace(design, offset=None))
     size = at.size(constant)
     link = np.array([problem.settings["most"], *((0.0, 0.0) if design.offset is None else design.offset.mapped)])
@@ -89,7 +93,8 @@ def fit_poisson(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGa
     _, axes = np.linalg.eigh(model.at(theta))  # along which a weak curvature is told from its noise by the model
     near, error = near.turned(axes), axes.T @ error @ axes
     model = _model(near, constant, base, float(link[0]))
-    family = Clipped(asker, near, link, SKEWED, model.aim(theta))
+    least = WITHIN * at.spread * float(np.sqrt(np.trace(near.moment)))
+    family = Clipped(asker, near, link, PART, least, model.aim(theta))
 
     def curvature(at: Floats, before: Curvature | None) -> Curvature:
         shape = model.at(at)
@@ -102,6 +107,16 @@ def fit_poisson(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGa
 
     prior = Prior(believed, np.full(p, BELIEVED * near.reach), problem.transform)
     return family.finish(box, theta, error, size, curvature, prior, model)
+
+
+def _located(asker: Asker, bottom: float, top: float, terms: int) -> Located:
+    """Mean and spread of the counts, from one histogram of all of the range: most may be equal, and few large."""
+    unit = min(1.0, (top - bottom) / BINS)
+    edges = bottom + np.sinh(np.linspace(0, 1, BINS + 1) * np.arcsinh((top - bottom) / unit)) * unit
+    law, _, _ = histogram(asker, "response", np.zeros(terms), edges)
+    values = np.minimum(law.middles, law.quantile(np.array(1 - np.clip(2 * law.sd, 0.01, 0.25))))
+    mean = law.mean(values)
+    return Located(mean, max(float(np.sqrt(law.mean((values - mean) ** 2))), unit), law.sd, 1.0)
 
 
 def _model(near: Frame, constant: bool, base: float, most: float) -> PoissonCurvature:

@@ -40,7 +40,7 @@ __all__ = ["REACH", "WIDEST", "fit_quantile"]
 WIDEST = 0.15  # neighbouring quantiles are τ ± min(τ, 1 − τ)/2, and no farther than this
 REACH = 0.8  # bandwidth of the curvature, in units of the distance to the neighbouring quantiles
 LAST = 0.25  # bandwidth of the last gradient, in units of that
-UNLIKE = 0.15  # how far coefficients of a level are from those of the mean, in spreads a standard normal quantile
+UNLIKE = 0.2  # how far coefficients of a level are from those of the mean, in spreads a standard normal quantile
 BENDS = 1.0  # of itself, by which a density differs over the farthest that a step goes: that of exponential tails
 PLACED = 1.5  # standard deviations of a distribution function that a level is away from its ends, or it is hidden
 BLUR = 2.0  # the last two bandwidths are at most this many standard deviations of what they help to find
@@ -67,7 +67,8 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     farthest = 2 * reach / density  # no step moves fitted values by more
 
     loudness, inverse = np.sum(b**2, axis=1), np.linalg.inv(frame)
-    unlike = (UNLIKE * ndtri(levels) * at.spread * near.reach) ** 2
+    away = np.abs(residuals.quantile(levels) - residuals.quantile(np.array(0.5)))
+    unlike = (UNLIKE * np.maximum(np.abs(ndtri(levels)) * at.spread, away) * near.reach) ** 2
     shifts = (residuals.sd / density) ** 2 * constant  # of the intercept, where a quantile of residuals is a noisy one
     level = np.outer(inverse[:, 0], inverse[:, 0])
     toward = near.moment @ inverse[:, 0] if constant else np.zeros(p)  # E u
@@ -118,7 +119,7 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     walked = (point - theta) @ inverse.T
     sampling, left = spread_of(asker, point, narrow("final", h * LAST), levels, near, around)
     prior = Prior(at.start(p, constant), np.full(p, SPREADS * at.spread * near.reach), problem.transform)
-    smooth_enough = bool(design.response_step) or not at.heaped
+    smooth_enough = at.found and (bool(design.response_step) or not at.heaped)
     placed = np.minimum(levels, 1 - levels) > PLACED * residuals.sd
     privacy, settled = [], []
     for j, (given, read) in enumerate(zip(curvatures, reads, strict=True)):

@@ -35,7 +35,12 @@ CURVATURE = 0.09  # share of a curvature matrix at each level
 WORTH = 0.021  # noise of entries, beside those of E uuᵀ, above which such matrices are not asked
 CHEAPER = 0.03  # the same for one matrix instead of one a level
 COLUMNS, FRAME, DISTANCES = 0.05, 0.07, 0.02  # shares of what every design asks; the last where noise is small
+RESPONSE, START, RESIDUALS = 0.03, 0.05, 0.03  # shares of what most responses are asked
+HIDING = 0.002  # noise of one answer with the whole budget above which these shares grow, or nothing would be found
+FEW = 0.0045  # the same above which nothing is asked in rounds that one answer, or two, may say
 MOMENTS = 0.08, 0.14  # share of second moments of a design: the second where other matrices follow from them
+REFINE = 0.14, 0.1  # share of the gradient before the last: the second where locating takes more
+LAST = 0.1  # share of the last gradient, at least
 PERSONS = 0.12  # share of second moments of the score by person
 Shape = tuple[int, ...]
 
@@ -148,6 +153,11 @@ def _stages(problem: Problem, levels: int, noise: float, weighted: bool) -> tupl
     return families[problem.kind](problem.design, noise)
 
 
+def _grown(share: float, noise: float, most: float) -> float:
+    """A share that finds the same in spite of more noise, up to so many times as large."""
+    return share * min(max((noise / HIDING) ** 2, 1.0), most)
+
+
 def _design(design: Design, noise: float, lean: bool = False) -> tuple[Stage, ...]:
     """The frame of a design, from where its columns lie, if each has a term of its own."""
     dear = noise / math.sqrt(FRAME) * max(LEAST_REACH[0], LEAST_REACH[1] * len(design.terms))  # noise of a round
@@ -159,11 +169,11 @@ def _design(design: Design, noise: float, lean: bool = False) -> tuple[Stage, ..
         asked = []
         if numeric:
             shapes = ((p, numeric), (numeric, BINS + 1), (BINS, BINS))
-            asked.append(Question("column_histograms", shapes, times=2, power=0))
+            asked.append(Question("column_histograms", shapes, times=2 if noise < FEW else 1, power=0))
         if shares:
             asked.append(Question("column_means", ((p, shares),), power=0))
-        stages.append(Stage("columns", COLUMNS, "where the columns lie", tuple(asked)))
-    times = (4 if dear < 0.03 else 3 if dear < 0.06 else 2) if located else 5
+        stages.append(Stage("columns", _grown(COLUMNS, noise, 3), "where the columns lie", tuple(asked)))
+    times = (4 if dear < 0.03 else 3 if dear < 0.06 else 2 if noise < FEW else 1) if located else 5
     rounds = Question("moment", ((p, p),), times=times, power=0)
     stages.append(Stage("frame", FRAME if located else COLUMNS + FRAME, "a design made white by rounds", (rounds,)))
     if times > 3:
@@ -173,14 +183,19 @@ def _design(design: Design, noise: float, lean: bool = False) -> tuple[Stage, ..
     return (*stages, Stage("moments", MOMENTS[lean], "its second moments", (moments,)))
 
 
-def _start(p: int) -> tuple[Stage, ...]:
+def _start(p: int, noise: float) -> tuple[Stage, ...]:
     """Where the response and a least-squares fit lie, and the law of its residuals."""
     theta, bins = (p,), ((BINS + 1,), (BINS, BINS))
+    located = Question("histogram", (theta, *bins), times=3 if noise < FEW else 2, power=0)
     return (
-        Stage("response", 0.03, "where the response lies", (Question("histogram", (theta, *bins), times=3, power=0),)),
-        Stage("start", 0.05, "a least-squares fit", (Question("weighted_response", (theta, (), (p, p))),)),
-        Stage("residuals", 0.03, "histogram of its residuals", (Question("histogram", (theta, *bins)),)),
-    )
+        Stage("response", _grown(RESPONSE, noise, 5), "where the response lies", (located,)),
+        Stage("start", _grown(START, noise, 2), "a least-squares fit", (
+            Question("weighted_response", (theta, (), (p, p))),
+        )),
+        Stage("residuals", _grown(RESIDUALS, noise, 3), "histogram of its residuals", (
+            Question("histogram", (theta, *bins)),
+        )),
+    )  # fmt: skip
 
 
 def _shown(p: int, noise: float, most: float) -> bool:
@@ -189,8 +204,12 @@ def _shown(p: int, noise: float, most: float) -> bool:
 
 
 def _rest(stages: Sequence[Stage], why: str, question: Question) -> tuple[Stage, ...]:
-    """The stages, and a last one with what is left of the budget."""
-    return (*stages, Stage("final", 1 - sum(s.share for s in stages), why, (question,)))
+    """The stages, and a last one with what is left of the budget: of that at least `LAST`."""
+    spent = sum(s.share for s in stages)
+    if spent > 1 - LAST:
+        stages = [replace(s, share=s.share * (1 - LAST) / spent) for s in stages]
+        spent = 1 - LAST
+    return (*stages, Stage("final", 1 - spent, why, (question,)))
 
 
 def _by_person(stages: Sequence[Stage], spread: bool) -> tuple[Stage, ...]:
@@ -209,19 +228,20 @@ def _quantile(design: Design, levels: int, noise: float, weighted: bool) -> tupl
     frame, each, curves = (p, p), (levels,), (levels, p)
     around = (JITTERS if design.response_step else 1,)
     cells = (curves, each, (levels + 1, levels + 1), frame, around)
+    fine = 0.03 if shown else 0.09 if noise < FEW else 0.05
     stages = (
         *_design(design, noise, not shown),
-        *_start(p),
+        *_start(p, noise),
         Stage("levels", 0.08, "all levels, roughly", (
-            Question("cells", cells, times=6 if quiet else 4 if shown else 2),
+            Question("cells", cells, times=6 if quiet else 4 if shown else 2 if noise < FEW else 1),
         )),
         *([Stage("curvature", CURVATURE, "curvature at each level", (
             Question("cell_curvature", (curves, each, (), frame, around)),
         ))] if shown else ()),
-        Stage("density", 0.03 if shown else 0.09, "densities over three distances: what smoothing does", (
+        Stage("density", fine, "densities over three distances: what smoothing does", (
             Question("densities", (curves, (3, levels), (), around)),
         )),
-        Stage("refine", 0.14, "gradients of all levels", (Question("cells", cells),)),
+        Stage("refine", REFINE[noise > FEW], "gradients of all levels", (Question("cells", cells),)),
         *([Stage("spread", 0.03, "second moments of the weighted design", (
             Question("moment", (frame,), power=2),
         ))] if weighted else ()),
@@ -235,12 +255,12 @@ def _huber(design: Design, noise: float) -> tuple[Stage, ...]:
     score = (theta, frame, (), (), (), ())
     stages = (
         *_design(design, noise, not _shown(p, noise, CHEAPER)),
-        *_start(p),
+        *_start(p, noise),
         Stage("locate", 0.05, "gradient, roughly", (Question("huber_score", score),)),
         *_matrices(_shown(p, noise, CHEAPER),
                    Question("huber_curvature", (theta, frame, (), ()), times=2),
                    Question("huber_score", score, power=2, outer=True)),
-        Stage("refine", 0.14, "gradient", (Question("huber_score", score),)),
+        Stage("refine", REFINE[noise > FEW], "gradient", (Question("huber_score", score),)),
     )  # fmt: skip
     return _rest(stages, "gradient, once more", Question("huber_score", score))
 
@@ -250,7 +270,7 @@ def _linear(design: Design, noise: float) -> tuple[Stage, ...]:
     theta, frame = (p,), (p, p)
     given = (theta, frame, (0,))
     score = Question("clipped_score", (*given, ()))
-    located, first, _ = _start(p)
+    located, first, _ = _start(p, noise)
     lengths = Question("clipped_lengths", (*given, (BINS + 1,), (BINS, BINS)))
     stages = (
         *_design(design, noise),
@@ -260,14 +280,14 @@ def _linear(design: Design, noise: float) -> tuple[Stage, ...]:
         Stage("curvature", 0.05, "second moments of far-out covariates too", (Question("wide_moment", (frame, ())),)),
         Stage("tail", 0.06, "mean of what the clip takes off", (Question("clipped_excess", (*given, (), (), ())),)),
         Stage("spread", 0.05, "second moments of the score", (replace(score, power=2, outer=True),)),
-        Stage("refine", 0.14, "gradient", (score,)),
+        Stage("refine", REFINE[noise > FEW], "gradient", (score,)),
     )
     return _rest(stages, "gradient, once more", score)
 
 
 def _poisson(design: Design, noise: float) -> tuple[Stage, ...]:
     offset = () if design.offset is None else (Question("offset_mean", ((len(design.terms),),)),)
-    return _clipped((3,), 4, design, noise, offset)
+    return _clipped((3,), 4, design, noise, offset, looks=1)
 
 
 def _expectile(design: Design, noise: float) -> tuple[Stage, ...]:
@@ -275,19 +295,22 @@ def _expectile(design: Design, noise: float) -> tuple[Stage, ...]:
 
 
 def _clipped(
-    more: Shape, steps: int, design: Design, noise: float, first: tuple[Question, ...] = ()
+    more: Shape, steps: int, design: Design, noise: float, first: tuple[Question, ...] = (), looks: int = 3
 ) -> tuple[Stage, ...]:
-    """Scores that have no bound of their own, of `more` than θ and the frame; located by so many steps."""
+    """Scores that have no bound of their own, of `more` than θ and the frame; located by so many steps.
+
+    Where the response lies is asked by so many `looks`.
+    """
     p = len(design.terms)
     given = ((p,), (p, p), more)
-    located, start, _ = _start(p)
+    located, start, _ = _start(p, noise)
     score = Question("clipped_score", (*given, ()))
     stages = (
         *_design(design, noise),
-        located,
+        replace(located, questions=(replace(located.questions[0], times=looks),)),
         replace(start, questions=(*start.questions, *first)),
         Stage("locate", 0.02 * steps, "gradients, roughly", (replace(score, times=steps),)),
-        Stage("residuals", 0.03, "histogram of the lengths of scores", (
+        Stage("residuals", 0.06, "histogram of the lengths of scores", (
             Question("clipped_lengths", (*given, (BINS + 1,), (BINS, BINS))),
         )),
         Stage("curvature", 0.07, "curvature, before and after the first of the gradients below", (
@@ -295,7 +318,7 @@ def _clipped(
         )),
         Stage("tail", 0.04, "mean of what the clip takes off", (Question("clipped_excess", (*given, (), (), ())),)),
         Stage("spread", 0.04, "second moments of the score", (replace(score, power=2, outer=True),)),
-        Stage("refine", 0.14, "gradient", (score,)),
+        Stage("refine", REFINE[noise > FEW], "gradient", (score,)),
     )  # fmt: skip
     return _rest(stages, "gradient, once more", score)
 
@@ -309,7 +332,7 @@ def _logistic(design: Design, noise: float) -> tuple[Stage, ...]:
         *_matrices(_shown(p, noise, CHEAPER),
                    Question("logistic_curvature", given, times=2),
                    Question("logistic_score", given, power=2, outer=True)),
-        Stage("refine", 0.14, "gradient", (Question("logistic_score", given),)),
+        Stage("refine", REFINE[noise > FEW], "gradient", (Question("logistic_score", given),)),
         Stage("slope", 0.01, "mean slope of the probability", (Question("logistic_slope", given),)),
     )  # fmt: skip
     return _rest(stages, "gradient, once more", Question("logistic_score", given))

@@ -45,6 +45,9 @@ def refine(
     model: "LogisticCurvature | None" = None,
     common: Floats | float = 0.0,
     quadratic: bool = False,
+    follows: bool = False,
+    bends: Callable[[Floats, Floats], tuple[Floats, Floats]] | None = None,
+    located: bool = True,
 ) -> LocalGaussian:
     """Two rounds of curvature and gradient, and the second moments of the score between them.
 
@@ -64,20 +67,32 @@ def refine(
         is what is released.
       quadratic: whether the loss is: then no step follows the last, however long it was.
       common: covariance of an error that both gradients have.
+      follows: whether a posterior over which the curvature of the model varies is widened by axis, and not given up.
+      bends: mean and covariance of what a gradient lacks because it bends over the way to the target, where the way is
+        normal with a mean and a covariance: a scale looks larger where coefficients are not yet right.
+      located: False where noise has hidden the response: then the posterior is that of the prior.
     """
 
+    def straight(stage: str, at: Floats, metric: Floats, error: Floats) -> tuple[Floats, float, Floats]:
+        """The gradient as if it did not bend, its noise, and the covariance of what bends."""
+        answer, sd = gradient(stage, at)
+        if bends is None:
+            return answer, sd, np.zeros_like(frame)
+        mean, doubt = bends(*kalman(metric, answer, sd, error))
+        return answer + mean, sd, doubt
+
     def newton(bend: Curvature, at: Floats, g: Floats) -> Floats:
-        straight = step = bend.step(g)
+        step = bend.step(g)
         if model is not None:
             metric = bend.solid
-            most = 2 * np.sqrt(straight @ metric @ straight)
+            most = 2 * np.sqrt(step @ metric @ step)
             for _ in range(6):
                 met = bend.plus(model.change(at, settle(at - frame @ step)))
                 step = limited(met.step(g), metric, most)
         return step
 
     bend = curvature(theta, None)
-    before, sd_first = gradient("refine", theta)
+    before, sd_first, early_doubt = straight("refine", theta, bend.solid, error)
     step = newton(bend, theta, before)
     worth, error = (kalman if quadratic else filtered)(bend.solid, bend.solid @ step, sd_first, error)
     point, first = settle(theta - frame @ worth), settle(theta - frame @ step)
@@ -85,14 +100,14 @@ def refine(
     bend = curvature(point, bend)
     sampling, left = spread(point, bend)
     sampling = floored(sampling, 1e-9 * float(np.trace(sampling)))
-    g, sd_second = gradient("final", point)
+    g, sd_second, doubt = straight("final", point, bend.solid, error)
     inverse = np.linalg.inv(frame)
     walked = inverse @ (point - theta)
     if model is None:
         bend = bend.corrected(walked, g - before, float(np.hypot(sd_first, sd_second)), bound, n)
     second = settle(point - frame @ newton(bend, point, g))
     weight, sd = combined(sd_first, sd_second, float(np.trace(sampling)) / len(sampling) / n)
-    best = weight * second + (1 - weight) * first
+    best, doubt = weight * second + (1 - weight) * first, weight * doubt + (1 - weight) * early_doubt
     early, late = inverse @ (first - theta), inverse @ (second - point)
     factor = max(
         1.0 if quadratic else widening_for_last_step(early, late, bend.solid, sampling / n, sd_first, sd_second),
@@ -100,12 +115,15 @@ def refine(
     )
     if model is not None:
         bend = bend.plus(model.at(best) - model.at(point))
-        if model.varies(best, frame, bend, felt(sd, np.zeros_like(frame), sampling / n, factor)[1]):
+        plain = felt(sd, np.zeros_like(frame), sampling / n, factor)[1]
+        if follows:
+            doubt = doubt + model.widened(best, frame, bend, plain) - plain
+        elif model.varies(best, frame, bend, plain):
             factor = np.inf
     step, unseen = kalman(bend.solid, g, sd_second, error)
     blur = bend.blur(unseen, (1 - weight) * walked - step)  # both estimates have a way to go
-    privacy, noise = felt(sd, blur + common, sampling / n, factor)
-    if box.touched(best, frame, bend, noise):
+    privacy, noise = felt(sd, blur + common + doubt, sampling / n, factor)
+    if box.touched(best, frame, bend, noise) or not located:
         factor = np.inf
     drawn = sampling / n + privacy**2 * np.eye(len(theta))
     settled = prior.settle(bend, drawn, noise, frame, point, best, known=factor < np.inf)

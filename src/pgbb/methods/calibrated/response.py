@@ -83,6 +83,11 @@ class Located:
     present: float
     heaped: bool = False
 
+    @property
+    def found(self) -> bool:
+        """Whether it lies anywhere: noise may have hidden it."""
+        return self.sd <= UNSEEN
+
     def start(self, terms: int, constant: bool) -> Floats:
         """Coefficients of the fit that predicts the median; zero without an intercept."""
         theta = np.zeros(terms)

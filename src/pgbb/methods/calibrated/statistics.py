@@ -1,11 +1,9 @@
 """The per-record statistics that the calibrated method asks for, each of norm at most 1.
 
-Pure functions (x, y, *parameters) of one record, which the door of `private/`
-vectorises and clips again. `frame` is a public matrix F, and
-u = xF. A record with ‖u‖ > 1 has its covariates far from the bulk: with ω = 1/‖u‖² (else 1) gradients have the
-weight √ω and matrices ω, so that ‖√ωu‖ ≤ 1 and ‖ωuuᵀ‖ ≤ 1: every bound below
-rests on that and on the loss alone. Since ω depends on x only, the weighted
-equation has the same root where the model is right.
+Pure functions (x, y, *parameters) of one record, which the door of `private/` vectorises and clips again. `frame` is a
+public matrix F, and u = xF. A record with ‖u‖ > 1 has its covariates far from the bulk: with ω = 1/‖u‖² (else 1)
+gradients have the weight √ω and matrices ω, so that ‖√ωu‖ ≤ 1 and ‖ωuuᵀ‖ ≤ 1: every bound below rests on that and on
+the loss alone. Since ω depends on x only, the weighted equation has the same root where the model is right.
 """
 
 from collections.abc import Callable
@@ -62,11 +60,6 @@ def _bounded(x: Any, frame: Any) -> tuple[Any, Any]:
     return computed_once(u * root), root
 
 
-def _weighted(x: Any, frame: Any) -> Any:
-    """√ωu."""
-    return _bounded(x, frame)[0]
-
-
 def _looked_up(numbers: Callable[..., Any]) -> Callable[..., Any]:
     """The columns of A of the bins of K numbers of a record, over √K: side by side they have norm at most 1.
 
@@ -107,8 +100,7 @@ def moment(x: Any, y: Any, frame: Any) -> Any:
 
 def wide_moment(x: Any, y: Any, frame: Any, most: Any) -> Any:
     """uuᵀ/m², where u is cut to length m."""
-    u = times(x, frame)
-    return packed(u / jnp.maximum(jnp.sqrt(dots(u, u)), most))
+    return packed(_cut(times(x, frame), most))
 
 
 def moment_and_cut(x: Any, y: Any, frame: Any, part: Any) -> Any:
@@ -126,7 +118,7 @@ def distances(x: Any, y: Any, frame: Any) -> Any:
 
 def weighted_response(x: Any, y: Any, theta: Any, reach: Any, frame: Any) -> Any:
     """√ωu·r/reach for the residual r = y − xᵀθ clipped to ± reach: what a least-squares fit needs beside ωuuᵀ."""
-    return computed_once(jnp.clip((y - times(x, theta)) / reach, -1.0, 1.0)) * _weighted(x, frame)
+    return computed_once(jnp.clip((y - times(x, theta)) / reach, -1.0, 1.0)) * _bounded(x, frame)[0]
 
 
 @_looked_up
@@ -144,7 +136,7 @@ def cells(x: Any, y: Any, theta: Any, h: Any, a: Any, frame: Any, around: Any) -
     above = _decreasing(computed_once(jnp.mean(ndtr((y + around[:, None] - times(x, theta.T)) / h), axis=0)))
     one, zero = jnp.ones_like(above[:1]), jnp.zeros_like(above[:1])
     cell = computed_once(jnp.concatenate([one, above]) - jnp.concatenate([above, zero]))
-    return times(cell, a.T)[:, None] * _weighted(x, frame)[None, :]
+    return times(cell, a.T)[:, None] * _bounded(x, frame)[0][None, :]
 
 
 def _decreasing(values: Any) -> Any:
@@ -181,7 +173,7 @@ def huber_score(x: Any, y: Any, theta: Any, frame: Any, weight: Any, c: Any, kap
     """(−√ωψu, ωk(κ − ψ²)/2)/b: the gradient in (β, σ_H); its square is convex in ψ², hence largest at 0 or c²."""
     _, psi = _huber(x, y, theta, c)
     extra = weight * (kappa - psi**2) / 2
-    return jnp.append(-psi * _weighted(x, frame), extra * _bounded(x, frame)[1] ** 2) / bound
+    return jnp.append(-psi * _bounded(x, frame)[0], extra * _bounded(x, frame)[1] ** 2) / bound
 
 
 def huber_curvature(x: Any, y: Any, theta: Any, frame: Any, weight: Any, c: Any) -> Any:
@@ -271,7 +263,7 @@ def clipped_excess(x: Any, y: Any, theta: Any, frame: Any, given: Any, bound: An
 
 def logistic_score(x: Any, y: Any, theta: Any, frame: Any) -> Any:
     """√ω(expit(xᵀθ) − y)u."""
-    return computed_once(jax.nn.sigmoid(times(x, theta)) - y) * _weighted(x, frame)
+    return computed_once(jax.nn.sigmoid(times(x, theta)) - y) * _bounded(x, frame)[0]
 
 
 def logistic_curvature(x: Any, y: Any, theta: Any, frame: Any) -> Any:
@@ -284,7 +276,7 @@ def logistic_slope(x: Any, y: Any, theta: Any, frame: Any) -> Any:
     """(4pq, 6√3·pq(1 − 2p)√ωu)/√2 with q = 1 − p: the slope of p, and how it changes with θ; each at most 1."""
     p = jax.nn.sigmoid(times(x, theta))
     slope = p * (1 - p)
-    bend = (6 * 3**0.5) * slope * (1 - 2 * p) * _weighted(x, frame)
+    bend = (6 * 3**0.5) * slope * (1 - 2 * p) * _bounded(x, frame)[0]
     return jnp.concatenate([4 * slope[None], bend]) / jnp.sqrt(2.0)
 
 

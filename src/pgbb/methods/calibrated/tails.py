@@ -16,32 +16,89 @@ from pgbb.methods.calibrated.response import Distribution, asked_law
 
 Floats = NDArray[np.float64]
 
-__all__ = ["NOTHING", "ONE_SIDED", "PART", "Cut", "Tail", "bound_for", "excess", "lengths", "tail_of"]
+__all__ = ["NOTHING", "ONE_SIDED", "PART", "Cut", "Tails", "bound_for", "excess", "lengths", "read_tail", "tails_of"]
 
 NOTHING = np.zeros(0)  # that least squares needs beside θ and the frame
 ONE_SIDED = 0.5  # of the mean length that is cut off: what it may move one coordinate
-NEAREST, FARTHEST = 1.5, 30.0  # excess is asked up to so many bounds
+NEAREST, FARTHEST = 1.5, 30.0  # excess is asked up to so many bounds, and bounds lie up to so many starts of a tail
 LOUD = 0.6  # noise of the last gradient beside the sampling error, where the bound is chosen by it
 QUIET = 0.35  # the same of the excess
 FINEST = 0.03  # narrowest bins of lengths, in typical ones
+USUAL, VARIES = 0.25, 0.15  # the shape of a tail of scores, typically, and how far others are from it
+READ = 0.7  # noise of a shape that is read from shares whose noise is as large as they are
+SHAPES, OFF = (0.0, 0.15, 0.3, 0.45, 0.6), (-1.5, -0.75, 0.0, 0.75, 1.5)  # that are tried, and noise, in its deviations
 PART = 0.5  # of the answer on the excess that asks how many scores are cut, and for their squares
 
 
-def bound_for(tail: Tail, noise: float, sampling: float) -> tuple[float, float]:
-    """b that makes noise and what the clip may move a coordinate least, and the latter.
+@dataclass(frozen=True)
+class Tails:
+    """Tails that the lengths may have, as far as noise lets them be seen: each, its probability, and the longest."""
 
-    The noise of a gradient is b·`noise`; while it is quiet beside the sampling error, b is as large as that allows.
+    each: tuple[Tail, ...]
+    chance: Floats
+    longest: float
 
-    >>> [round(v, 4) for v in bound_for(Tail(2.0, 0.02, 0.5), 1e-3, 0.001)]
-    [2.725, 0.0012]
-    >>> [round(v, 4) for v in bound_for(Tail(2.0, 0.02, 0.5), 1e-3, 0.006)]
-    [3.5875, 0.0002]
+    def excess(self, bounds: Floats) -> tuple[Floats, Floats]:
+        """E(length − bound)₊: its mean over the tails, and its root mean square."""
+        near = [t.share * np.maximum(t.start - bounds, 0.0) for t in self.each]
+        cut = np.stack([t.excess(t.beyond(bounds)) + more for t, more in zip(self.each, near, strict=True)])
+        return self.chance @ cut, np.sqrt(self.chance @ cut**2)
+
+    def square(self, bound: float) -> float:
+        """The mean over the tails of E(length² − bound²)₊."""
+        at = np.geomspace(bound, max(self.longest, bound), 65)
+        return float(np.trapezoid(2 * at * (self.chance @ np.stack([t.beyond(at) for t in self.each])), at))
+
+    @property
+    def start(self) -> float:
+        """Where the one in the middle begins."""
+        return self.each[len(self.each) // 2].start
+
+    def bounds(self, least: float) -> Floats:
+        """Where a clip may be."""
+        starts = [t.start for t in self.each]
+        return np.geomspace(max(min(starts), least), FARTHEST * max([*starts, least]), 241)
+
+
+def read_tail(law: Distribution) -> Tails:
+    """The one tail that is read from the law."""
+    return Tails((tail_of(law),), np.ones(1), float(law.edges[-1]))
+
+
+def tails_of(law: Distribution) -> Tails:
+    """Tails around the one that is read from the law, as noise may have moved it: with a usual shape up to `VARIES`."""
+    each, log = [], []
+    for off in OFF:
+        below = np.clip(law.below - off * law.sd, 0.0, 1.0)  # as if noise had moved all partial sums
+        below[0], below[-1] = 0.0, 1.0
+        read = tail_of(Distribution(law.edges, np.diff(below), law.sd))
+        doubt = READ * law.sd / read.share + 0.1
+        for shape in SHAPES:
+            each.append(Tail(read.start, read.share, read.slope, shape))
+            log.append(-0.5 * (off**2 + ((shape - USUAL) / VARIES) ** 2 + ((shape - read.weight) / doubt) ** 2))
+    chance = np.exp(np.array(log) - max(log))
+    return Tails(tuple(each), chance / chance.sum(), float(law.edges[-1]))
+
+
+def bound_for(
+    tails: Tails, noise: float, sampling: float, part: float = ONE_SIDED, least: float = 0.0
+) -> tuple[float, float, float]:
+    """b that makes noise and what the clip may move a coordinate least; E(length − b)₊, and its root mean square.
+
+    The noise of a gradient is b·`noise`; while it is quiet beside the sampling error, b is as large as that allows. A
+    coordinate is moved by a `part` of the excess, and b is at the `least` that.
+
+    >>> one = Tails((Tail(2.0, 0.02, 0.5),), np.ones(1), 60.0)
+    >>> [round(v, 4) for v in bound_for(one, 1e-3, 0.001)]
+    [2.7317, 0.0023, 0.0023]
+    >>> [round(v, 4) for v in bound_for(one, 1e-3, 0.006)]
+    [3.5758, 0.0004, 0.0004]
     """
-    shares = tail.share * np.exp(-np.linspace(0, 9, 361))  # beyond, rows would be rounded coarsely beside their lengths
-    bounds, moved = tail.lengths(shares), ONE_SIDED * tail.excess(shares)
-    cost = (noise * bounds) ** 2 + moved**2
-    best = max(int(np.argmin(cost)), int(np.searchsorted(noise * bounds, LOUD * sampling, side="right")) - 1)
-    return float(bounds[best]), float(moved[best])
+    bounds = tails.bounds(least)
+    mean, root = tails.excess(bounds)
+    best = int(np.argmin((noise * bounds) ** 2 + (part * root) ** 2))
+    best = max(best, int(np.searchsorted(noise * bounds, LOUD * sampling, side="right")) - 1)
+    return float(bounds[best]), float(mean[best]), float(root[best])
 
 
 def lengths(asker: Asker, near: Frame, theta: Floats, size: float, given: Floats | float = NOTHING) -> Distribution:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb._numerics import Floats
 from pgbb._numerics.threads import one_blas_thread
 from pgbb.private.door import entries
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from pgbb._numerics.compiled import Compiled
 
 State: TypeAlias = "tuple[Array, Array, Array]"
-Floats = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
 __all__ = [

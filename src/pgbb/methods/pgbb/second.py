@@ -36,6 +36,7 @@ class SecondMoments:
         self._box = problem.center - problem.radius, problem.center + problem.radius
         self._noise = sums.noise(moments.STAGE)
         self._first_sd, self._last_sd = moments.noises(problem, self._noise)
+        self._moment: Floats | None = None  # of the design
         self._found: list[Found] | None = None  # what `after` has read off the transcript
 
     @property
@@ -94,8 +95,8 @@ class SecondMoments:
         if problem.design is None:
             return Coordinates.of_box(problem.radius)
         p = len(problem.design.names)
-        moment = unpack(np.asarray(answer, np.float64), p)
-        return Coordinates.of_design(moment, self._first_sd, problem.dim - p)
+        self._moment = unpack(np.asarray(answer, np.float64), p)
+        return Coordinates.of_design(self._moment, self._first_sd, problem.dim - p)
 
     def _parts(self, where: Coordinates, transcript: dict[str, np.ndarray]) -> list[Found]:
         """What the answers say about each level."""
@@ -116,10 +117,31 @@ class SecondMoments:
         if self._problem.design is None:
             noise = self._sigma / q
             return [bent(gradients[:, 0], u, points[:, 0], dither[:, 0], late, where, noise, self._box)]
-        return [
+        found = [
             analyse(gradients[:, at], u, points[:, at], dither[:, at], late, where, self._sigma / q * float(loud[at]))
             for at in range(joint.count)
         ]
+        return [self._leaning(part, where) for part in found] if self._problem.kind == "logistic" else found
+
+    def _leaning(self, part: Found, where: Coordinates) -> Found:
+        """With the shape that a logistic loss has where events are rare, or nearly certain.
+
+        There H grows with the predictor η as p(1 − p) does, by 1 − 2p of itself. The mean of p(1 − p) is H over the
+        second moments of the design; that of η grows along its mean, which the column of the constant tells. So it is
+        known how far H changes over the query points, where noise hides it from the answers.
+        """
+        assert self._problem.design is not None and self._moment is not None
+        at = [j for j, name in enumerate(self._problem.design.names) if name == "Intercept"]
+        if not at:
+            return part
+        mean = self._moment[at[0]] / np.sqrt(max(self._moment[at[0], at[0]], 1e-12))
+        size = float(np.mean(np.diag(curvature_of(part, where)[0])))
+        variance = min(max(size, 0.0), 0.25)
+        lean = -np.sign(mean @ part.reference) * np.sqrt(1 - 4 * variance)
+        along = np.clip(mean @ where.frame / where.root, -1, 1)
+        shape = -0.5 * lean * along**3
+        known = 2 * size * float(np.max(np.abs(shape) * part.spread[: len(shape)]))
+        return replace(part, shape=shape, bend=(known, 0.0) if known > part.bend[0] else part.bend)
 
     def _bent(self, part: Found, where: Coordinates, answer: Any) -> Found:
         """With the curvature that was asked for, where there is one and the dither does not contradict it."""

@@ -324,12 +324,14 @@ def train_many(
     moments: list[Any] = []
     kept: list[dict[str, np.ndarray]] = []
     if seconds is not None:
-        dithers = []
-        for session, second in zip(sessions, seconds, strict=True):
-            moved, found = _unasked(second, session, problem, 1 if joint is None else joint.count)
-            found["before"], whitened = second.before()
-            moments.append(found)
-            dithers.append(dither.start(problem, len(moved["size"]), whitened, moved["key"]))
+
+        def asked(pair: tuple[Session, Second]) -> tuple[Any, Any]:
+            moved, found = _unasked(pair[1], pair[0], problem, 1 if joint is None else joint.count)
+            found["before"], whitened = pair[1].before()
+            return dither.start(problem, len(moved["size"]), whitened, moved["key"]), found
+
+        pairs = list(zip(sessions, seconds, strict=True))
+        dithers, moments = zip(asked(pairs[0]), *mapped(asked, pairs[1:]), strict=True)  # the first one compiles
         state = (state, jax.tree.map(lambda *leaves: jnp.stack(leaves), *dithers))
     for _, latest, out in run_many(sessions, state, step):
         state = latest

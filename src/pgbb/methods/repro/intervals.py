@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
+
+from pgbb._numerics import Floats
 
 __all__ = ["ERRORS", "Share", "confidence_draws", "ends", "monte_carlo_error"]
 
-Floats = NDArray[np.float64]
 Share = Callable[[float, float], float]
 """(value, enough) → the share of simulations as far out as the release; anything above `enough` will do for more.
 

@@ -6,16 +6,15 @@ what could have been released, the sums less fresh noise. The other coefficients
 """
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
+from pgbb._numerics import Floats
 from pgbb.methods.repro.intervals import Share
+from pgbb.methods.repro.regression import FARTHER, extreme, matrices
 from pgbb.private.door import entries
 
 __all__ = ["Logistic"]
 
-Floats = NDArray[np.float64]
-FARTHER = 1.5  # candidates lie so many times as far from the release as noise would put them
 FLOOR = 0.02  # the smallest eigenvalue of xxᵀ/n that an estimate divides by
 POOL = 2_000  # simulated records to which the other coefficients are fitted
 NEWTON = 12
@@ -50,20 +49,14 @@ class Logistic:
         shaken = FARTHER * noise * rng.standard_normal((candidates, pairs + p))
         shaken[0] = 0.0
         self._sums = (released - shaken)[:, pairs:]
-        self._here = self._estimated(self._matrices(released[None]), released[None, pairs:])[0]
+        self._here = self._estimated(matrices(released[None], p), released[None, pairs:])[0]
         self._uniforms = rng.random((replicates, n))
         normals = rng.standard_normal((replicates, n, p - intercept))
         noises = noise * rng.standard_normal((replicates, pairs + p))
         self._noises = noises[:, pairs:]
-        self._records = [_covariates(a / n, normals, intercept) for a in self._matrices(released - shaken)]
-        self._designs = [np.einsum("rni,rnj->rij", x, x) + self._matrices(noises) for x in self._records]
+        self._records = [_covariates(a / n, normals, intercept) for a in matrices(released - shaken, p)]
+        self._designs = [np.einsum("rni,rnj->rij", x, x) + matrices(noises, p) for x in self._records]
         self.spread = float(np.sqrt(n + noise**2)) / n
-
-    def _matrices(self, sums: Floats) -> Floats:
-        i, j = entries(self.p, 2).T
-        out = np.empty((len(sums), self.p, self.p))
-        out[:, i, j] = out[:, j, i] = sums[:, : len(i)]
-        return out
 
     def _estimated(self, designs: Floats, sums: Floats) -> Floats:
         """Coefficients of the linear regression of 2y − 1, with eigenvalues of xxᵀ kept away from zero."""
@@ -108,8 +101,7 @@ class Logistic:
             for which in range(len(self._records)):
                 theta = fixed if not free.size else self._fitted(which, free, fixed)
                 found = self.simulated(which, theta) @ contrast
-                out = found >= here if below else found <= here
-                most = max(most, 2 * (1 + int(out.sum())) / (1 + len(out)))
+                most = max(most, extreme(found, here, below))
                 if most > enough:
                     break
             return most

@@ -5,15 +5,18 @@ released statistic is far out among R statistics simulated at it, with the same 
 """
 
 import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pgbb import _validate
 from pgbb.errors import PgbbWarning
+from pgbb.methods.constants import Checked, Limits, Positive
 from pgbb.methods.noisy_sums import Answer, ask, middle, plan_of
-from pgbb.methods.repro.intervals import ERRORS, confidence_draws, ends, monte_carlo_error
+from pgbb.methods.repro.intervals import ERRORS, Share, confidence_draws, ends, monte_carlo_error
 from pgbb.methods.repro.logistic import Logistic
 from pgbb.methods.repro.region import Region
 from pgbb.methods.repro.regression import LEAST, Regression
@@ -21,7 +24,6 @@ from pgbb.methods.request import Planned, Request, prepared
 from pgbb.methods.simulators import check_simulator, never_clamped, simulator_of, solved_means
 from pgbb.model.models import HuberRegression, LogisticRegression, Mean, Simulated
 from pgbb.release.file import Release
-from pgbb.release.payloads import Payload, summary_of
 
 __all__ = ["Settings", "plan", "run"]
 
@@ -41,7 +43,7 @@ WIDE = "not identified at this ε: the interval reaches the end of what was sear
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Checked):
     """Constants of repro samples.
 
     Args:
@@ -53,18 +55,10 @@ class Settings:
       draws: m, how many are stored, with the intervals as their central ones; of a mean R + 2 are.
     """
 
-    replicates: int | None = None
-    candidates: int = 16
-    response_bound: float | None = None
-    draws: int = 2001
-
-    def __post_init__(self) -> None:
-        if self.replicates is not None:
-            _validate.integer("replicates", self.replicates, low=199, remedy="Fewer tell no 99 % interval.")
-        _validate.integer("candidates", self.candidates, low=2)
-        _validate.integer("draws", self.draws, low=401)
-        if self.response_bound is not None:
-            _validate.number("response_bound", self.response_bound, above=0)
+    replicates: Annotated[int, Limits(low=199, remedy="Fewer tell no 99 % interval.")] | None = None
+    candidates: Annotated[int, Limits(low=2)] = 16
+    response_bound: Positive | None = None
+    draws: Annotated[int, Limits(low=401)] = 2001
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,23 +100,18 @@ def run(request: Request, settings: Settings) -> Release:
         found = _simulated(answer, answer.model, settings, request)
     for note in found.notes:
         warnings.warn(note, PgbbWarning, stacklevel=3)
-    problem, planned = answer.problem, answer.planned
+    problem = answer.problem
     internal = np.linalg.solve(problem.transform, (found.draws - problem.offset).T).T
     notes = [EXACT, *([] if isinstance(answer.model, Mean) else [SEARCHED]), *answer.notes, *found.notes]
-    return Release(
-        model=summary_of(problem),
-        schema=request.schema.to_dict(),
-        certificate=request.certify(planned.mechanism, planned.sigma, answer.randomness.source, notes),
-        payload=Payload(kind="draws", settings={"index_values": None}, tensors={"draws": internal}),
-        diagnostics={
-            "method": "repro",
-            "replicates": found.replicates,
-            "statistic": answer.total.tolist(),
-            "noise": answer.noise,
-            "joint_region": {"level": 1 - JOINT, "lower": found.box[:, 0].tolist(), "upper": found.box[:, 1].tolist()},
-            "monte_carlo_error": [monte_carlo_error(column, found.replicates) for column in found.draws.T],
-        },
-    )
+    lower, upper = found.box.T.tolist()
+    about = {
+        "replicates": found.replicates,
+        "statistic": answer.total.tolist(),
+        "noise": answer.noise,
+        "joint_region": {"level": 1 - JOINT, "lower": lower, "upper": upper},
+        "monte_carlo_error": [monte_carlo_error(column, found.replicates) for column in found.draws.T],
+    }
+    return request.release_draws("repro", answer.planned, answer.randomness.source, [internal], notes, about)
 
 
 def _mean(answer: Answer, model: Mean, settings: Settings) -> Found:
@@ -144,69 +133,96 @@ def _mean(answer: Answer, model: Mean, settings: Settings) -> Found:
     return Found(draws, np.quantile(draws, [JOINT / 2, 1 - JOINT / 2], axis=0).T, count)
 
 
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """What is tried of one parameter: the tests of values below and above `centre`, up to the limits; then shifted."""
+
+    tests: tuple[Share, Share]
+    centre: float
+    step: float
+    limits: tuple[float, float]
+    shift: float = 0.0
+
+
+def _profiled(
+    profiles: Iterable[Profile], names: Sequence[str], joint: float, settings: Settings, request: Request
+) -> tuple[Floats, Floats, tuple[str, ...]]:
+    """Sorted draws of each parameter, the box at level 1 − joint, and a note on those that reach the ends."""
+    errors = sorted({*ERRORS, joint}, reverse=True)
+    columns, box, wide = [], [], []
+    for name, one in zip(names, profiles, strict=True):
+        found = [ends(test, one.centre, one.step, end, errors) for test, end in zip(one.tests, one.limits, strict=True)]
+        lower, upper = (dict(zip(errors, side + one.shift, strict=True)) for side in found)
+        low, high = (np.array([side[error] for error in ERRORS]) for side in (lower, upper))
+        columns.append(confidence_draws(low, high, settings.draws))
+        box.append((lower[joint], upper[joint]))
+        if lower[JOINT] <= one.limits[0] + one.shift or upper[JOINT] >= one.limits[1] + one.shift:
+            wide.append(name)
+        request.report(len(columns), len(names))
+    return np.column_stack(columns), np.array(box), (f"{', '.join(wide)} {WIDE}",) if wide else ()
+
+
 def _regression(answer: Answer, settings: Settings, request: Request) -> Found:
     """Profiled intervals of the coefficients in original units, and of the scale; Bonferroni's joint box."""
     problem, rng = answer.problem, answer.randomness.public
     p, d = problem.dim - 1, problem.dim
-    count, joint = settings.replicates or max(399, 80 * d - 1), JOINT / d
-    errors = sorted({*ERRORS, joint}, reverse=True)
+    count = settings.replicates or max(399, 80 * d - 1)
     regression = Regression(answer.n, answer.total, answer.noise, settings.candidates, count, rng)
     unit = answer.bound  # of the response, in which it lies in [−1, 1]
-    columns, box, wide = [], [], []
-    for k in range(d):
-        if k < p:
-            row, shift = unit * problem.transform[k, :p], float(problem.offset[k])
+
+    def profiles() -> Iterator[Profile]:
+        for k in range(p):
+            row = unit * problem.transform[k, :p]
             centre, step = regression.estimate(row)
             reach = 2 * float(np.abs(row) @ problem.radius[:p]) / unit + 20 * step
-            limits = (centre - reach, centre + reach)
-            tests = (regression.contrast(row, True), regression.contrast(row, False))
-        else:
-            shift, centre = 0.0, unit * regression.deviation
-            step, limits = centre / np.sqrt(answer.n), (LEAST * unit, 2 * unit)
-            tests = (regression.scale(unit, True), regression.scale(unit, False))
-        sides = [ends(t, centre, step, limit, errors) for t, limit in zip(tests, limits, strict=True)]
-        lower, upper = (dict(zip(errors, side + shift, strict=True)) for side in sides)
-        low, high = (np.array([side[error] for error in ERRORS]) for side in (lower, upper))
-        columns.append(confidence_draws(low, high, settings.draws))
-        box.append((lower[joint], upper[joint]))
-        if lower[0.05] <= limits[0] + shift or upper[0.05] >= limits[1] + shift:
-            wide.append(problem.names[k])
-        if request.progress is not None:
-            request.progress(k + 1, d)
+            tests = regression.contrast(row, True), regression.contrast(row, False)
+            yield Profile(tests, centre, step, (centre - reach, centre + reach), float(problem.offset[k]))
+        centre, tests = unit * regression.deviation, (regression.scale(unit, True), regression.scale(unit, False))
+        yield Profile(tests, centre, centre / np.sqrt(answer.n), (LEAST * unit, 2 * unit))
+
+    columns, box, notes = _profiled(profiles(), problem.names, JOINT / d, settings, request)
     rows = problem.transform[:p, :p]
-    draws = _joined(np.column_stack(columns), rows @ regression.dependence() @ rows.T, rng)
-    notes = (f"{', '.join(wide)} {WIDE}",) if wide else ()
-    return Found(draws, np.array(box), count, notes)
+    return Found(_joined(columns, rows @ regression.dependence() @ rows.T, rng), box, count, notes)
 
 
 def _logistic(answer: Answer, settings: Settings, request: Request) -> Found:
     """Profiled intervals of the coefficients in original units; Bonferroni's joint box."""
     problem, rng, d = answer.problem, answer.randomness.public, answer.problem.dim
     assert problem.design is not None
-    count, joint = settings.replicates or max(199, 80 * d - 1), JOINT / d
-    errors, constant = sorted({*ERRORS, joint}, reverse=True), problem.design.has_intercept
+    count, constant = settings.replicates or max(199, 80 * d - 1), problem.design.has_intercept
     logistic = Logistic(
         answer.n, answer.total, answer.noise, constant, problem.radius, settings.candidates, count, rng
     )  # fmt: skip
-    columns, box, wide = [], [], []
-    for k in range(d):
-        row = problem.transform[k]
-        limit = float(np.abs(row) @ problem.radius)
-        centre = float(np.clip(logistic.start(row), -0.9 * limit, 0.9 * limit))
-        step = min(0.2 * limit, 4 * logistic.spread * float(np.abs(row).sum()))
-        sides = [
-            dict(zip(errors, ends(logistic.contrast(row, low), centre, step, end, errors), strict=True))
-            for low, end in ((True, -limit), (False, limit))
-        ]
-        lower, upper = (np.array([side[error] for error in ERRORS]) for side in sides)
-        columns.append(confidence_draws(lower, upper, settings.draws))
-        box.append((sides[0][joint], sides[1][joint]))
-        if lower[ERRORS.index(JOINT)] <= -limit or upper[ERRORS.index(JOINT)] >= limit:
-            wide.append(problem.names[k])
-        if request.progress is not None:
-            request.progress(k + 1, d)
-    draws = _joined(np.column_stack(columns), np.eye(d), rng)
-    return Found(draws, np.array(box), count, (f"{', '.join(wide)} {WIDE}",) if wide else ())
+
+    def profiles() -> Iterator[Profile]:
+        for row in problem.transform:
+            limit = float(np.abs(row) @ problem.radius)
+            centre = float(np.clip(logistic.start(row), -0.9 * limit, 0.9 * limit))
+            step = min(0.2 * limit, 4 * logistic.spread * float(np.abs(row).sum()))
+            yield Profile((logistic.contrast(row, True), logistic.contrast(row, False)), centre, step, (-limit, limit))
+
+    columns, box, notes = _profiled(profiles(), problem.names, JOINT / d, settings, request)
+    return Found(_joined(columns, np.eye(d), rng), box, count, notes)
+
+
+def _simulated(answer: Answer, model: Simulated, settings: Settings, request: Request) -> Found:
+    """Projections of the Mahalanobis region, which hold together; the whole box where the region is empty."""
+    problem, rng, count = answer.problem, answer.randomness.public, settings.replicates or 199
+    simulate = simulator_of(model, request.schema, answer.n, count, rng)
+    noise = answer.noise * rng.standard_normal((count, len(answer.total)))
+    low, high = problem.center - problem.radius, problem.center + problem.radius
+    region = Region(answer.total, lambda theta: simulate(theta) + noise, low, high, rng)
+    notes: tuple[str, ...] = ()
+    if region.best <= JOINT:
+        each = np.ones(len(ERRORS))
+        columns = [confidence_draws(a * each, b * each, settings.draws) for a, b in zip(low, high, strict=True)]
+        draws, box, notes = np.column_stack(columns), np.column_stack([low, high]), (OUTSIDE,)
+    else:
+        sides = [(region.parameter(k),) * 2 for k in range(model.dim)]
+        steps, limits = 0.05 * (high - low), zip(low.tolist(), high.tolist(), strict=True)
+        profiles = map(Profile, sides, region.centre.tolist(), steps.tolist(), limits)
+        draws, box, _ = _profiled(profiles, problem.names, JOINT, settings, request)
+    return Found(np.clip(_joined(draws, np.eye(model.dim), rng), low, high), box, count, notes)
 
 
 def _joined(columns: Floats, covariance: Floats, rng: np.random.Generator) -> Floats:
@@ -218,25 +234,3 @@ def _joined(columns: Floats, covariance: Floats, rng: np.random.Generator) -> Fl
     normals[:, :p] = rng.multivariate_normal(np.zeros(p), correlation, len(columns), check_valid="ignore")
     places = np.argsort(np.argsort(normals, axis=0), axis=0)
     return np.take_along_axis(columns, places, axis=0)
-
-
-def _simulated(answer: Answer, model: Simulated, settings: Settings, request: Request) -> Found:
-    """Projections of the Mahalanobis region, which hold together."""
-    problem, rng, count = answer.problem, answer.randomness.public, settings.replicates or 199
-    simulate = simulator_of(model, request.schema, answer.n, count, rng)
-    noise = answer.noise * rng.standard_normal((count, len(answer.total)))
-    low, high = problem.center - problem.radius, problem.center + problem.radius
-    region = Region(answer.total, lambda theta: simulate(theta) + noise, low, high, rng)
-    columns, box, notes = [], [], () if region.best > 0.05 else (OUTSIDE,)
-    for k in range(model.dim):
-        share, centre, step = region.parameter(k), float(region.centre[k]), 0.05 * (high[k] - low[k])
-        if notes:
-            lower, upper = np.full(len(ERRORS), low[k]), np.full(len(ERRORS), high[k])
-        else:
-            lower, upper = (ends(share, centre, step, limit, ERRORS) for limit in (low[k], high[k]))
-        columns.append(confidence_draws(lower, upper, settings.draws))
-        box.append((lower[ERRORS.index(JOINT)], upper[ERRORS.index(JOINT)]))
-        if request.progress is not None:
-            request.progress(k + 1, model.dim)
-    draws = np.clip(_joined(np.column_stack(columns), np.eye(model.dim), rng), low, high)
-    return Found(draws, np.array(box), count, notes)

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from pgbb._numerics import Floats
 from pgbb.methods.repro.intervals import Share
 
 __all__ = ["Region"]
 
-Floats = NDArray[np.float64]
 STARTS = 24  # points of the box from which the centre is searched for
 EVALUATIONS = 30  # of a search, for each parameter
 

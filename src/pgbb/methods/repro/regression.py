@@ -6,18 +6,25 @@ not grow with n.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgbb._numerics import Floats
 from pgbb.methods.repro.intervals import Share
 from pgbb.private.door import entries
 
-__all__ = ["LEAST", "Regression"]
+__all__ = ["FARTHER", "LEAST", "Regression", "extreme", "matrices"]
 
-Floats = NDArray[np.float64]
 Estimated = tuple[Floats, Floats, Floats]
 """(β̂, A⁻¹, σ̂²)."""
 FARTHER = 1.5  # candidates lie so many times as far from the release as noise would put them
 LEAST = 1e-3  # the smallest standard deviation of errors, and the smallest root of an eigenvalue of A/n, that is tried
+
+
+def matrices(sums: Floats, p: int) -> Floats:
+    """The symmetric (p, p) matrix A that each row of sums begins with."""
+    i, j = entries(p, 2).T
+    out = np.empty((*sums.shape[:-1], p, p))
+    out[..., i, j] = out[..., j, i] = sums[..., : len(i)]
+    return out
 
 
 class Regression:
@@ -46,7 +53,7 @@ class Regression:
         shaken = FARTHER * noise * rng.standard_normal((candidates, len(total)))
         shaken[0] = 0.0  # the estimate itself is a candidate
         self._sums = total - shaken
-        values, vectors = np.linalg.eigh(self._matrices(self._sums))
+        values, vectors = np.linalg.eigh(matrices(self._sums, p))
         values = np.maximum(values, n * LEAST**2)
         self._designs = np.einsum("kij,kj,klj->kil", vectors, values, vectors)
         self._roots = np.linalg.cholesky(self._designs)
@@ -57,16 +64,9 @@ class Regression:
         self._stretch = n / rng.chisquare(n, candidates)
         self._betas = least_squares + np.sqrt(self._variances(least_squares))[:, None] * unit
         # one inverse for each candidate and simulation: it does not depend on the value that is tried
-        self._noisy_inverses = np.linalg.inv(self._designs[:, None] + self._matrices(self._noises))
-        inverse = np.asarray(np.linalg.inv(self._matrices(total)), np.float64)
+        self._noisy_inverses = np.linalg.inv(self._designs[:, None] + matrices(self._noises, p))
+        inverse = np.asarray(np.linalg.inv(matrices(total, p)), np.float64)
         self._here = self._estimated(inverse, total[-p - 1 : -1], np.asarray(total[-1]))
-
-    def _matrices(self, sums: Floats) -> Floats:
-        """The symmetric A of each row of sums."""
-        i, j = entries(self.p, 2).T
-        out = np.empty((*sums.shape[:-1], self.p, self.p))
-        out[..., i, j] = out[..., j, i] = sums[..., : len(i)]
-        return out
 
     def _variances(self, betas: Floats) -> Floats:
         """σ² of each candidate at its coefficients: what is left of its sum of squares."""
@@ -124,7 +124,7 @@ class Regression:
             betas = self._betas + steps * (value - self._betas @ contrast)[:, None]
             found = self._simulated(betas, np.sqrt(self._variances(betas)))
             here = self._studentised(self._here, contrast, value)
-            return _extreme(self._studentised(found, contrast, value), here, below)
+            return extreme(self._studentised(found, contrast, value), here, below)
 
         return share
 
@@ -133,12 +133,12 @@ class Regression:
 
         def share(value: float, enough: float) -> float:
             _, _, variance = self._simulated(self._betas, np.full(len(self._betas), value / unit))
-            return _extreme(variance, self._here[2], below)
+            return extreme(variance, self._here[2], below)
 
         return share
 
 
-def _extreme(simulated: Floats, here: Floats, below: bool) -> float:
+def extreme(simulated: Floats, here: Floats, below: bool) -> float:
     """Twice the largest share, over candidates, of simulations as far out as the release, itself among them."""
     out = simulated >= here if below else simulated <= here
     return 2 * float(((1 + out.sum(axis=-1)) / (1 + out.shape[-1])).max())
