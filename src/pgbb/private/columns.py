@@ -94,16 +94,20 @@ def _slice(arrays: list[Array], shape: tuple[int, ...], options: Any) -> Array:
     return lax.slice(arrays[0], (*starts, 0), (*ends, shape[-1]), None if strides is None else (*strides, 1))
 
 
+def _apart(values: Any) -> Any:
+    """On a CPU parts are computed before they are put side by side: else a program asks of each number whose it is."""
+    return computed_once(values) if jax.default_backend() == "cpu" else values
+
+
 _PLACED: dict[str, Callable[[list[Array], tuple[int, ...], Any], Array]] = {
     "broadcast_in_dim": lambda a, shape, o: lax.broadcast_in_dim(
         a[0], shape, (*o["broadcast_dimensions"], len(shape) - 1)
     ),
-    # parts are computed before they are put side by side: else a program asks of each number to which part it belongs
-    "concatenate": lambda a, shape, o: computed_once(lax.concatenate(computed_once(a), o["dimension"])),
+    "concatenate": lambda a, shape, o: _apart(lax.concatenate(_apart(a), o["dimension"])),
     "reshape": lambda a, shape, o: a[0].reshape(shape),
     "slice": _slice,
     "squeeze": lambda a, shape, o: a[0].reshape(shape),
-    "stack": lambda a, shape, o: computed_once(jnp.stack(computed_once(a), o["axis"])),
+    "stack": lambda a, shape, o: _apart(jnp.stack(_apart(a), o["axis"])),
     "transpose": lambda a, shape, o: lax.transpose(a[0], (*o["permutation"], len(shape) - 1)),
 }
 """What only moves numbers."""
