@@ -10,7 +10,6 @@ from typing import Annotated, Any, TypeAlias, cast
 import typer
 from rich.console import Console
 
-from pgbb import _validate
 from pgbb.accountant.calibrate import Accountant
 from pgbb.cli.options import LEVELS, constants_of, method_names, numbers
 from pgbb.cli.output import Json, print_json
@@ -165,10 +164,10 @@ def _other(method: str, budget: Budget, accountant: Accountant, chosen: Options)
 
 def _reference(chosen: Options, of_families: dict[str, tuple[str, ...]] = _OF_FAMILIES) -> Reference:
     """What is planned for; an option that says nothing to the family is refused."""
-    family = _validate.one_of("--family", chosen["family"], FAMILIES)
+    family = chosen["family"]
     given = {n: chosen[n] for n in ("terms", "levels", "spread", "reach", "rate", "half") if chosen.get(n) is not None}
     for name, families in of_families.items():
-        if name in given and family not in families:
+        if name in given and family in FAMILIES and family not in families:
             raise InvalidValue(
                 f"--{name} = {given[name]!r} says nothing to --family {family}: leave it out, or pass --family "
                 f"{' or '.join(families)}."

@@ -237,7 +237,7 @@ class LocalGaussian:
         believed = np.inf if self.prior is None else np.sum((line * self.prior) ** 2, axis=1)
         return {
             "sampling_sd": np.sqrt(np.maximum(sampling, 0.0)),  # semidefinite up to rounding
-            "privacy_sd": np.sqrt(privacy),
+            "privacy_sd": np.sqrt(np.maximum(privacy, 0.0)),
             "privacy_share": privacy / np.where(total > 0, total, 1.0),
             "identified": (touched == 0) & (spread <= rest) & (total <= HIDDEN**2 * believed),
         }

@@ -66,7 +66,7 @@ def shrink(
     root = np.sqrt(np.diag(target))
     i, j, _ = triangle(len(raw))
     unit = root[i] * root[j]
-    away, noise = pack(raw - target) / unit, sd / unit
+    away, noise = pack(raw - target) / unit, np.maximum(sd / unit, 1e-100)
     near, far = _SPREADS[:, None] ** 2, FAR**2
     near_fit, far_fit = (
         np.log(share) - 0.5 * (np.log(v + noise**2) + away**2 / (v + noise**2))

@@ -18,7 +18,8 @@ from pgbb.methods.calibrated.frame import Frame
 from pgbb.methods.calibrated.logistic import LogisticCurvature
 from pgbb.methods.calibrated.prior import Prior
 from pgbb.methods.calibrated.refine import refine
-from pgbb.methods.calibrated.tails import ONE_SIDED, bound_for, excess, lengths, tails_of
+from pgbb.methods.calibrated.response import Distribution
+from pgbb.methods.calibrated.tails import ONE_SIDED, Tails, bound_for, excess, lengths, tails_of
 from pgbb.release.local_gaussian import LocalGaussian
 
 Floats = NDArray[np.float64]
@@ -40,6 +41,7 @@ class Clipped:
       part: of the excess, that a cut moves a coordinate.
       least: bound.
       aim: where what is cut off points, on average, where that is known: a vector no longer than one.
+      tails: reads the tails that lengths of scores may have.
     """
 
     asker: Asker
@@ -48,6 +50,7 @@ class Clipped:
     part: float = ONE_SIDED
     least: float = 0.0
     aim: Floats | float = 0.0
+    tails: Callable[[Distribution], Tails] = tails_of
 
     def ask(self, stage: str, statistic: str, at: Floats, *rest: Floats | float) -> tuple[Floats, float]:
         """One answer, and the standard deviation of its noise."""
@@ -79,7 +82,7 @@ class Clipped:
         """The bound, what it takes off, two rounds of gradients; the posterior, and a note. Arguments as `refine`."""
         asker, near, p, n = self.asker, self.near, len(theta), self.asker.n
         law = lengths(asker, near, theta, size, self.given)
-        tails = tails_of(law)
+        tails = self.tails(law)
         sampling = float(np.sqrt(law.mean(np.minimum(law.middles, tails.start) ** 2) / p / n))
         part = float(np.hypot(self.part, np.linalg.norm(self.aim) / np.sqrt(p)))
         b, mean, root = bound_for(tails, asker.noise("final"), sampling, part, self.least)

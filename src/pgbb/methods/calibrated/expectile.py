@@ -21,7 +21,7 @@ from pgbb.methods.calibrated.curvature import (
 from pgbb.methods.calibrated.frame import design_frame
 from pgbb.methods.calibrated.prior import SPREADS, Prior
 from pgbb.methods.calibrated.start import first_fit, locate_response
-from pgbb.methods.calibrated.tails import ONE_SIDED
+from pgbb.methods.calibrated.tails import ONE_SIDED, usual_tail
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
@@ -42,7 +42,8 @@ def fit_expectile(asker: Asker, problem: Problem, design: Design) -> tuple[Local
     box = box_for(problem, near, size, at.start(p, constant))
     theta, error = first_fit(asker, near, at, box, constant)
     apart = abs(2 * tau - 1)  # of the two sides of the line
-    family, level = Clipped(asker, near, tau, (1 + apart) * ONE_SIDED), 2 * tau * (1 - tau)  # of w, in the middle
+    level = 2 * tau * (1 - tau)  # of w, in the middle
+    family = Clipped(asker, near, tau, (1 + apart) * ONE_SIDED, tails=usual_tail)
     error = error + (at.spread * near.reach * apart) ** 2 * np.eye(p)
     for _ in range(asker.question("locate", "clipped_score").times):
         g, sd = family.score("locate", theta, max(tau, 1 - tau) * size * np.sqrt(p) / near.reach)

@@ -104,7 +104,7 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
         moved = near.moment @ left[:p, :p]
         away, along = float(step[:p] @ near.moment @ step[:p]), near.moment @ step[:p]
         mean, doubt = np.zeros(p + 1), np.zeros((p + 1, p + 1))
-        square = away + float(np.trace(moved))
+        square = max(away + float(np.trace(moved)), 1e-100)
         rises = _rise(residuals, np.sqrt(square), c * theta[-1])
         mean[p] = SCALE_WEIGHT / 2 * rises / theta[-1] ** 2
         doubt[p, p] = mean[p] ** 2 * (2 * np.sum(moved * moved.T) + 4 * along @ left[:p, :p] @ along) / square**2

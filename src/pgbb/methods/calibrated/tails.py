@@ -3,7 +3,7 @@
 Public arithmetic on answers.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,19 @@ from pgbb.methods.calibrated.response import Distribution, asked_law
 
 Floats = NDArray[np.float64]
 
-__all__ = ["NOTHING", "ONE_SIDED", "PART", "Cut", "Tails", "bound_for", "excess", "lengths", "read_tail", "tails_of"]
+__all__ = [
+    "NOTHING",
+    "ONE_SIDED",
+    "PART",
+    "Cut",
+    "Tails",
+    "bound_for",
+    "excess",
+    "lengths",
+    "read_tail",
+    "tails_of",
+    "usual_tail",
+]
 
 NOTHING = np.zeros(0)  # that least squares needs beside θ and the frame
 ONE_SIDED = 0.5  # of the mean length that is cut off: what it may move one coordinate
@@ -63,6 +75,13 @@ class Tails:
 def read_tail(law: Distribution) -> Tails:
     """The one tail that is read from the law."""
     return Tails((tail_of(law),), np.ones(1), float(law.edges[-1]))
+
+
+def usual_tail(law: Distribution) -> Tails:
+    """The one tail that is read from the law, its shape pulled to the usual one as far as noise hides it."""
+    tail = tail_of(law)
+    keep = VARIES**2 / (VARIES**2 + (READ * law.sd / tail.share) ** 2)
+    return Tails((replace(tail, weight=USUAL + keep * (tail.weight - USUAL)),), np.ones(1), float(law.edges[-1]))
 
 
 def tails_of(law: Distribution) -> Tails:
