@@ -70,7 +70,8 @@ def test_a_table_the_joint_cost_files_and_a_figure(folder, run):
 
 def test_json_with_a_reference_that_is_marked(run):
     extra = ["--family", "huber", "--reference", "--i-know-this-is-not-private", "--json", "--level", ".9"]
-    code, output, error = run("compare", *BASE, *extra, "--methods", "sgld", "--set", "sgld.steps=20")
+    one = [a for a in BASE if a not in ("--taus", ".2,.8")]
+    code, output, error = run("compare", *one, *extra, "--methods", "sgld", "--set", "sgld.steps=20")
     assert code == 0, error
     report = json.loads(output)
     assert report["private"] is False and report["level"] == 0.9

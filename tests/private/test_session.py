@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -296,7 +298,7 @@ def test_a_tiny_clip_still_clips_and_a_hopeless_one_is_refused():
         each = [float(answer(problem, placed, jnp.array([i]), jnp.ones(1), jnp.array([3.9]), 0.0)[0]) for i in range(5)]
         assert 0.9 * clip <= max(np.abs(each)) <= clip or clip == 1e-4
         assert max(np.abs(each)) <= clip
-    problem = Mean("y", scale=1e10, clip=1e-25).prepare(SCHEMA)
+    problem = replace(Mean("y", scale=1e10).prepare(SCHEMA), clip=1e-25)
     m = Mechanism(n=N, blocks=5, sampling_rate=0.5, steps=2, clip=problem.clip)
     with pytest.raises(PgbbError, match="single precision"):
         Session(records_for(frame(), problem, SCHEMA), problem, m, 1.0, Randomness.create(0))

@@ -34,6 +34,8 @@ def effective_sample_size(chain: NDArray[np.float64]) -> NDArray[np.float64]:
     >>> bool(effective_sample_size(rng.standard_normal((4000, 1)) + np.linspace(0, 3, 4000)[:, None])[0] < 10)
     True
     """
+    if len(chain) < 4:  # too few to tell
+        return np.ones(chain.shape[1])
     half = len(chain) // 2
     halves = np.asarray(chain, dtype=np.float64)[: 2 * half].reshape(2, half, -1)
     means = halves.mean(axis=1)

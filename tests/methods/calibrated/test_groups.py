@@ -129,4 +129,4 @@ def test_the_command_line_writes_a_table_of_groups(tmp_path):
     assert release.title == "means of pay by sex"
     assert release.predict({"sex": ["m"]})["mean"].iloc[0] == pytest.approx(release.summary()["mean"].iloc[1], rel=0.02)
     refused = CliRunner().invoke(app, [str(a) for a in [*call, "linear", "-f", "pay ~ sex", "--force"]])
-    assert refused.exit_code != 0 and "--by" in str(refused.exception)
+    assert refused.exit_code != 0 and "--family mean" in str(refused.exception)

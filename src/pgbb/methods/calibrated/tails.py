@@ -33,6 +33,7 @@ __all__ = [
 NOTHING = np.zeros(0)  # that least squares needs beside θ and the frame
 ONE_SIDED = 0.5  # of the mean length that is cut off: what it may move one coordinate
 NEAREST, FARTHEST = 1.5, 30.0  # excess is asked up to so many bounds, and bounds lie up to so many starts of a tail
+RAREST = np.exp(-9.0)  # share of a tail beyond a bound, at least, or rows would be rounded coarsely
 LOUD = 0.6  # noise of the last gradient beside the sampling error, where the bound is chosen by it
 QUIET = 0.35  # the same of the excess
 FINEST = 0.03  # narrowest bins of lengths, in typical ones
@@ -68,8 +69,9 @@ class Tails:
 
     def bounds(self, least: float) -> Floats:
         """Where a clip may be."""
-        starts = [t.start for t in self.each]
-        return np.geomspace(max(min(starts), least), FARTHEST * max([*starts, least]), 241)
+        low, high = (max(pick(t.start for t in self.each), least) for pick in (min, max))
+        top = max(float(t.lengths(np.array(RAREST * t.share))) for t in self.each)
+        return np.geomspace(low, min(max(top, 1.1 * high), FARTHEST * high), 241)
 
 
 def read_tail(law: Distribution) -> Tails:
@@ -109,9 +111,9 @@ def bound_for(
 
     >>> one = Tails((Tail(2.0, 0.02, 0.5),), np.ones(1), 60.0)
     >>> [round(v, 4) for v in bound_for(one, 1e-3, 0.001)]
-    [2.7317, 0.0023, 0.0023]
+    [2.7252, 0.0023, 0.0023]
     >>> [round(v, 4) for v in bound_for(one, 1e-3, 0.006)]
-    [3.5758, 0.0004, 0.0004]
+    [3.5879, 0.0004, 0.0004]
     """
     bounds = tails.bounds(least)
     mean, root = tails.excess(bounds)
