@@ -92,5 +92,5 @@ def test_remarks_of_the_diagnostics_stand_wherever_the_release_is_shown():
     shown = page(release)
     for remark in remarks:
         assert f"note: {remark}" in repr(release) and remark in release._repr_html_().replace("&#x27;", "'")
-        assert remark in shown.replace("&#39;", "'")
+        assert remark[1:] in shown.replace("&#39;", "'")  # a sentence begins there
     assert "Read this first" in shown and "note:" not in repr(local_release())
