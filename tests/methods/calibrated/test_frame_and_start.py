@@ -91,7 +91,7 @@ def test_a_rare_flag_has_an_axis_of_its_own_on_which_its_small_moment_stands():
     x = np.column_stack([np.ones(n), rng.uniform(-1, 1, n), 2.0 * rare - 1, 2.0 * seldom - 1])
     values, axes = np.linalg.eigh(x.T @ x / n)
     white = (axes / np.sqrt(values)) @ axes.T
-    frame, reach = _scaled(white, design, 25.0)
+    frame, reach = _scaled(white, design, 25.0, alone=True)
     u = x @ frame
     assert u[:, 2] == pytest.approx(rare * 1.0, abs=1e-9) and u[:, 3] == pytest.approx(seldom * 1.0, abs=1e-9)
     moment = u.T @ u / n

@@ -114,17 +114,20 @@ class Frame:
         )
 
 
-def design_frame(asker: Asker, design: Design, score: float = SCORE) -> Frame:
+def design_frame(asker: Asker, design: Design, score: float = SCORE, *, alone: bool = True) -> Frame:
     """Coordinates u = xF in which E xxᵀ is about I/R² and most ‖u‖ ≤ 1: the stages "columns" to "moments".
 
     The first frame is that of a design of independent columns, each where it lies and as wide as it is. Then
     whitening by rounds, as in CoinPress (Biswas, Dong, Kamath, Ullman 2020): an eigenvalue below its noise is raised
     to it, and such a direction is magnified again in the next round. An axis that is not seen turns toward no
     other: a level that never occurs must not cost what it has nothing to do with.
+
+    `alone`: a rare flag has an axis of its own. Levels of a quantile do without: their densities in a rare group are
+    often far from those of all records, toward which the entry of such an axis would be pulled.
     """
     p = len(design.names)
     if not asker.whitens:
-        frame, reach = _scaled(np.eye(p), design, design.norm_bound**2)
+        frame, reach = _scaled(np.eye(p), design, design.norm_bound**2, alone)
         return Frame(frame, *_second_moments(asker, frame, reach), reach, np.zeros(p))
     frame, own, rows = np.eye(p), own_terms(design), None
     if own is not None and any(own):
@@ -132,7 +135,7 @@ def design_frame(asker: Asker, design: Design, score: float = SCORE) -> Frame:
         frame = whitening(rows)
     least = squared_reach(asker.n, p, math.inf)
     for _ in range(asker.question("frame", "moment").times):
-        frame, reach = _scaled(frame, design, least)
+        frame, reach = _scaled(frame, design, least, alone)
         answer, sd = asker.ask("frame", "moment", frame)
         found, left = _moment(unpack(answer, p), sd, reach, asker.shrink)
         values, axes = np.linalg.eigh(found)
@@ -140,11 +143,11 @@ def design_frame(asker: Asker, design: Design, score: float = SCORE) -> Frame:
         floor = np.maximum(floor, (np.linalg.norm(frame @ axes, axis=0) / FINEST) ** 2)
         frame = frame @ (axes / np.sqrt(np.maximum(values, floor))) @ axes.T  # axes stay near the terms
     most, noise = squared_reach(asker.n, p, asker.noise("final"), score), asker.noise("final") / score
-    near, reach = _scaled(frame, design, least)
+    near, reach = _scaled(frame, design, least, alone)
     lengths = _distances(asker, near) if asker.asks("distances") else None
     far = _Far(lengths, None if rows is None else rows @ near)
     farther = far.balanced(math.sqrt(most) / reach, noise, SMALL / math.sqrt(asker.n) / reach)
-    frame, reach = _scaled(frame, design, (reach * farther) ** 2)
+    frame, reach = _scaled(frame, design, (reach * farther) ** 2, alone)
     reference = None if rows is None else rows @ frame
     return Frame(frame, *_second_moments(asker, frame, reach), reach, far.left_out(farther, p), reference)
 
@@ -200,21 +203,28 @@ class _Far:
         return float(min(least * np.sqrt(np.geomspace(1, FARTHEST, 25)), key=cost))
 
 
-def _scaled(frame: Floats, design: Design, most: float) -> tuple[Floats, float]:
+def _scaled(frame: Floats, design: Design, most: float, alone: bool) -> tuple[Floats, float]:
     """The frame over R, for R² at most `most` and no larger than the declared box allows; and R.
 
     A flag, or a level, that is rarer than one record in R² would be cut by ω, and its records would count the less
-    the more it is magnified: it has an axis of its own, on which u is d. Across axes, its small moment would be a
-    difference of large ones, of which noise and shrinkage leave nothing.
+    the more it is magnified: it moves u by at most one. Where it stands `alone` it has an axis of its own, on which u
+    is d: across axes, its small moment would be a difference of large ones, of which noise and shrinkage leave nothing.
     """
     reach = math.sqrt(min(most, float(np.sum(np.abs(frame @ frame.T)))))  # entries of x lie in [−1, 1]
     frame = frame / reach
     rare = [j for j in _lone_flags(design) if 2 * np.linalg.norm(frame[j]) > 1]  # x_j = 2d − 1
-    if rare and design.has_intercept:
+    if not rare or not design.has_intercept:
+        return frame, reach
+    if alone:
         frame = frame @ _turn(frame[rare], rare)
         frame[0] -= frame[rare].sum(axis=0)  # u of the records without it stays
         frame[rare], frame[:, rare] = 0.0, 0.0
         frame[rare, rare] = frame[0, rare] = 0.5
+        return frame, reach
+    for j in rare:
+        size = 2 * float(np.linalg.norm(frame[j]))
+        frame[0] += frame[j] * (1 / size - 1)  # the row of the records without it stays
+        frame[j] /= size
     return frame, reach
 
 

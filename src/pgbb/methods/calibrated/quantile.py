@@ -52,7 +52,7 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     m, constant = len(levels), design.has_intercept
     at = locate_response(asker, problem, design)
     a, b = strategy(tuple(levels.tolist()))
-    near, size = design_frame(asker, design, score_of(levels)), at.size(constant)
+    near, size = design_frame(asker, design, score_of(levels), alone=False), at.size(constant)
     frame, solid = near.matrix, near.solid
     box = box_for(problem, near, size, at.start(p, constant))
     start, error, residuals = least_squares(asker, near, at, box, constant)
