@@ -568,3 +568,16 @@ def test_arrow_and_pandas_read_the_same_from_every_cell_that_arrow_takes(tmp_pat
         both += any(table is not None for table in taken)
         assert repr(columns(path, **schema)) == repr(fast), body
     assert both > 100
+
+
+def test_a_plus_sign_in_front_changes_no_number(tmp_path, monkeypatch):
+    r, path = random.Random(6), tmp_path / "d.csv"
+    texts = [f"{r.uniform(0, 100):.20f}" for _ in range(2_000)]
+    found = []
+    for sign in ("", "+", " +"):
+        path.write_text("a\n" + "\n".join(sign + t for t in texts) + "\n")
+        found.append(columns(path, a=Range(0, 100)))
+        with monkeypatch.context() as patch:
+            patch.setattr(text, "_typed", lambda *_: None)
+            found.append(columns(path, a=Range(0, 100)))
+    assert all(other == found[0] for other in found)

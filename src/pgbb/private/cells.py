@@ -8,6 +8,7 @@ cannot hold is refused by `refusal`, from the type alone. No file is opened here
 
 import datetime
 import decimal
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -332,14 +333,20 @@ def _numbers_of_objects(cells: Array, flag: bool) -> Floats:
 
 
 def _numbers_of_text(texts: Array, flag: bool) -> Floats:
-    """Numbers as in a CSV file, each by itself; a Flag may also be true or false."""
+    """Numbers as in a CSV file, each by itself; a Flag may also be true or false.
+
+    A plus sign in front is left out: pandas rounds numbers that have one in another way than Arrow, which reads most
+    blocks of a file.
+    """
     if flag:
         words = {"true": "1", "false": "0"}
         texts = np.array([words.get(t.strip().lower(), t) if type(t) is str else t for t in texts], dtype=object)
+    texts = np.array([_PLUS.sub("", t) if type(t) is str else t for t in texts], dtype=object)
     whole = np.append(texts, "0.5")  # whole numbers alone would be rounded in another way
     return np.asarray(pd.to_numeric(whole, errors="coerce")[:-1], dtype=np.float64)
 
 
+_PLUS = re.compile(r"^\s*\+(?=[0-9.])")
 _MOMENTS = (
     datetime.date,
     datetime.datetime,

@@ -2,7 +2,8 @@
 
 A flag, a level or a whole number is one code of as many bits as it needs, whatever number of dummies, powers and
 interactions is made of it; any other number is one word of single precision for each way in which terms scale it.
-Which is which follows from the declared schema and the formula alone. `Coding.formed` gives the dense rows bit for bit.
+Which is which follows from the declared schema and the formula alone. `Coding.formed`
+gives the dense rows, but for the sign of a zero.
 """
 
 from collections.abc import Mapping, Sequence

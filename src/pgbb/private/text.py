@@ -321,7 +321,8 @@ def open_csv(file: File) -> Opened:
 
 def _plausible(file: File, names: list[Any]) -> list[Any]:
     """The header, unless it shows that another separator or encoding is meant; the message quotes none of it."""
-    other = [word for sign, word in _OTHERS.items() if len(names) == 1 and sign in str(names[0])]
+    one = str(names[0]) if len(names) == 1 else ""
+    other = [word for sign, word in _OTHERS.items() if sign in one and file.between not in one]  # or it was quoted
     if other:
         raise InvalidValue(
             f"data file {str(file.where)!r} has one column between {file.between!r}, and its first line has a "
