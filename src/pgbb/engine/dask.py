@@ -5,9 +5,11 @@ which are records, into the worker's log. Connections are encrypted, or do not l
 """
 
 import ctypes
+import gc
 import ipaddress
 import logging
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
@@ -147,11 +149,13 @@ def _client(given: Cluster, stack: ExitStack) -> Any:
         security = Security(require_encryption=kind == "tls", **{k: v for k, v in files.items() if v is not None})
         return stack.enter_context(Client(given.address, security=security, set_as_default=False))
     except (OSError, TypeError, ValueError) as error:  # ssl.SSLError and a wait that is over are OSErrors
-        raise PgbbError(
-            f"the scheduler {given.address} cannot be reached: {type(error).__name__}. Check the address, that it "
-            "runs, and that ca, cert and key (--tls-ca, --tls-cert, --tls-key) are those of this cluster. Nothing was "
-            "spent."
-        ) from None
+        why = type(error).__name__
+        traceback.clear_frames(error.__traceback__)
+    gc.collect()  # what failed is closed here: in the thread of the next client it would wait for that client
+    raise PgbbError(
+        f"the scheduler {given.address} cannot be reached: {why}. Check the address, that it runs, and that ca, cert "
+        "and key (--tls-ca, --tls-cert, --tls-key) are those of this cluster. Nothing was spent."
+    )
 
 
 class Dask:
