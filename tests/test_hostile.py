@@ -490,6 +490,7 @@ def test_a_cell_that_is_no_unicode_is_a_missing_level():
     assert records.valid.tolist() == [True, False, True]
 
 
+@pytest.mark.slow
 def test_commands_on_private_files_say_nothing_of_them(tmp_path):
     (tmp_path / "s.toml").write_text(SCHEMA.to_toml())
     bodies = [f"{CANARY},1,2\n", f'y,a\n1,2\n"{CANARY}', f"y,a\n{CANARY},1\n", "y;a\n7316.8125;1\n"]

@@ -40,6 +40,7 @@ def by_quadrature(m, e, sigma, within=True):
         return float(np.sum(p[:, None] * r * pair_delta(np.maximum(w, 1e-9), e, m.sampling_rate, sigma)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("e", [0.2, 1.5])
 def test_one_answer_costs_what_quadrature_says_and_not_what_equal_weights_would(e):
     exact = by_quadrature(NESTED, e, SIGMA)
@@ -49,6 +50,7 @@ def test_one_answer_costs_what_quadrature_says_and_not_what_equal_weights_would(
     assert not exact * (1 - 1e-3) <= twin <= exact * 1.01
 
 
+@pytest.mark.slow
 def test_the_papers_accountant_covers_what_the_exact_one_finds_and_equal_weights_are_not_enough():
     many = replace(NESTED, n=2_000, steps=100, sampling_rate=0.1)
     low, high = epsilon_bounds(many, 0.02, 1e-5)

@@ -304,6 +304,7 @@ def test_the_shell_completes_commands_and_options(run, monkeypatch):
         assert code == 0 and found in output.split()
 
 
+@pytest.mark.slow
 def test_a_command_that_is_run_imports_no_other_and_all_of_them_are_gathered_for_help():
     code = "import sys, pgbb.cli; pgbb.cli._gathered({!r}); print([m in sys.modules for m in {!r}])"
     modules = ["pgbb.cli.fit", "pgbb.cli.audit", "jax"]
