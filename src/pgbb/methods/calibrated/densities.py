@@ -4,8 +4,8 @@ Public arithmetic on answers.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgbb._numerics import Floats
 from pgbb._numerics.symmetric import triangle, unpack
 from pgbb.methods.calibrated.algebra import USUAL, Shrink, floored
 from pgbb.methods.calibrated.asking import Asker
@@ -14,7 +14,6 @@ from pgbb.methods.calibrated.frame import Frame
 from pgbb.methods.calibrated.start import PEAK
 from pgbb.release.local_gaussian import FLOOR
 
-Floats = NDArray[np.float64]
 Curvatures = list[Curvature]
 """One of each level."""
 

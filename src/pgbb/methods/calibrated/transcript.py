@@ -9,15 +9,13 @@ curvature matrix with little budget; those near it tell b. Public arithmetic on 
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
+from pgbb._numerics import Floats
 from pgbb._numerics.symmetric import triangle
 from pgbb.methods.calibrated.algebra import floored
 from pgbb.methods.calibrated.curvature import Curvature
 from pgbb.release.local_gaussian import FLOOR
-
-Floats = NDArray[np.float64]
 
 __all__ = ["Read", "Transcript"]
 
