@@ -346,7 +346,7 @@ def _numbers_of_text(texts: Array, flag: bool) -> Floats:
     return np.asarray(pd.to_numeric(whole, errors="coerce")[:-1], dtype=np.float64)
 
 
-_PLUS = re.compile(r"^\s*\+(?=[0-9.])")
+_PLUS = re.compile(r"^[ \t]*\+(?=[0-9.])")
 _MOMENTS = (
     datetime.date,
     datetime.datetime,
