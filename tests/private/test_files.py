@@ -143,7 +143,7 @@ def test_a_sheet_must_be_named_where_there_are_two(tmp_path):
      "SELECT y FROM people WHERE y > (SELECT avg(y) FROM people)", "SELECT count(*) OVER () FROM people",
      "SELECT y FROM read_csv('x.csv')", "SELECT y FROM people TABLESAMPLE 10%", "SELECT y FROM people QUALIFY 1",
      "SELECT * REPLACE (y + 1 AS y) FROM people", "SELECT CAST(y AS INT) FROM people", "not sql",
-     "SELECT none FROM people", "SELECT y FROM nowhere", "SELECT y FROM 'x.csv'"],
+     "SELECT none FROM people", "SELECT y FROM nowhere", "SELECT y FROM 'x.csv'", "", " ;", "-- SELECT y FROM people"],
 )  # fmt: skip
 def test_a_query_that_is_not_read_row_by_row_is_refused_and_writes_nothing(sql, tmp_path):
     path = tmp_path / "d.duckdb"
@@ -154,6 +154,13 @@ def test_a_query_that_is_not_read_row_by_row_is_refused_and_writes_nothing(sql, 
     with pytest.raises(pgbb.InvalidValue, match="sql"):
         read(pgbb.File(path, sql=sql), Schema(y=Range(0, 9)))
     assert path.read_bytes() == before
+
+
+def test_a_query_may_end_with_a_comment_or_a_semicolon(tmp_path):
+    with duckdb.connect(str(tmp_path / "d.duckdb")) as base:
+        base.execute("CREATE TABLE people AS SELECT 2.5 AS y")
+    for sql in ("SELECT y FROM people -- all of them", "SELECT y FROM people; -- all", "SELECT y /* wage */ FROM people\n;"):
+        assert read(pgbb.File(tmp_path / "d.duckdb", sql=sql), Schema(y=Range(0, 9)))[0] == [2.5]
 
 
 @pytest.mark.parametrize(
@@ -177,8 +184,10 @@ def test_a_wrong_way_of_reading_is_refused_before_the_file_is_opened(name, how, 
 
 def test_nested_and_unknown_things_are_refused_by_their_type():
     frame = pl.DataFrame({"y": [[1, 2], [3]], "x": [1.0, 2.0]})
-    with pytest.raises(pgbb.InvalidValue, match="'y' has dtype large_list"):
+    with pytest.raises(pgbb.InvalidValue, match="'y' has dtype large_list.* one number, word or day in each cell"):
         read(frame, Schema(y=Range(0, 9)))
+    with pytest.raises(pgbb.InvalidValue, match=r"LazyFrame.* first: data\.collect\(\)"):
+        read(frame.lazy(), Schema(x=Range(0, 9)))
     assert read(frame, Schema(x=Range(0, 9)))[0] == [1.0, 2.0]
     with pytest.raises(pgbb.InvalidValue, match=r"pgbb\.File"):
         read(object(), Schema(x=Range(0, 9)))

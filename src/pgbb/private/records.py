@@ -334,9 +334,14 @@ def _typed(source: Source, schema: Schema, names: Sequence[str]) -> Opened:
     wrong = {name: why for name in names if (why := refusal(kinds[name], schema[name]))}
     if wrong:
         first = next(iter(wrong))
+        remedy = (
+            f"for example frame[{first!r}] = pandas.to_numeric(frame[{first!r}], errors='coerce'), or declare Levels."
+            if kinds[first].levels
+            else "into a column with one number, word or day in each cell."
+        )
         raise InvalidValue(
             f"wrong dtype: {'; '.join(f'column {name!r} {why}' for name, why in wrong.items())}. Convert it first, "
-            f"for example frame[{first!r}] = pandas.to_numeric(frame[{first!r}], errors='coerce'), or declare Levels."
+            f"{remedy}"
         )
     return opened
 

@@ -59,8 +59,10 @@ def open_source(source: Source) -> Opened:
         return _columns(source)
     if hasattr(source, "__arrow_c_stream__"):
         return _arrow(source)
+    lazy = hasattr(source, "collect")
     raise InvalidValue(
-        f"data is a {type(source).__name__}, it must be {_FORMS}. Convert it with pandas.DataFrame(...)."
+        f"data is a {type(source).__name__}, it must be {_FORMS}. Convert it "
+        f"{'first: data.collect()' if lazy else 'with pandas.DataFrame(...)'}."
     )
 
 
