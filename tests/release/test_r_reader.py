@@ -86,6 +86,8 @@ def test_r_says_what_it_cannot_draw(tmp_path):
     assert "transcript" in r(f'pgbb_load("{path}")').stderr
     path = release().save(tmp_path / "r.pgbb")
     assert "not among" in r(f'pgbb_sample(pgbb_load("{path}"), 5, .2)').stderr
+    (tmp_path / "d.csv").write_text("y,x\n1,2\n")
+    assert "d.csv is not a release file" in r(f'pgbb_load("{tmp_path / "d.csv"}")').stderr
 
 
 def test_the_package_prints_summarises_and_plots_what_python_does(tmp_path):
@@ -99,6 +101,8 @@ def test_the_package_prints_summarises_and_plots_what_python_does(tmp_path):
         "stopifnot(identical(before, .Random.seed)); cat(s$coefficient, s$mean, s$upper - s$lower, sep = '\\n'); "
         'stopifnot(identical(rownames(confint(x, "educ", tau = c(.1, .9), draws = 50)), c("educ[0.1]", "educ[0.9]"))); '
         "stopifnot(identical(dim(as.data.frame(x, draws = 7, tau = .5)), c(7L, 3L))); "
+        "if (requireNamespace('posterior', quietly = TRUE)) "
+        "stopifnot(identical(posterior::ndraws(posterior::as_draws(x, draws = 7, tau = .5)), 7L)); "
         f'png("{picture}"); plot(x, tau = .5, draws = 100); invisible(dev.off()); '
         "for (bad in list(quote(pgbb_load('none.pgbb')), quote(summary(x, level = 2)), quote(pgbb_sample(x, 0)), "
         "quote(confint(x, 'none')), quote(pgbb_sample(x, 5, .3)))) "
@@ -106,6 +110,7 @@ def test_the_package_prints_summarises_and_plots_what_python_does(tmp_path):
     )
     done = r(code, reader=False)
     assert done.returncode == 0, done.stderr
+    assert "95 % intervals by method calibrated" in done.stdout
     assert "method: calibrated" in done.stdout and "epsilon = 0.96" in done.stdout and picture.stat().st_size > 2000
     for words in ("no release file", "level must be", "at least 1", "parm must be among", "tau is not among"):
         assert f"refused: {words}" in done.stdout or words in done.stdout

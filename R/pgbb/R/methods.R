@@ -53,6 +53,8 @@ beside <- function(release, tau) {
   unname(rows)
 }
 
+method_of <- function(release) if (is.null(release$method)) "not named in the file" else release$method
+
 summary.pgbb_release <- function(object, tau = NULL, level = .95, draws = 2000, seed = 0, ...) {
   at <- levels_of(object, tau)
   found <- seeded(seed, pgbb_sample(object, draws, at))
@@ -63,7 +65,7 @@ summary.pgbb_release <- function(object, tau = NULL, level = .95, draws = 2000, 
     if (!is.null(extra)) row <- cbind(row, extra[[i]])
     if (is.null(at)) row else cbind(tau = at[i], row)
   })
-  structure(do.call(rbind, rows), class = c("pgbb_summary", "data.frame"), level = level)
+  structure(do.call(rbind, rows), class = c("pgbb_summary", "data.frame"), level = level, method = method_of(object))
 }
 
 print.pgbb_summary <- function(x, digits = 4, ...) {
@@ -72,7 +74,7 @@ print.pgbb_summary <- function(x, digits = 4, ...) {
   short <- function(v) ifelse(abs(v) >= 10^digits & abs(v) < 1e7, formatC(v, digits = 0, format = "f"), formatC(v, digits = digits, format = "g"))
   cell <- function(v) if (is.numeric(v)) ifelse(is.na(v), "-", short(v)) else v
   print.data.frame(as.data.frame(lapply(table, cell)), row.names = FALSE)
-  cat(sprintf("%g %% intervals; they include privacy noise where the method says so\n", 100 * attr(x, "level")))
+  cat(sprintf("%g %% intervals by method %s; they include privacy noise where the method says so\n", 100 * attr(x, "level"), attr(x, "method")))
   if (any(hidden)) cat("* not identified at this epsilon: the interval says little more than was known before\n")
   invisible(x)
 }
@@ -155,7 +157,7 @@ records_of <- function(claim) {
 print.pgbb_release <- function(x, ...) {
   claim <- x$certificate
   cat(if (is.null(x$model$formula)) paste(x$model$kind, "model") else x$model$formula, "\n", sep = "")
-  cat("method: ", if (is.null(x$method)) "not named in the file" else x$method, "\n", sep = "")
+  cat("method: ", method_of(x), "\n", sep = "")
   if (isTRUE(claim$non_private) || claim$randomness != "operating system") cat("NOT PRIVATE\n") else
     cat(sprintf("epsilon = %g, delta = %g (%s%s)\n", claim$epsilon, claim$delta, claim$adjacency, records_of(claim)))
   print(summary(x, ...))
@@ -176,12 +178,17 @@ confint.pgbb_release <- function(object, parm = NULL, level = .95, tau = NULL, .
 plot.pgbb_release <- function(x, tau = NULL, level = .95, draws = 2000, ...) {
   table <- summary(x, tau = tau, level = level, draws = draws)
   labels <- if (is.null(table$tau)) table$coefficient else paste0(table$coefficient, " [", table$tau, "]")
-  place <- rev(seq_along(labels)); old <- par(mar = c(4, 9, 2, 1)); on.exit(par(old))
-  plot(range(table$lower, table$upper, 0), range(place) + c(-.5, .5), type = "n", yaxt = "n", ylab = "",
-       xlab = sprintf("mean and %g %% interval", 100 * level), ...)
+  place <- rev(seq_along(labels)); old <- par("mar"); on.exit(par(mar = old))
+  needed <- max(strwidth(labels, "inches")) / par("csi") + 1.5  # lines of margin that the longest name takes
+  par(mar = c(4, max(4, min(needed, .6 * par("din")[1] / par("csi"))), 2, 1))
+  hidden <- if (is.null(table$identified)) rep(FALSE, nrow(table)) else !table$identified
+  shown <- if (all(hidden)) table else table[!hidden, ]  # what is not identified would set the scale for the others
+  plot(range(shown$lower, shown$upper, 0), range(place) + c(-.5, .5), type = "n", yaxt = "n", ylab = "",
+       xlab = sprintf("mean and %g %% interval%s", 100 * level, if (any(hidden)) " (grey, hollow: not identified)" else ""),
+       main = paste("method", method_of(x)), font.main = 1, cex.main = 1, ...)
   abline(v = 0, lty = 3)
-  segments(table$lower, place, table$upper, place, lwd = 2)
-  points(table$mean, place, pch = 19)
+  segments(table$lower, place, table$upper, place, lwd = 2, lty = ifelse(hidden, 3, 1), col = ifelse(hidden, "grey55", "black"))
+  points(table$mean, place, pch = ifelse(hidden, 1, 19), col = ifelse(hidden, "grey55", "black"))
   axis(2, at = place, labels = labels, las = 1)
   invisible(table)
 }

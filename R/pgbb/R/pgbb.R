@@ -8,7 +8,7 @@
 pgbb_load <- function(path) {
   if (!is.character(path) || length(path) != 1 || !file.exists(path)) stop("there is no release file at ", format(path))
   folder <- tempfile("pgbb"); on.exit(unlink(folder, recursive = TRUE))
-  if (!"manifest.json" %in% basename(suppressWarnings(unzip(path, exdir = folder)))) stop(path, " is not a release file")
+  if (!"manifest.json" %in% basename(as.character(suppressWarnings(unzip(path, exdir = folder))))) stop(path, " is not a release file")
   json <- function(name) jsonlite::fromJSON(file.path(folder, name))
   manifest <- json("manifest.json"); payload <- json("payload.json")
   if (!identical(manifest$format, "pgbb-release") || manifest$format_version > 1)
