@@ -4,6 +4,7 @@
                                                       default method, or of DP-SGLD with T steps
     python benchmarks/cluster.py hang                 a worker is stopped
     python benchmarks/cluster.py seconds [N] [WORKERS] against one process: seconds, answers, memory of workers
+    python benchmarks/cluster.py asking [WORKERS]     what an answer costs beside the sums: few records
     python benchmarks/cluster.py steps [N] [WORKERS]  a step of a training against one process
     python benchmarks/cluster.py large [N] [WORKERS]  from Parquet that is larger than a worker's share of memory
     python benchmarks/cluster.py spark                every model and a chain on Spark in local mode: bits (needs Java)
@@ -197,6 +198,26 @@ def seconds(n: int = 10_000_000, count: int = 2) -> None:
         )
 
 
+def asking(count: int = 2, n: int = 20_000) -> None:
+    """Few records, so that an answer takes what asking takes; the third fit of each, as the first compiles."""
+    model = pgbb.QuantileRegression(f"y ~ {' + '.join(f'x{j}' for j in range(COLUMNS))}", taus=list(LEVELS))
+    with tempfile.TemporaryDirectory() as name, workers(count) as client:
+        write(Path(name), n)
+        times = []
+        for where in ({}, {"cluster": client}):
+            moments: list[float] = []
+            for _ in range(3):
+                moments.clear()
+                fitted(model, name, progress=clock(moments), insecure_seed=1, **where)
+            times.append(np.sort(1e3 * np.diff(moments)))
+        (here, there), middle = times, len(times[0]) // 2
+        print(
+            f"n = {n:,}, {busy()}: an answer takes {here[middle]:.1f} ms in one process and {there[middle]:.1f} ms on "
+            f"{count} workers (medians of {len(there)}; least {here[0]:.1f} and {there[0]:.1f}): asking costs "
+            f"{there[middle] - here[middle]:.1f} ms (least {there[0] - here[0]:.1f})"
+        )
+
+
 def busy() -> str:
     """How many processes wanted a core in the last minute, those of this command among them."""
     return f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
@@ -382,5 +403,5 @@ def store(n: int = 20_000) -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore", pgbb.PgbbWarning)
-    commands = {f.__name__: f for f in (hang, kills, large, paper, seconds, spark, steps, store)}
+    commands = {f.__name__: f for f in (asking, hang, kills, large, paper, seconds, spark, steps, store)}
     commands[sys.argv[1]](*map(int, sys.argv[2:]))

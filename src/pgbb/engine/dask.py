@@ -28,6 +28,7 @@ __all__ = ["Cluster", "Dask", "connected", "is_frame"]
 _LOOK = 5.0  # seconds between looks at which workers there are
 _ATTEMPTS = 5  # times that tasks are sent out, each of which Dask repeats on three other workers
 _LOCAL = {  # for a cluster of this process: nothing on disk, no copies of partitions, no pages
+    "distributed.comm.timeouts.connect": "300s",  # on a busy machine a start takes long, and its nanny tries it once
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
     "distributed.scheduler.work-stealing": False,
