@@ -159,7 +159,11 @@ def test_a_query_that_is_not_read_row_by_row_is_refused_and_writes_nothing(sql, 
 def test_a_query_may_end_with_a_comment_or_a_semicolon(tmp_path):
     with duckdb.connect(str(tmp_path / "d.duckdb")) as base:
         base.execute("CREATE TABLE people AS SELECT 2.5 AS y")
-    for sql in ("SELECT y FROM people -- all of them", "SELECT y FROM people; -- all", "SELECT y /* wage */ FROM people\n;"):
+    for sql in (
+        "SELECT y FROM people -- all",
+        "SELECT y FROM people; -- all",
+        "SELECT y /* wage */ FROM people\n;",
+    ):
         assert read(pgbb.File(tmp_path / "d.duckdb", sql=sql), Schema(y=Range(0, 9)))[0] == [2.5]
 
 
@@ -184,7 +188,7 @@ def test_a_wrong_way_of_reading_is_refused_before_the_file_is_opened(name, how, 
 
 def test_nested_and_unknown_things_are_refused_by_their_type():
     frame = pl.DataFrame({"y": [[1, 2], [3]], "x": [1.0, 2.0]})
-    with pytest.raises(pgbb.InvalidValue, match="'y' has dtype large_list.* one number, word or day in each cell"):
+    with pytest.raises(pgbb.InvalidValue, match=r"'y' has dtype large_list.* one number, word or day in each cell"):
         read(frame, Schema(y=Range(0, 9)))
     with pytest.raises(pgbb.InvalidValue, match=r"LazyFrame.* first: data\.collect\(\)"):
         read(frame.lazy(), Schema(x=Range(0, 9)))

@@ -113,7 +113,7 @@ def coefficient_intervals(
     A coefficient that is not identified is grey and hollow.
     """
     if release.model.index is not None and tau is None:
-        raise InvalidValue("this model has an index: give a level, such as tau=0.5, or draw its process over all levels.")
+        raise InvalidValue("this model has an index: give a level, such as tau=0.5, or draw its whole process.")
     names = chosen(release.model.names, coefficients)
     table = release.summary(tau, level)
     figure, axes = panels(len(names), 1, (6.0, 0.6 + 0.75 * len(names)))
