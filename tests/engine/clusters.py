@@ -14,9 +14,11 @@ import threading
 
 import dask
 import dask.dataframe as dd
+import distributed
 import numpy as np
 import pandas as pd
 import pytest
+from dask.utils import parse_timedelta
 from distributed import Client, LocalCluster
 from distributed.security import Security
 
@@ -285,6 +287,19 @@ CERTIFICATE = (
 
 
 @contextlib.contextmanager
+def test_a_killed_worker_of_this_machine_may_take_its_time_to_start_again(monkeypatch):
+    def waits():
+        return parse_timedelta(dask.config.get("distributed.deploy.lost-worker-timeout"))
+
+    for name in ("LocalCluster", "Client"):
+        monkeypatch.setattr(distributed, name, lambda *_, **__: contextlib.nullcontext())
+    before = waits()
+    with contextlib.ExitStack() as stack:
+        module._client(pgbb.Cluster("local:1"), stack)
+        assert waits() >= 300 > before  # then Dask gives it up for good, and after three of them no worker is left
+    assert waits() == before
+
+
 def overheard(port):
     """A port that leads to another one, and the bytes that pass."""
     heard, server = bytearray(), socket.create_server(("127.0.0.1", 0))

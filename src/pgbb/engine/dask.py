@@ -28,7 +28,6 @@ __all__ = ["Cluster", "Dask", "connected", "is_frame"]
 _LOOK = 5.0  # seconds between looks at which workers there are
 _ATTEMPTS = 5  # times that tasks are sent out, each of which Dask repeats on three other workers
 _LOCAL = {  # for a cluster of this process: nothing on disk, no copies of partitions, no pages
-    "distributed.comm.timeouts.connect": "300s",  # on a busy machine a start takes long, and its nanny tries it once
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
     "distributed.scheduler.work-stealing": False,
@@ -36,6 +35,7 @@ _LOCAL = {  # for a cluster of this process: nothing on disk, no copies of parti
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
 }
+_RETURNS = {"distributed.deploy.lost-worker-timeout": "300s"}  # a start takes long on a busy machine
 _FORM = "local:WORKERS such as local:4, or the scheduler of a Dask cluster such as tls://10.0.0.1:8786"
 
 
@@ -139,6 +139,7 @@ def _client(given: Cluster, stack: ExitStack) -> Any:
 
     kind, _, rest = given.address.partition(":")
     if kind == "local":
+        stack.enter_context(dask.config.set(_RETURNS))  # read when a worker is lost
         with dask.config.set(_LOCAL):
             quiet: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "silence_logs": logging.CRITICAL}
             quiet["config"] = deepcopy(dask.config.config)  # for workers that are started again, too
