@@ -191,16 +191,18 @@ def _linear_share(source: Draws, internal: Floats, levels: list[float] | None, s
 
 def hidden(source: Draws, identified: NDArray[np.bool_], levels: list[float] | None) -> str:
     """Which coefficients are not identified, as a sentence; empty if all are."""
-    found = []
+    together: dict[tuple[int, ...], list[str]] = {}  # coefficients by where they are not
     for i, name in enumerate(source.model.names):
-        rows = np.flatnonzero(~identified[:, i])
+        if len(rows := np.flatnonzero(~identified[:, i])):
+            together.setdefault(tuple(rows.tolist()), []).append(name)
+    found = []
+    for rows, names in together.items():
         at = sorted(levels[r] for r in rows) if levels is not None else []
         if len(at) > 5:
-            found.append(f"{name} at {len(at)} values of {source.model.index_name} from {at[0]:g} to {at[-1]:g}")
-        elif at:
-            found.append(f"{name} at {source.model.index_name} = {', '.join(f'{v:g}' for v in at)}")
-        elif len(rows):
-            found.append(name)
+            where = f" at {len(at)} values of {source.model.index_name} from {at[0]:g} to {at[-1]:g}"
+        else:
+            where = f" at {source.model.index_name} = {', '.join(f'{v:g}' for v in at)}" if at else ""
+        found.append(", ".join(names) + where)
     return f"not identified at this ε: {'; '.join(found)}." if found else ""
 
 

@@ -121,7 +121,7 @@ def _columns(release: Release) -> dict[str, object]:
         if isinstance(column, Levels):
             found[name] = {"levels": [str(level) for level in column.levels]}
         elif isinstance(column, Flag):
-            found[name] = {"flag": True}
+            found[name] = {"flag": list(column.words or ("0 (no)", "1 (yes)"))}
         else:
             found[name] = {"range": list(column.bounds)}
     return found

@@ -14,23 +14,27 @@ const MANY = 2 ** 19; // draws × levels of a process beyond which a slow map dr
 const escapes = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" };
 const esc = (text) => String(text).replace(/[&<>"']/g, (c) => escapes[c]);
 
-/** Digits that a reader needs: four significant ones, with a true minus sign. */
+/** Digits that a reader needs: four significant ones, no exponent up to ten million, with a true minus sign. */
 function show(x, digits = 4) {
   if (!Number.isFinite(x)) return "–";
-  const size = Math.abs(x);
-  const text = size !== 0 && (size < 1e-4 || size >= 1e6) ? x.toExponential(digits - 1) : String(Number(x.toPrecision(digits)));
+  const size = Math.abs(x), short = Number(x.toPrecision(digits));
+  const text = size !== 0 && (size < 1e-4 || size >= 1e7) ? short.toExponential() : String(short);
   return text.replace(/-/g, "−");
 }
 const percent = (x) => `${(100 * x).toFixed(0)} %`;
 const plural = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
 
-/** Round places for ticks between low and high. */
+/** Round places for ticks between low and high: about `count`, and three where that is fewer. */
 function ticks(low, high, count) {
   const raw = (high - low) / count, power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 5, 10].map((x) => x * power).find((x) => x >= raw);
-  const out = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i++) out.push(i * step);
-  return out.map((x) => Number(x.toPrecision(12)));
+  const first = [1, 2, 5, 10].find((x) => x * power >= raw);
+  const places = (step) => {
+    const out = [];
+    for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i++) out.push(i * step);
+    return out.map((x) => Number(x.toPrecision(12)));
+  };
+  const found = places(first * power);
+  return found.length < 3 ? places((first === 5 ? 2 : first / 2) * power) : found;
 }
 
 // State and draws -----------------------------------------------------------------------------------------------------
@@ -65,18 +69,22 @@ function processDraws() {
 
 /** An SVG with axes; `body(x, y)` draws inside, given the two scales. */
 function chart({ width, height, x, y, name, label, xlabel, yticks = true, body }) {
-  const left = yticks ? 52 : 12, right = 12, top = name ? 26 : 10, bottom = xlabel ? 38 : 24;
+  const wide = (places) => 6.6 * Math.max(...places.map((v) => show(v).length)); // of labels, in the font of the page
+  const ys = yticks ? ticks(y[0], y[1], 4) : [];
+  const left = yticks ? Math.max(52, 12 + wide(ys)) : 12, right = 12, top = name ? 26 : 10, bottom = xlabel ? 38 : 24;
   const sx = (v) => left + ((v - x[0]) / (x[1] - x[0])) * (width - left - right);
   const sy = (v) => height - bottom - ((v - y[0]) / (y[1] - y[0])) * (height - top - bottom);
   let out = `<svg viewBox="0 0 ${width} ${height}" role="img" aria-label="${esc(label)}">`;
   if (name) out += `<text class="name" x="${left}" y="15">${esc(name)}</text>`;
-  const xs = ticks(x[0], x[1], width > 400 ? 8 : 5);
+  const many = width > 400 ? 8 : 5, fit = Math.floor((width - left - right) / (wide(ticks(x[0], x[1], many)) + 14));
+  const xs = ticks(x[0], x[1], Math.max(2, Math.min(many, fit)));
   for (const v of xs) {
+    const half = wide([v]) / 2, at = Math.min(Math.max(sx(v), half), width - half); // no label leaves the picture
     out += `<line class="tick" x1="${sx(v)}" x2="${sx(v)}" y1="${top}" y2="${height - bottom}"/>`;
-    out += `<text x="${sx(v)}" y="${height - bottom + 15}" text-anchor="middle">${show(v)}</text>`;
+    out += `<text x="${at}" y="${height - bottom + 15}" text-anchor="middle">${show(v)}</text>`;
   }
   if (yticks) {
-    for (const v of ticks(y[0], y[1], 4)) {
+    for (const v of ys) {
       out += `<line class="tick" x1="${left}" x2="${width - right}" y1="${sy(v)}" y2="${sy(v)}"/>`;
       out += `<text x="${left - 6}" y="${sy(v) + 4}" text-anchor="end">${show(v)}</text>`;
     }
@@ -504,7 +512,7 @@ function setUpPrediction() {
   $("prediction").innerHTML = needed.map((name, i) => {
     const declared = data.columns[name];
     if (declared.levels) return `<div class="field"><label for="x${i}">${esc(name)}</label><select id="x${i}">${options(declared.levels.map((v, code) => [code, v]), 0)}</select></div>`;
-    if (declared.flag) return `<div class="field"><label for="x${i}">${esc(name)}</label><select id="x${i}">${options([[0, "0 (no)"], [1, "1 (yes)"]], 0)}</select></div>`;
+    if (declared.flag) return `<div class="field"><label for="x${i}">${esc(name)}</label><select id="x${i}">${options(declared.flag.map((word, code) => [code, word]), 0)}</select></div>`;
     const [low, high] = declared.range, middle = Number(((low + high) / 2).toPrecision(4));
     return `<div class="field"><label for="x${i}">${esc(name)} (${show(low)} to ${show(high)})</label><input id="x${i}" type="number" min="${low}" max="${high}" step="any" value="${middle}" required></div>`;
   }).join("");

@@ -80,7 +80,7 @@ def page(
         title=title or release.title,
         heading=title or (f"{family} of {shown}" if shown else family),
         statement=_statement(certificate),
-        variables=[(name, schema.meaning(name), _declared(column)) for name, column in schema.items()],
+        variables=[(name, schema.meaning(name), _declared(column).split(" ")) for name, column in schema.items()],
         asked=_asked(release),
         check=_asset("check.js"),
         alarm="" if verification.ok else "DOES NOT VERIFY" if certificate.private else "NOT PRIVATE",
