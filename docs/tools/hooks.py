@@ -37,6 +37,7 @@ def on_files(files: Files, config: Any) -> Files:
     keep_compiled_code()
     files.append(File.generated(config, "reference/cli.md", content=commands.page()))
     pages = [f for f in files.documentation_pages() if f.src_uri.startswith(FOLDERS) or f.src_uri in ALSO]
+    pages.sort(key=lambda file: -_length(file.content_string))  # the longest first, so that none is left alone at the end
     with ThreadPoolExecutor(WORKERS) as pool:
         failures = [f"{file.src_uri}, {text}" for file, text in zip(pages, pool.map(_run, pages), strict=True) if text]
     if failures:
@@ -61,6 +62,11 @@ def on_config(config: Any) -> Any:
     """Indices and powers in running text."""
     config.markdown_extensions.append(mathematics.Scripts())
     return config
+
+
+def _length(text: str) -> int:
+    """About how long a page runs: each command starts a process, and each fit is compiled."""
+    return text.count("\n$ pgbb") + text.count("pgbb.fit(")
 
 
 def _run(file: File) -> str:
