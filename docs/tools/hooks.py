@@ -37,7 +37,7 @@ def on_files(files: Files, config: Any) -> Files:
     keep_compiled_code()
     files.append(File.generated(config, "reference/cli.md", content=commands.page()))
     pages = [f for f in files.documentation_pages() if f.src_uri.startswith(FOLDERS) or f.src_uri in ALSO]
-    pages.sort(key=lambda file: -_length(file.content_string))  # the longest first, so that none is left alone at the end
+    pages.sort(key=lambda file: -_length(file.content_string))  # the longest is not left alone at the end
     with ThreadPoolExecutor(WORKERS) as pool:
         failures = [f"{file.src_uri}, {text}" for file, text in zip(pages, pool.map(_run, pages), strict=True) if text]
     if failures:
