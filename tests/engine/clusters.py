@@ -300,6 +300,15 @@ def test_a_killed_worker_of_this_machine_may_take_its_time_to_start_again(monkey
     assert waits() == before
 
 
+def test_a_script_that_its_workers_would_run_again_is_told_what_to_write(monkeypatch):
+    def spawned(*_, **__):
+        raise RuntimeError("Nanny failed to start.")  # what Dask makes of multiprocessing's refusal
+
+    monkeypatch.setattr(distributed, "LocalCluster", spawned)
+    with contextlib.ExitStack() as stack, pytest.raises(pgbb.PgbbError, match=r"__name__ == '__main__'.* Nothing was"):
+        module._client(pgbb.Cluster("local:1"), stack)
+
+
 def overheard(port):
     """A port that leads to another one, and the bytes that pass."""
     heard, server = bytearray(), socket.create_server(("127.0.0.1", 0))

@@ -143,7 +143,15 @@ def _client(given: Cluster, stack: ExitStack) -> Any:
         with dask.config.set(_LOCAL):
             quiet: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "silence_logs": logging.CRITICAL}
             quiet["config"] = deepcopy(dask.config.config)  # for workers that are started again, too
-            there = LocalCluster(n_workers=int(rest), threads_per_worker=1, host="127.0.0.1", security=True, **quiet)
+            try:
+                there = LocalCluster(
+                    n_workers=int(rest), threads_per_worker=1, host="127.0.0.1", security=True, **quiet
+                )
+            except RuntimeError:  # of a nanny; and of each worker that runs an unguarded script to this line
+                raise PgbbError(
+                    f"the workers of {given.address} could not be started. Each of them imports your script first: let "
+                    "what it does stand below a line `if __name__ == '__main__':`. Nothing was spent."
+                ) from None
             stack.enter_context(there)
             return stack.enter_context(Client(there, set_as_default=False))
     files = {"tls_ca_file": given.ca, "tls_client_cert": given.cert, "tls_client_key": given.key}
