@@ -45,6 +45,11 @@ __all__ = [
     "PrivateQuantileRegressor",
 ]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 Floats = NDArray[np.float64]
 Rows: TypeAlias = "ArrayLike | pd.DataFrame"
 

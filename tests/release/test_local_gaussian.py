@@ -309,6 +309,7 @@ def test_diagnostics_tell_the_share_of_privacy_what_is_hidden_and_a_faint_curvat
     assert list(fine.curvature_signal.index) == [0.1, 0.5] and (fine.curvature_signal > 50).all()
     json.dumps(fine.to_dict(), allow_nan=False)
     faint = Posterior(model(), SCHEMA, hidden(curvature_sd=[0.5, 0.5, 0.5])).diagnostics()
+    assert len(repr(faint)) < 900 and faint.remarks[1] in repr(faint)
     assert len(faint.remarks) == 2 and "educ at tau = 0.1" in faint.remarks[0] and "times its noise" in faint.remarks[1]
     bound = posterior(None, low=[-0.2, -5, -5], high=[-0.1, 5, 5]).diagnostics()
     assert bound.curvature_signal is None and any("Intercept lie at the edge" in r for r in bound.remarks)

@@ -52,6 +52,10 @@ class Diagnostics:
     privacy_share: pd.Series | None = None
     curvature_signal: pd.Series | None = None
 
+    def __repr__(self) -> str:
+        parts = [f.name for f in fields(self) if f.name != "remarks" and getattr(self, f.name) is not None]
+        return f"<Diagnostics: {' '.join(self.remarks) or 'nothing to remark.'} It has {', '.join(parts)}.>"
+
     def to_dict(self) -> dict[str, object]:
         """A JSON object; labels are joined as `0.1 educ` and `0.1–0.3`."""
 
