@@ -77,15 +77,51 @@ def test_days_are_read_as_they_are_declared_to_be_written(dates, cells, tmp_path
 
 
 @pytest.mark.parametrize("header, word", [("a;b", "semicolon"), ("a\tb", "tab"), ("Größe,b", "encoding")])
-def test_a_header_that_shows_another_separator_or_encoding_is_refused(header, word, tmp_path):
+def test_a_header_that_shows_another_separator_or_encoding_is_refused_with_the_remedy(header, word, tmp_path):
     path = tmp_path / "d.csv"
     path.write_bytes(f"{header}\n1;2\n".encode("latin-1"))
     for command in (("init", path, "--out", tmp_path / "s.toml"), ("check", path, "--schema", tmp_path / "t.toml")):
         (tmp_path / "t.toml").write_text("[columns]\na = { range = [0, 1] }\n")
         done = pgbb_here(*command)
-        assert done.returncode == 2 and word in done.stderr and header not in done.stderr
+        told = word if command[0] == "init" else "--separator"
+        assert done.returncode == 2 and told in done.stderr and header not in done.stderr
     path.write_bytes(b"a;b\n1\n")
     assert read(pgbb.File(path, names=["a"]), Schema(a=Range(0, 9)))[-1] == [False, True]
+
+
+FIRST_RECORDS = [
+    "1,2", "1;2", "1\t2", "a|b", "wage", "wage,wage", "wage,x", "", '""', ",", "é,1", "ÿ", "\0", '"1', "9" * 70_000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["d.csv", "d.tsv", "d.csv.gz", "d.xlsx"])
+def test_of_a_file_without_a_header_every_first_record_is_refused_with_the_same_words(name, tmp_path):
+    schema, said = Schema(wage=Range(0, 9), region=Levels("Ulm", "Bonn")), set()
+    for i, line in enumerate(FIRST_RECORDS):
+        path = tmp_path / str(i) / name
+        path.parent.mkdir()
+        if name == "d.xlsx":
+            book = openpyxl.Workbook()
+            for row in (line.replace("\0", "").split(",") if len(line) < 9_999 else ["long"], ["1", "Ulm"]):
+                book.active.append(row)
+            book.save(path)
+        else:
+            whole = f"{line}\n1,Ulm\n".encode("latin-1")
+            path.write_bytes(gzip.compress(whole) if name.endswith(".gz") else whole)
+        with pytest.raises(pgbb.InvalidValue, match="name each of these columns once: wage, region") as error:
+            read(path, schema)
+        said.add(str(error.value))
+    assert len(said) == 1
+
+
+def test_a_file_of_one_column_may_have_any_mark_in_its_name(tmp_path):
+    for name, mark, how in (("d.tsv", ",", {}), ("d.tsv", ";", {}), ("d.csv", ";", {"separator": ","})):
+        path, title = tmp_path / name, f"income{mark} monthly"
+        path.write_text(f"{title}\n3\n")
+        assert read(pgbb.File(path, **how), Schema(**{title: Range(0, 9)})) == [[3.0], [True]]
+        given = [word for key in how for word in (f"--{key}", "comma")]
+        done = pgbb_here("init", path, *given, "--out", tmp_path / f"{name}{mark}.toml")
+        assert done.returncode == 0 and title in (tmp_path / f"{name}{mark}.toml").read_text()
 
 
 def test_sheets_statistical_files_frames_and_relations_say_the_same(tmp_path):

@@ -37,6 +37,8 @@ class Opened:
       kinds: the stored types of some columns; they do not depend on a cell.
       pieces: reads some columns, one piece after another.
       typed: whether a column has a stored type; a text file has none.
+      remedy: what to change where names do not fit, if they are those of a first line, which is a header by agreement
+        alone: in a file without one it is a record, so that nothing else may be said of it.
     """
 
     names: Sequence[str | None]
@@ -44,6 +46,7 @@ class Opened:
     kinds: Callable[[list[str], Schema], dict[str, Kind]]
     pieces: Callable[[list[str], Schema], Iterator[Piece]]
     typed: bool = True
+    remedy: str = ""
 
 
 def parts(n: int) -> Iterator[slice]:

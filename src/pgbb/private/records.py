@@ -385,6 +385,8 @@ def examine(source: Source, schema: Schema) -> list[Examined]:
     """
     opened = open_source(source)
     known = [name for name in schema if opened.names.count(name) == 1]
+    if opened.remedy and not known:
+        raise _without_names(opened, list(schema))
     kinds = opened.kinds(known, schema)
     problems = {
         name: "missing from the data"
@@ -446,12 +448,13 @@ def _checked(source: Source, columns: Iterable[str], schema: Schema) -> Opened:
             "Declare its Range, Flag or Levels: bounds are never taken from the records."
         )
     opened = open_source(source)
+    if opened.remedy and any(opened.names.count(name) != 1 for name in names):
+        raise _without_names(opened, names)
     missing = [name for name in names if name not in opened.names]
     if missing:
-        # The names found are not listed: in a file without a header they would be the first record.
         raise InvalidValue(
             f"the data has no column {', '.join(map(repr, missing))}; the schema declares {', '.join(schema)}. "
-            "Correct the name in the schema or in the data; a CSV file needs a header line."
+            "Correct the name in the schema or in the data."
         )
     twice = [name for name in names if opened.names.count(name) > 1]
     if twice:
@@ -459,3 +462,11 @@ def _checked(source: Source, columns: Iterable[str], schema: Schema) -> Opened:
     if opened.count(names, schema) == 0:
         raise NoRecords(_NOTHING)
     return opened
+
+
+def _without_names(opened: Opened, names: Sequence[str]) -> InvalidValue:
+    """One refusal whatever the first line says, and whichever names are not in it: it may be a record."""
+    return InvalidValue(
+        f"the first line of the data must name each of these columns once: {', '.join(names)}. It does not. "
+        f"{opened.remedy}"
+    )

@@ -60,4 +60,10 @@ def open_sheet(file: File) -> Opened:
             yield Piece(len(some), cells)
 
     each = Kind("cell", True, True)
-    return Opened(names, lambda *_: len(records), lambda wanted, _: dict.fromkeys(wanted, each), pieces)
+    return Opened(
+        names,
+        lambda *_: len(records),
+        lambda wanted, _: dict.fromkeys(wanted, each),
+        pieces,
+        remedy="Correct the names in the schema or in the sheet; where no row holds names, put one first.",
+    )

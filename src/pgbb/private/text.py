@@ -12,7 +12,7 @@ import copy
 import gzip
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -28,13 +28,18 @@ from pgbb.private.cells import Array, Cells, Kind, Text, as_cells
 from pgbb.private.files import ISO, File
 from pgbb.private.opened import Opened, Piece, quiet, quietly
 
-__all__ = ["open_csv"]
+__all__ = ["open_csv", "plausible"]
 
 LONGEST = 2**20
 """Bytes after which a record with an open quotation mark is kept only if the file, looked at ahead, closes it."""
 
 _BLOCK = 2**22
-_OTHERS = {";": "semicolon", "\t": "tab", "|": "|", ",": "comma"}
+_OTHERS = {";": "semicolon", "\t": "tab", "|": "|"}
+_REMEDY = (
+    "Correct the names in the schema or in the file; where no line holds names, give them (--names, names= of "
+    "pgbb.File); where something else than {between!r} is between the cells, say what (--separator, separator=); where "
+    "the file is not {encoding}, say its encoding, such as cp1252 or latin-1 (--encoding, encoding=)."
+)
 
 
 class _Rules:
@@ -274,7 +279,10 @@ def open_csv(file: File) -> Opened:
 
     def header() -> list[Any]:
         with stream() as lines:
-            return list(pd.read_csv(lines, header=None, nrows=1, **how).iloc[0])
+            try:
+                return list(pd.read_csv(lines, header=None, nrows=1, **how).iloc[0])
+            except pd.errors.EmptyDataError:  # a blank line
+                return []
 
     def read(names: list[str], schema: Schema) -> Iterator[Piece]:
         at = {name: found.index(name) for name in names}
@@ -308,32 +316,42 @@ def open_csv(file: File) -> Opened:
     def kinds(names: list[str], schema: Schema) -> dict[str, Kind]:
         return {name: Kind("str" if hasattr(schema[name], "levels") else "float64", True, True) for name in names}
 
-    found = list(file.names) if file.names else _plausible(file, quietly(path, header))
+    found = list(file.names) if file.names else quietly(path, header)
     counted: list[int] = []
 
     def count(*_: Any) -> int:
         if not counted:
-            counted.append(quietly(path, lambda: _count(path, rules)) - (not file.names))
+            counted.append(max(quietly(path, lambda: _count(path, rules)) - (not file.names), 0))
         return counted[0]
 
-    return Opened(found, count, kinds, lambda *given: quiet(path, lambda: read(*given)), typed=False)
+    return Opened(
+        found,
+        count,
+        kinds,
+        lambda *given: quiet(path, lambda: read(*given)),
+        typed=False,
+        remedy="" if file.names else _REMEDY.format(between=file.between, encoding=file.encoding),
+    )
 
 
-def _plausible(file: File, names: list[Any]) -> list[Any]:
-    """The header, unless it shows that another separator or encoding is meant; the message quotes none of it."""
-    one = str(names[0]) if len(names) == 1 else ""
+def plausible(file: File, names: Sequence[Any]) -> None:
+    """Refuses a first line that shows that another separator or encoding is meant; the message quotes none of it.
+
+    For a command that shows that line anyway, and no other.
+    """
+    one = str(names[0]) if len(names) == 1 and file.separator is None and file.between == "," else ""
     other = [word for sign, word in _OTHERS.items() if sign in one and file.between not in one]  # or it was quoted
     if other:
         raise InvalidValue(
             f"data file {str(file.where)!r} has one column between {file.between!r}, and its first line has a "
-            f"{other[0]} in it. Say what is between its cells: --separator {other[0]} (separator= of pgbb.File)."
+            f"{other[0]} in it. Say what is between its cells: --separator {other[0]} (separator= of pgbb.File), or "
+            "comma if there is one column."
         )
     if any("\ufffd" in str(name) for name in names):
         raise InvalidValue(
             f"data file {str(file.where)!r} is not {file.encoding}: its first line has characters that are none. Say "
             "its encoding, such as --encoding cp1252 (Windows) or latin-1 (encoding= of pgbb.File)."
         )
-    return names
 
 
 def _records(block: bytes, rules: _Rules) -> int:
