@@ -21,16 +21,22 @@ from scipy.stats import norm
 import pgbb
 
 SCHEMA = pgbb.Schema(
-    id=pgbb.Range(0, 1e9), x=pgbb.Range(0, 10), z=pgbb.Range(-4, 4), y=pgbb.Range(-12, 18), b=pgbb.Flag()
-)
+    id=pgbb.Range(0, 1e9), x=pgbb.Range(0, 10), z=pgbb.Range(-4, 4), y=pgbb.Range(-12, 18), b=pgbb.Flag(),
+    k=pgbb.Range(0, 60, step=1), v=pgbb.Range(-8, 8),
+)  # fmt: skip
 MODELS = {
     "linear": pgbb.LinearRegression("y ~ x + z"),
     "huber": pgbb.HuberRegression("y ~ x + z"),
     "quantile": pgbb.QuantileRegression("y ~ x + z", taus=[0.2, 0.5, 0.8]),
     "logistic": pgbb.LogisticRegression("b ~ x + z"),
     "mean": pgbb.Mean("y"),
+    "expectile": pgbb.Expectile("y ~ x + z", tau=0.8),
+    "poisson": pgbb.PoissonRegression("k ~ x + z"),
+    "iv": pgbb.IV("y ~ v + x | z + x"),
 }
 SLOPES = np.array([0.5, -0.7])
+RATES = np.array([0.1, -0.2])
+EXCHANGED = np.array([-0.7, 0.5])  # of v, which moves with the errors and, one for one, with z; and of x
 
 
 def people(persons: int, size: int, seed: int) -> pd.DataFrame:
@@ -42,7 +48,9 @@ def people(persons: int, size: int, seed: int) -> pd.DataFrame:
     line = SLOPES[0] * x + SLOPES[1] * z
     # a latent line with logistic errors that are shared within a person
     bought = line - 2.5 + np.log(norm.cdf(error) / norm.sf(error)) > 0
-    return pd.DataFrame({"id": who * 7919 % 10**9, "x": x, "z": z, "y": 1 + line + error, "b": bought.astype(int)})
+    often = rng.gamma(2, 0.5, persons)[who] * np.exp(0.3 + RATES[0] * x + RATES[1] * z)  # a rate of the person's own
+    found = {"id": who * 7919 % 10**9, "x": x, "z": z, "y": 1 + line + error, "b": bought.astype(int)}
+    return pd.DataFrame(found | {"k": rng.poisson(often), "v": z + 0.8 * error + 0.5 * rng.normal(size=len(who))})
 
 
 def judged(name: str, release: pgbb.Release) -> tuple[np.ndarray, np.ndarray]:
@@ -52,8 +60,10 @@ def judged(name: str, release: pgbb.Release) -> tuple[np.ndarray, np.ndarray]:
     elif name == "quantile":
         table = pd.concat([release.summary(tau=t).loc[["x", "z"]] for t in (0.2, 0.5, 0.8)])
         truth = np.tile(SLOPES, 3)
+    elif name == "iv":
+        table, truth = release.summary().loc[["v", "x"]], EXCHANGED
     else:
-        table, truth = release.summary().loc[["x", "z"]], SLOPES
+        table, truth = release.summary().loc[["x", "z"]], RATES if name == "poisson" else SLOPES
     covered = (table["lower"] <= truth) & (truth <= table["upper"])
     return covered.to_numpy(), (table["upper"] - table["lower"]).to_numpy()
 

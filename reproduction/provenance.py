@@ -19,9 +19,9 @@ from reproduction.study import Settings, Study
 __all__ = ["METHODS", "commit", "device", "revision", "versions"]
 
 ROOT = Path(__file__).resolve().parents[1]
-METHODS = {"calibrated": 7} | dict.fromkeys(
+METHODS = {"calibrated": 7, "augmented": 2} | dict.fromkeys(
     (
-        "pgbb", "sgld", "noisy_gibbs", "dp_bootstrap", "augmented", "abc", "repro", "posterior_sampling", "dp_mcmc",
+        "pgbb", "sgld", "noisy_gibbs", "dp_bootstrap", "abc", "repro", "posterior_sampling", "dp_mcmc",
         "reference",
     ), 1,
 )  # fmt: skip

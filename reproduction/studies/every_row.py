@@ -47,7 +47,7 @@ def _constants(method: str, data: str, n: int, epsilon: float) -> dict[str, Any]
     regression = data == "contaminated_normal"
     found: dict[str, Any] = {"response_bound": 5.0} if regression and method in SUMS else {}
     if method == "augmented":
-        found["iterations"] = {500: 3_000, 5_000: 800, 10_000: 500}[n]
+        found["iterations"] = {500: 10_000, 5_000: 4_000, 10_000: 4_000}[n]
     if method == "noisy_gibbs" and regression:
         found["iterations"] = 100_000
     if method == "abc" and not regression and n > 500:

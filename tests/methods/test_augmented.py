@@ -93,6 +93,17 @@ def test_a_regression_is_found_and_few_effective_draws_are_marked(tmp_path):
     assert loaded.sample(5).shape == (5, 3)
 
 
+def test_uniform_covariates_do_not_bias_the_slope():
+    """Latent normal covariates beyond the range are clamped before the response follows them; else slopes shrink."""
+    rng = np.random.default_rng(5)
+    x = rng.uniform(-1, 1, 4000)
+    data = pd.DataFrame({"x": x, "y": 2 * x + 0.5 * rng.standard_normal(4000)})
+    settings = BUDGET | {"epsilon": 8.0, "iterations": 500}
+    with pytest.warns(PgbbWarning, match="Too few effective draws"):
+        table = pgbb.fit(HuberRegression("y ~ x"), data, method="augmented", **settings).summary()
+    assert abs(table.loc["x", "mean"] - 2) < 4 * table.loc["x", "sd"] < 0.12  # unclamped the slope is 1.78
+
+
 @pytest.mark.parametrize(
     "model, changes, said",
     [

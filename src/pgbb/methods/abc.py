@@ -24,7 +24,7 @@ from pgbb.methods.simulators import check_simulator, clamped_sums, simulator_of
 from pgbb.model.models import HuberRegression, Mean, Simulated
 from pgbb.release.file import Release
 
-__all__ = ["Settings", "plan", "run"]
+__all__ = ["Settings", "Target", "plan", "run", "sampled"]
 
 HEAVY = 5.0  # degrees of freedom of the proposal
 WIDER = 1.5  # times the weighted covariance of a round is that of the next proposal
@@ -62,11 +62,12 @@ class Target:
     """A posterior to be sampled: where to begin, its prior, and how a statistic is simulated at each of m parameters.
 
     Attributes:
-      total, noise: the release and τ.
+      total, noise: the release and the scale of its noise.
       start, spread: the first proposal.
       log_prior: (m, k) → (m,), −∞ where θ cannot be.
       simulate: (m, k) → (m, d).
       shown: (m, k) → parameters in internal coordinates.
+      kernel: (m, d) → (m,), the log density of the noise at scale 1, but for a constant.
     """
 
     total: Floats
@@ -76,6 +77,7 @@ class Target:
     log_prior: Callable[[Floats], Floats]
     simulate: Callable[[Floats], Floats]
     shown: Callable[[Floats], Floats] = lambda theta: theta
+    kernel: Callable[[Floats], Floats] = lambda noise: -np.square(noise).sum(axis=1) / 2
 
 
 def _check(request: Request) -> None:
@@ -104,7 +106,7 @@ def run(request: Request, settings: Settings) -> Release:
         answer = ask(request, "abc", settings.response_bound)
         target = (_mean if isinstance(answer.model, Mean) else _simulated)(answer, settings, request)
     rng = answer.randomness.public
-    theta, weights = _sampled(target, settings, rng, request)
+    theta, weights = sampled(target, settings, rng, request.report)
     size = 1 / float(np.square(weights).sum())
     exact = "Importance sampling with the density of the privacy noise: exact, but for the number of simulations."
     notes = [exact, *answer.notes, *too_few([np.array([size])])]
@@ -115,7 +117,9 @@ def run(request: Request, settings: Settings) -> Release:
     return request.release_draws("abc", answer.planned, answer.randomness.source, stored, notes, about)
 
 
-def _sampled(target: Target, settings: Settings, rng: np.random.Generator, request: Request) -> tuple[Floats, Floats]:
+def sampled(
+    target: Target, settings: Settings, rng: np.random.Generator, report: Callable[[int, int], object]
+) -> tuple[Floats, Floats]:
     """Parameters and their weights, from the last of the rounds."""
     centre, covariance = target.start, target.spread
     for i in range(settings.rounds):
@@ -128,7 +132,7 @@ def _sampled(target: Target, settings: Settings, rng: np.random.Generator, reque
         there = np.isfinite(log)
         noise = target.noise * 2.0 ** (settings.rounds - 1 - i)
         simulated = target.simulate(np.where(there[:, None], theta, centre))
-        log = np.where(there, log - np.square(simulated - target.total).sum(axis=1) / (2 * noise**2), -np.inf)
+        log = np.where(there, log + target.kernel((simulated - target.total) / noise), -np.inf)
         weights = np.exp(log - log.max()) if there.any() else np.ones(len(theta))
         weights /= weights.sum()
         size = 1 / np.square(weights).sum()
@@ -136,7 +140,7 @@ def _sampled(target: Target, settings: Settings, rng: np.random.Generator, reque
         spread = (theta - moved).T @ (weights[:, None] * (theta - moved))
         covariance = WIDER * spread + covariance / size  # few effective draws say little of the spread
         centre = moved
-        request.report(i + 1, settings.rounds)
+        report(i + 1, settings.rounds)
     return theta, weights
 
 

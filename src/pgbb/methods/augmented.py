@@ -34,7 +34,7 @@ class Settings(Priors):
     """Constants of the chain; priors are those of `noisy_gibbs`.
 
     The mapped covariates of a regression are draws of a normal law with unknown mean and covariance, clamped to
-    [−1, 1]: mean | Σ ~ N(0, Σ), Σ ~ inverse Wishart(p + 2, I/3).
+    [−1, 1]: mean | Σ ~ N(0, Σ), Σ ~ inverse Wishart(p + 2, I/3). The response follows the clamped ones.
 
     Args:
       iterations: of the chain; each touches every record once.
@@ -185,7 +185,8 @@ def _regression(answer: Answer, settings: Settings, rng: np.random.Generator) ->
     i, j = entries(p, 2).T
 
     def design(records: "Array") -> "Array":
-        return jnp.concatenate([jnp.ones((n, fixed)), records[:, :q]], axis=1)
+        """What the response follows: covariates within their range, as the private sum has them."""
+        return jnp.concatenate([jnp.ones((n, fixed)), jnp.clip(records[:, :q], -1, 1)], axis=1)
 
     def conjugate(key: "Array", gammas: "Array", records: "Array") -> "tuple[Array, ...]":
         keys = random.split(key, 3)
@@ -212,7 +213,7 @@ def _regression(answer: Answer, settings: Settings, rng: np.random.Generator) ->
         return jnp.concatenate([free, y[:, None]], axis=1)
 
     def statistic(records: "Array") -> "Array":
-        x, y = jnp.clip(design(records), -1, 1), jnp.clip(records[:, q:] / answer.bound, -1, 1)
+        x, y = design(records), jnp.clip(records[:, q:] / answer.bound, -1, 1)
         return jnp.concatenate([x[:, i] * x[:, j], x * y, y**2], axis=1)
 
     start = np.column_stack([rng.uniform(-1, 1, (n, q)), 0.3 * answer.bound * rng.standard_normal(n)])
