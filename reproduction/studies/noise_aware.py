@@ -150,7 +150,31 @@ def tables(results: Results, _: Callable[[str], Results]) -> list[Table]:
         "process": "Known quantile process, census design", "census": "Schooling, % a year, mean over five levels",
         "fails": "Where the loss is not quadratic",
     }  # fmt: skip
-    return [Table(titles[group], lines[group]) for group in titles if group in lines]
+    found = [Table(titles[group], lines[group]) for group in titles if group in lines]
+    return [Table("Goals", _goals(lines)), *found]
+
+
+def _goals(lines: Mapping[str, Sequence[Line]]) -> list[Line]:
+    """Over the cells of a group: how many cover, and how much wider than the default method's intervals are."""
+    found = []
+    for group, least in (("linear", 11), ("families", 10)):
+        covered = [line.ours for line in lines.get(group, []) if line.measure == "coverage"]
+        low, high = RANGES[group]
+        count = sum(low <= value <= high for value in covered)
+        met = count >= least if len(covered) == 12 else None
+        rule = f"coverage from {low:g} to {high:g} in at least {least} of 12 cells"
+        found += [goal({"group": group}, "cells", float(count), met, rule)] if covered else []
+    widths = {tuple(line.where.values()): line.ours for line in lines.get("process", []) if line.measure == "width"}
+    for epsilon in sorted({key[1] for key in widths}):
+        ratios = [
+            value / widths[("calibrated", *key[1:])]
+            for key, value in widths.items()
+            if key[:2] == ("pgbb", epsilon) and ("calibrated", *key[1:]) in widths
+        ]
+        if ratios:
+            rule, where = "width at most twice the default method's, every coefficient and level", {"group": "process"}
+            found.append(goal({**where, "ε": epsilon}, "width ratio", max(ratios), max(ratios) <= 2, rule))
+    return found
 
 
 def _whole(s: Mapping[str, Any], rows: pd.DataFrame) -> list[Line]:
