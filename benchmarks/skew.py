@@ -3,10 +3,11 @@
     python benchmarks/skew.py exponential|rare [R] [ε …]
 
 Exponential records in their rate, n = 300, and a logistic regression with 2 % events, n = 10,000: R fits each. Columns:
-fits that are identified, coverage, skew of the draws; skew of draws without privacy noise and noise of the curvature
-(the sampling part); skew of the non-private blocked bootstrap of the same records with S = 20, as five blocks have a
-skew of their own; and that of the draws as they would be of a quadratic loss. Means over identified fits, of the
-intercept in the logistic regression.
+fits that are identified, coverage, skew of the draws; skew of the non-private blocked bootstrap of the same records,
+with as many blocks, whose scores have the privacy noise of the release (exponential records alone); skew of draws
+without privacy noise and noise of the curvature (the sampling part); skew of the blocked bootstrap as it is; and that
+of the draws as they would be of a quadratic loss. Means over identified fits, of the intercept in the logistic
+regression.
 """
 
 import sys
@@ -22,11 +23,11 @@ from pgbb.model.blocks import block_sizes
 from reproduction.fits import fit_many
 from reproduction.studies.noise_aware import problem
 
-DRAWS, FEW, BLOCKS, FIRST = 20_000, 1_000, 20, 90_000
+DRAWS, FEW, BLOCKS, FIRST = 20_000, 1_000, 5, 190_000
 
 
-def bootstrap(data: str, frame: object, seed: int) -> np.ndarray:
-    """Draws of the estimate under block weights, without noise."""
+def bootstrap(data: str, frame: object, seed: int, noise: float = 0.0) -> np.ndarray:
+    """Draws of the estimate under block weights, with this noise on the weighted score."""
     values = frame.to_numpy(float)  # type: ignore[attr-defined]
     rng = np.random.default_rng(seed)
     u = rng.dirichlet(np.full(BLOCKS, gamma_star(len(values), BLOCKS)), DRAWS if data == "exponential" else FEW)
@@ -34,7 +35,8 @@ def bootstrap(data: str, frame: object, seed: int) -> np.ndarray:
     values = values[rng.permutation(len(values))]
     if data == "exponential":
         clipped = np.minimum(values[:, 0], 12.0)
-        return 1 / (u @ np.array([clipped[block == s].mean() for s in range(BLOCKS)]))
+        means = u @ np.array([clipped[block == s].mean() for s in range(BLOCKS)])
+        return 1 / np.maximum(means + noise * rng.standard_normal(len(means)), 0.5)
     return np.concatenate([logistic(values, u[i : i + 100], block) for i in range(0, len(u), 100)])
 
 
@@ -65,7 +67,9 @@ def line(data: str, n: int, epsilon: float, replicates: int) -> str:
         quiet = replace(local, privacy=0 * local.privacy, curvature_sd=0 * local.curvature_sd)
         variants = (local, quiet, replace(local, bend=None, skew=None))
         draws, own, straight = ((v.draw(DRAWS, None, seed)[0] @ transform.T)[:, 0] for v in variants)
-        found.append([skew(draws), skew(own), skew(bootstrap(data, frame, seed)), skew(straight)])
+        loud = float(np.sqrt(np.sum(local.privacy**2)))
+        noisy = skew(bootstrap(data, frame, seed, loud)) if data == "exponential" else np.nan
+        found.append([skew(draws), noisy, skew(own), skew(bootstrap(data, frame, seed)), skew(straight)])
         low, high = np.quantile(draws + release.model.offset[0], [0.025, 0.975])
         inside.append(low <= truth[0, 0] <= high)
     if not found:
@@ -80,7 +84,7 @@ def main() -> None:
     warnings.simplefilter("ignore", PgbbWarning)
     data, *rest = sys.argv[1:] or sys.exit(__doc__)
     replicates = int(rest[0]) if rest else 100
-    print("identified, coverage; skew: draws, their sampling part, blocked bootstrap, a quadratic loss")
+    print("identified, coverage; skew: draws, bootstrap with noise; their sampling part, bootstrap; a quadratic loss")
     for epsilon in [float(v) for v in rest[1:]] or [1.0, 4.0]:
         print(line(data, {"exponential": 300, "rare": 10_000}[data], epsilon, replicates), flush=True)
 

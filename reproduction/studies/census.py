@@ -164,6 +164,12 @@ def tables(results: Results, _: Callable[[str], Results]) -> list[Table]:
                 rule = "MAE of the default method below the printed PGBB's"
                 met = found["mae"][0] < printed["mae"]
                 goals.append(goal(where, "mae", found["mae"][0], met, rule, found["mae"][1], printed["mae"]))
+    chains = [x for x in lines if x.measure == "width" and x.printed and x.where["method"].startswith("sgld")]
+    if chains:
+        count = sum(abs(x.ours / float(x.printed or 1.0) - 1) <= 0.1 for x in chains)
+        rule = "widths of DP-SGLD within a tenth of the printed ones, in 24 of 24 rows"
+        met = count == 24 if len(chains) == 24 else None
+        goals.append(goal({"method": "sgld"}, "widths", float(count), met, rule))
     spread = spread_lines(results, lambda s: {"year": s["year"]})
     note = "Against the exact non-private fit; mean over five levels, then over runs. Its width: 200 bootstrap draws."
     black = (

@@ -313,11 +313,9 @@ class Release(Posterior):
         noiseless = self.payload.kind == "local" and not self.payload.tensors["privacy"].any(axis=1).all()
         if noiseless and not self.certificate.non_private:
             found.append("the posterior has no privacy noise, but the certificate describes answers with noise.")
-        answers = sum(m.answers for m, _ in self.certificate.parts)
-        for name, tensor in kept.items():
-            if len(tensor) > answers:
-                found.append(f"{name} has {len(tensor)} rows, but the certificate covers {answers} answers.")
-        return found
+        if kept and isinstance(mechanism, Mechanism) and self.payload.kind == "generator":
+            return found + self.payload.foreign_transcript(mechanism, self.certificate.sigma)
+        return found + ["noisy answers are kept of a generator alone, but the file holds some."] * bool(kept)
 
 
 def load(path: str | Path) -> Release:

@@ -3,9 +3,10 @@
 Readers of a release need no JAX; `pgbb.methods.pgbb.generator` holds the same map for training.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +16,9 @@ from pgbb.errors import InvalidValue
 from pgbb.model.blocks import draw_weights
 from pgbb.model.problem import Problem
 from pgbb.release.local_gaussian import LocalGaussian
+
+if TYPE_CHECKING:
+    from pgbb.accountant import Mechanism
 
 __all__ = ["ModelSummary", "Payload", "forward", "same_payload", "summary_of"]
 
@@ -208,6 +212,35 @@ class Payload:
             raise InvalidValue(f"transcript tensors {sorted(names)} are not allowed: expected {sorted(wanted)}.")
         if len({self.tensors[n].shape[:1] for n in names}) > 1 or any(self.tensors[n].ndim == 0 for n in names):
             raise InvalidValue("transcript tensors of different lengths are not allowed: one row an answer.")
+
+    def foreign_transcript(self, mechanism: "Mechanism", sigma: float) -> list[str]:
+        """Why the noisy answers that are kept cannot be those of a mechanism with this noise; nothing where they can.
+
+        Residuals of a regression on weights and points have at least the noise, and no more than it and what the
+        bound C lets records add, each within six standard errors.
+        """
+        u, query, answer = (self.tensors[f"transcript/{name}"] for name in ("u", "query", "answer"))
+        d, weights = len(self.tensors["center"]), mechanism.blocks + int(self.settings["pseudo_blocks"])
+        found = []
+        for name, tensor, columns in (("u", u, weights), ("query", query, d), ("answer", answer, d)):
+            if tensor.shape != (mechanism.answers, columns):
+                shape = f"{mechanism.answers} rows of {columns} numbers"
+                found.append(f"transcript/{name} is of shape {tensor.shape}, but the certificate describes {shape}.")
+        if found:
+            return found
+        if np.any(u < 0) or np.any(np.abs(np.sum(u, axis=1, dtype=np.float64) - 1) > 1e-3):
+            found.append("transcript/u holds rows that are not weights of blocks, which are positive and add up to 1.")
+        x = np.concatenate([u, query], axis=1).astype(np.float64)
+        free = len(x) - x.shape[1]
+        if free < x.shape[1] or sigma == 0:
+            return found
+        rest = answer - x @ np.linalg.lstsq(x, answer.astype(np.float64), rcond=None)[0]
+        seen, slack = float(np.sum(rest**2)) / (free * d * sigma**2), 6 * math.sqrt(2 / (free * d))
+        q, most = mechanism.sampling_rate, mechanism.clip * mechanism.reach
+        most = (q**2 + q * (1 - q) / mechanism.block_size) * most**2 / (d * sigma**2)
+        if not 1 - slack <= seen <= (1 + most) * (1 + slack) and not (mechanism.alpha > 0 and seen > 1):
+            found.append(f"the answers have {seen:.3g} times the variance of the noise that the certificate describes.")
+        return found
 
     def _check_draws(self, names: set[str], model: ModelSummary) -> None:
         if names != {"draws"} or set(self.settings) != {"index_values"}:

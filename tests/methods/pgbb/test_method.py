@@ -293,20 +293,46 @@ def test_replicates_side_by_side_train_as_they_do_alone():
     assert not np.allclose(together[0].last["kernel1"], together[1].last["kernel1"])
 
 
-def test_a_payload_that_the_certificate_cannot_have_made_fails_verification():
-    release = fit(HuberRegression("y ~ a"), frame(), epsilon=1.0, keep_transcript=True, **QUICK)
-    assert release.verify().ok
-    tensors = dict(release.payload.tensors)
-    for name in ("u", "query", "index", "answer"):
-        tensors[f"transcript/{name}"] = np.concatenate([tensors[f"transcript/{name}"]] * 2)
-    longer = type(release.payload)("generator", release.payload.settings, tensors)
-    other = type(release.payload)(
-        "generator", release.payload.settings | {"concentration": 3.0}, release.payload.tensors
+@pytest.fixture(scope="module")
+def transcribed():
+    """A release that keeps its transcript."""
+    return fit(HuberRegression("y ~ a"), frame(), epsilon=1.0, keep_transcript=True, **QUICK)
+
+
+def problems_with(release, settings=None, **tensors):
+    """What verification says of a release with another transcript, or with other settings of its generator."""
+    replaced = {f"transcript/{name}": value for name, value in tensors.items()}
+    payload = replace(
+        release.payload,
+        settings=release.payload.settings | (settings or {}),
+        tensors=release.payload.tensors | replaced,
     )
-    for payload, word in ((longer, "rows"), (other, "concentration")):
-        forged = pgbb.Release(release.model, release.schema, release.certificate, payload)
-        result = forged.verify()
-        assert not result.ok and any(word in problem for problem in result.problems)
+    result = pgbb.Release(release.model, release.schema, release.certificate, payload).verify()
+    assert result.ok == (not result.problems)
+    return result.problems
+
+
+def test_a_payload_that_the_certificate_cannot_have_made_fails_verification(transcribed):
+    assert not problems_with(transcribed)
+    assert any("concentration" in problem for problem in problems_with(transcribed, {"concentration": 3.0}))
+
+
+def test_a_transcript_that_does_not_belong_to_its_certificate_fails_verification(transcribed):
+    kept = {name: transcribed.payload.tensors[f"transcript/{name}"] for name in ("u", "query", "index", "answer")}
+    for rows in (slice(0, 90), np.arange(240) % 120):
+        (*_, problem) = problems_with(transcribed, **{name: value[rows] for name, value in kept.items()})
+        assert "120 rows" in problem
+    settings = {"epsilon": 1.0, "keep_transcript": True}
+    other = fit(HuberRegression("y ~ a"), frame(), **settings, **(QUICK | {"blocks": 7})).payload.tensors
+    assert "120 rows of 5 numbers" in problems_with(transcribed, u=other["transcript/u"])[0]
+    assert "weights of blocks" in problems_with(transcribed, u=kept["u"] + 0.1)[0]
+    for epsilon in (0.05, 2.0):  # of the same size, with other noise
+        other = fit(HuberRegression("y ~ a"), frame(), **(settings | {"epsilon": epsilon}), **QUICK).payload.tensors
+        own = {name: other[f"transcript/{name}"] for name in kept}
+        (problem,) = problems_with(transcribed, **own)
+        assert "times the variance of the noise" in problem
+    other = fit(HuberRegression("y ~ a"), frame(seed=5), **settings, **QUICK).payload.tensors
+    assert not problems_with(transcribed, **{name: other[f"transcript/{name}"] for name in kept})  # who knows
 
 
 def test_a_custom_loss_is_read_anew_at_every_fit():

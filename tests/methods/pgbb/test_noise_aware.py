@@ -13,6 +13,7 @@ from pgbb.methods.pgbb.coordinates import Coordinates
 from pgbb.methods.pgbb.joint import joint_of
 from pgbb.methods.pgbb.moments import SHARE, _bend, asks_bend, sizes, with_moments
 from pgbb.methods.pgbb.noise_aware import analyse, bent, shrunk
+from pgbb.methods.pgbb.shape import bend_at, bends_alike, shape_of
 from pgbb.methods.registry import settings_for
 from pgbb.methods.request import Request
 
@@ -346,3 +347,57 @@ def test_a_loss_that_cannot_be_differentiated_twice_has_its_score_asked_twice():
     problems = [model.prepare(SCHEMA) for model in (rough, smooth, HuberRegression("y ~ a"))]
     assert [asks_bend(p) for p in problems] == [False, True, False]
     assert [sizes(p)[1] for p in problems] == [1, 3, 6]
+
+
+# --- nothing is spent on bad input ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changes, word",
+    [
+        ({"dither": 0.0}, "dither"),
+        ({"blocks": 2}, "blocks = 2"),
+        ({"settings": "printed", "accountant": "paper", "clip": 9.0}, "clip = 9.0"),
+        ({"settings": "printed", "accountant": "paper", "reshuffle": True}, "reshuffle = True"),
+        ({"settings": "printed", "accountant": "paper", "operator_norm": 1.0}, "operator_norm = 1.0"),
+        ({"settings": "printed", "accountant": "paper", "dither": 2.0}, "dither = 2.0"),
+        ({"settings": "printed", "accountant": "paper", "alpha": 1.0, "pseudo": frame(5)}, "pseudo = 'given'"),
+        ({"settings": "printed", "accountant": "paper", "intervals": "noise-aware"}, "intervals"),
+        ({"settings": "printed"}, "accountant = 'exact'"),
+    ],
+)
+def test_a_ledger_is_as_it_was_after_a_bad_setting(changes, word, tmp_path):
+    ledger = pgbb.Ledger(tmp_path / "ledger.db")
+    ledger.set("d", n=2000, epsilon=3.0, delta=1e-5)
+    before = ledger.seal()
+    given = {"schema": SCHEMA, "delta": 1e-6, "epsilon": 1.0, "steps": 60} | changes
+    with pytest.raises(InvalidValue, match=word):
+        pgbb.fit(HuberRegression("y ~ a"), frame(), method="pgbb", ledger=ledger, dataset="d", **given)
+    assert ledger.seal() == before and not ledger.dataset("d").entries
+
+
+# --- how a loss bends, as its code says ----------------------------------------------------
+
+
+def one_parameter(loss, box=(0.1, 2.0)):
+    return Custom(loss, dim=1, clip=30.0, columns=("y",), box=box).prepare(SCHEMA)
+
+
+def test_a_loss_bends_alike_where_its_code_says_so_and_its_shape_is_that_of_its_derivatives():
+    import jax
+    import jax.numpy as jnp
+
+    rate = one_parameter(jax.jit(lambda t, record, _: t[0] * record["y"] - jnp.log(t[0])))
+    poisson = one_parameter(lambda t, record, _: jnp.exp(t[0]) - t[0] * record["y"])
+    assert bends_alike(rate) and bends_alike(poisson)
+    for loss in (
+        lambda t, record, _: record["y"] / t[0] + jnp.log(t[0]),
+        lambda t, record, _: jnp.where(record["y"] > 1, 2.0, 1.0) * t[0] ** 2,
+        lambda t, record, _: jax.lax.fori_loop(0, 2, lambda _, v: v * record["y"], t[0] ** 2),
+    ):
+        assert not bends_alike(one_parameter(loss))
+    assert not bends_alike(HuberRegression("y ~ a").prepare(SCHEMA))
+    where, at = Coordinates.of_box(rate.radius), np.array([0.4])
+    assert bend_at(rate, at) == pytest.approx(1 / 0.4**2, rel=1e-5)
+    assert shape_of(rate, where, at) == pytest.approx([rate.radius[0] / 0.4], rel=1e-5)
+    assert shape_of(poisson, where, at) == pytest.approx([-0.5 * poisson.radius[0]], rel=1e-5)

@@ -27,7 +27,7 @@ from pgbb.model.models import Problem
 if TYPE_CHECKING:
     from pgbb.private.door import Sums
 
-__all__ = ["ANSWERS", "SHARE", "STAGE", "after", "before", "with_moments"]
+__all__ = ["ANSWERS", "SHARE", "STAGE", "after", "before", "slope_of", "with_moments"]
 
 Floats = NDArray[np.float64]
 
@@ -136,7 +136,7 @@ def _design(x: Any, y: Any, bound: Any) -> Any:
     return _packed(x) / bound
 
 
-def _slope(problem: Problem, x: Any, y: Any, theta: Any) -> Any:
+def slope_of(problem: Problem, x: Any, y: Any, theta: Any) -> Any:
     """∇l of one record."""
     import jax.numpy as jnp
 
@@ -163,7 +163,7 @@ def _bend(problem: Problem) -> Any:
 
     def statistic(x: Any, y: Any, point: Any) -> Any:
         theta, bound = point[:d], point[d]
-        slope, bend = _slope(problem, x, y, theta), jax.jacfwd(lambda t: _slope(problem, x, y, t))(theta)
+        slope, bend = slope_of(problem, x, y, theta), jax.jacfwd(lambda t: slope_of(problem, x, y, t))(theta)
         inside = dots(slope, slope) <= problem.clip**2
         return jnp.where(inside, (bend + bend.T)[i, j] * jnp.asarray(length / 2, bend.dtype) / bound, 0.0)
 
@@ -178,7 +178,7 @@ def _score(problem: Problem) -> Any:
     from pgbb._numerics.compiled import computed_once, dots
 
     def statistic(x: Any, y: Any, theta: Any) -> Any:
-        slope = _slope(problem, x, y, theta) / problem.clip
+        slope = slope_of(problem, x, y, theta) / problem.clip
         slope = computed_once(jnp.where(jnp.all(jnp.isfinite(slope)), slope, 0.0))
         return _packed(slope / jnp.maximum(jnp.sqrt(dots(slope, slope)), 1.0))
 

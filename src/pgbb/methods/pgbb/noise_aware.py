@@ -12,7 +12,7 @@ A loss without a design may bend far over the distances that a budget can tell a
 coordinates y/(1 + κy), with the shape κ of each that leaves least of the answers: draws are as skewed as that says.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -168,16 +168,20 @@ def bent(
     where: Coordinates,
     noise: float,
     box: tuple[Floats, Floats],
+    known: Callable[[Floats], Floats] | None = None,
 ) -> Found:
     """`analyse` with the shape of each coordinate, one by one, that leaves least of the answers, if it is `SEEN`.
 
-    What is left is that of plain least squares without k.
+    What is left is that of plain least squares without k. A shape that is `known` at every point is taken as it is.
     """
     y, b = where.whitened(query), where.slopes(answers)
     start = _start(y, late)
     y = y - start
     below, above = (1 / np.maximum(np.abs(where.whitened(side[np.newaxis])[0] - start), 1e-300) for side in box)
     shape = np.zeros(len(start))
+    if known is not None:
+        shape = np.clip(known(where.internal(start)), -MOST * above, MOST * below)
+        return analyse(answers, u, query, dither, late, where, noise, shape)
 
     def with_share(j: int, share: float) -> Floats:
         other = shape.copy()
@@ -337,24 +341,26 @@ def posterior_of(
         high=high,
         knots=None if levels is None else np.array(levels),
     )
-    bend, skew = _skewed(found[0], frees[0], bends[0], covariance, root)
+    bend, skew = _skewed(found[0], frees[0], bends[0], covariance, root, mechanism.blocks)
     return replace(posterior, bend=bend, skew=skew), misfits, reasons
 
 
 def _skewed(
-    part: Found, free: Floats, curvature: Floats, covariance: Floats, root: Floats
+    part: Found, free: Floats, curvature: Floats, covariance: Floats, root: Floats, blocks: int
 ) -> tuple[Floats, Floats] | tuple[None, None]:
     """`bend` and `skew` of draws: the shape, and the skew of the score; none without a shape or with a lost direction.
 
     The third moments of the score of a likelihood, with its natural parameters, are those of ∇³l with the other sign,
-    and a bootstrap doubles them: ⅔ of what the shape does to the square of a step. A loss whose score has not the
-    covariance H of a likelihood, within a factor of 2, is taken to have none.
+    and a bootstrap doubles them: ⅔ of what the shape does to the square of a step. One of S blocks with γ* has
+    (S − 2)/S of that. A loss whose score has not the covariance H of a likelihood, within a factor of 2, is taken to
+    have none.
     """
     if not part.shape.any() or free.any():
         return None, None
     bend = -part.shape * root
     likely = 0.5 < float(np.trace(covariance)) / float(np.trace(curvature)) < 2
-    return bend, bend * (2 / 3 if likely else 0.0)
+    share = 2 / 3 * max(blocks - 2, 0) / blocks if blocks > 1 else 2 / 3
+    return bend, bend * (share if likely else 0.0)
 
 
 def _usable(value: Floats, sd: Floats) -> tuple[Floats, Floats]:

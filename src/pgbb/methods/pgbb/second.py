@@ -1,6 +1,7 @@
 """Second moments around a training, and the posterior that they and its transcript add up to."""
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from pgbb.methods.pgbb.coordinates import Coordinates
 from pgbb.methods.pgbb.dither import BURN_IN, EARLY
 from pgbb.methods.pgbb.joint import Joint
 from pgbb.methods.pgbb.noise_aware import ASKED, BENT, Found, analyse, bent, curvature_of, posterior_of, shrunk
+from pgbb.methods.pgbb.shape import bend_at, bends_alike, shape_of
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import FLOOR, LocalGaussian
 
@@ -24,6 +26,7 @@ __all__ = ["SecondMoments"]
 Floats = NDArray[np.float64]
 
 ROOM = 1.5  # how far beyond the likely norm of the curvature that of one record may reach
+ROUNDING = 1e-3  # in single precision, relative
 CONTRADICTS = 3.0  # standard deviations between two curvatures
 
 
@@ -60,6 +63,8 @@ class SecondMoments:
         i, j, _ = triangle(len(theta))
         likely = np.abs(pack(part.curvature)) + 2 * part.curvature_sd
         bound = ROOM * float(np.linalg.norm(likely * where.root[i] * where.root[j]))
+        if bends_alike(problem):
+            bound = (1 + ROUNDING) * bend_at(problem, theta)
         return moments.after(self._sums, problem, theta, max(bound, 1e-30))
 
     def posterior(
@@ -116,7 +121,8 @@ class SecondMoments:
         loud = np.sqrt(np.sum(joint.decode**2, axis=1))
         if self._problem.design is None:
             noise = self._sigma / q
-            return [bent(gradients[:, 0], u, points[:, 0], dither[:, 0], late, where, noise, self._box)]
+            known = partial(shape_of, self._problem, where) if bends_alike(self._problem) else None
+            return [bent(gradients[:, 0], u, points[:, 0], dither[:, 0], late, where, noise, self._box, known)]
         found = [
             analyse(gradients[:, at], u, points[:, at], dither[:, at], late, where, self._sigma / q * float(loud[at]))
             for at in range(joint.count)

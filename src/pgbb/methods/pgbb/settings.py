@@ -1,7 +1,7 @@
 """Constants of Algorithms 1 and 2, what is asked of the records with them, and at which noise."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from pgbb import _validate
@@ -28,7 +28,7 @@ PRINTED: dict[str, dict[str, Any]] = {
 EACH = 200  # answers for each number that is read off them
 LOUD = 2.0  # least noise of an answer, over what one record can add
 _VARIED = ("blocks", "gamma", "steps", "draws_per_step")  # by the paper itself, so that its preset leaves them open
-_FIXED = ("sampling_rate", "learning_rate", "slope", "iterate", "clip", "network", "pseudo", "nested")
+_BESIDE = (*_VARIED, "settings", "keep_transcript")  # may be given with the preset
 
 
 @dataclass(frozen=True)
@@ -127,14 +127,13 @@ class Settings:
 
     def _check_preset(self) -> None:
         _validate.one_of("settings", self.settings, ("printed",))
-        given = [name for name in _FIXED if getattr(self, name) is not None]
-        if self.intervals == "noise-aware":
-            given.append("intervals")
-        if given:
-            raise InvalidValue(
-                f"settings = 'printed' with {given[0]} = {getattr(self, given[0])!r} is not allowed: the preset fixes "
-                f"it. Leave it out, or the preset; beside that may stand {', '.join(_VARIED)}."
-            )
+        for f in fields(self):
+            value = "given" if f.name == "pseudo" and self.pseudo is not None else getattr(self, f.name)
+            if f.name not in _BESIDE and value != f.default and (f.name, value) != ("intervals", "printed"):
+                raise InvalidValue(
+                    f"settings = 'printed' with {f.name} = {value!r} is not allowed: the preset fixes it. Leave it "
+                    f"out, or the preset; beside that may stand {', '.join(_VARIED)}."
+                )
 
     def under(self, kind: str, accountant: str, clip: float | None = None) -> "Settings":
         """The preset written out for a kind of model, with the paper's bound; the settings themselves without one."""

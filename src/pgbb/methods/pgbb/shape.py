@@ -1,0 +1,88 @@
+"""How the gradient of a loss bends, where the code of the loss says it: nothing is asked of a record.
+
+The loss of an exponential family in its natural parameters is A(θ) − θᵀt(x): its second derivatives are the same for
+every record, and so are those of all higher orders. JAX shows by tracing whether a loss is of that kind.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb.methods.pgbb.coordinates import Coordinates
+from pgbb.methods.pgbb.moments import slope_of
+from pgbb.model.models import Problem
+
+__all__ = ["bend_at", "bends_alike", "shape_of"]
+
+Floats = NDArray[np.float64]
+
+
+@lru_cache(maxsize=32)
+def bends_alike(problem: Problem) -> bool:
+    """Whether ∇²l has no part that a record changes; False too for a loss that cannot be differentiated twice.
+
+    >>> import pgbb
+    >>> schema = pgbb.Schema(x=pgbb.Range(0, 12))
+    >>> rate = lambda t, record, _: t[0] * record["x"] - __import__("jax").numpy.log(t[0])
+    >>> bends_alike(pgbb.Custom(rate, dim=1, clip=8.0, columns=("x",), box=(0.1, 2.0)).prepare(schema))
+    True
+    >>> mean = lambda t, record, _: record["x"] / t[0] + __import__("jax").numpy.log(t[0])
+    >>> bends_alike(pgbb.Custom(mean, dim=1, clip=8.0, columns=("x",), box=(0.5, 9.0)).prepare(schema))
+    False
+    """
+    if problem.design is not None or problem.kind != "custom" or problem.index is not None:
+        return False
+    import jax
+
+    try:
+        traced = jax.make_jaxpr(_bends(problem))(*_record(problem), np.zeros(problem.dim, np.float32))
+    except Exception:  # whatever a loss raises when it is differentiated
+        return False
+    return not any(_touched(traced.jaxpr, [True, True, False]))
+
+
+def bend_at(problem: Problem, theta: Floats) -> float:
+    """The norm of ∇²l at θ, which no record exceeds where all have the same."""
+    return float(np.linalg.norm(_bends(problem)(*_record(problem), np.asarray(theta, np.float32))))
+
+
+def shape_of(problem: Problem, where: Coordinates, theta: Floats) -> Floats:
+    """κ along each coordinate, with which a gradient Hy/(1 + κy) has the second and third derivatives of l at θ."""
+    import jax
+
+    record, point = _record(problem), np.asarray(theta, np.float32)
+    found = np.zeros(len(theta))
+    for j, step in enumerate(where.step.T.astype(np.float32)):
+        line = lambda t, step=step: slope_of(problem, *record, point + t * step) @ step  # noqa: E731
+        second = jax.grad(line)(0.0)
+        third = jax.grad(jax.grad(line))(0.0)
+        found[j] = -0.5 * float(third) / float(second) if float(second) != 0 else 0.0
+    return np.where(np.isfinite(found), found, 0.0)
+
+
+def _record(problem: Problem) -> tuple[Any, Any]:
+    """Some record: which one does not matter."""
+    return np.ones(max(1, len(problem.columns)), np.float32), np.float32(0)
+
+
+def _bends(problem: Problem) -> Any:
+    """∇²l of one record."""
+    import jax
+
+    return lambda x, y, theta: jax.jacfwd(lambda t: slope_of(problem, x, y, t))(theta)
+
+
+def _touched(jaxpr: Any, given: list[bool]) -> list[bool]:
+    """Which outputs of a traced function depend on the inputs that are `given`."""
+    known = {var for var, yes in zip(jaxpr.invars, given, strict=True) if yes}
+    reached = lambda var: not hasattr(var, "val") and var in known  # noqa: E731
+    for step in jaxpr.eqns:
+        into = [reached(var) for var in step.invars]
+        whole = any(into) and step.primitive.name not in ("jit", "pjit")
+        out = [True] * len(step.outvars) if whole else [False] * len(step.outvars)
+        if any(into) and not whole:
+            out = _touched(step.params["jaxpr"].jaxpr, into)
+        known.update(var for var, yes in zip(step.outvars, out, strict=True) if yes)
+    return [reached(var) for var in jaxpr.outvars]
