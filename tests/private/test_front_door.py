@@ -20,6 +20,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyreadstat
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -397,10 +398,33 @@ def test_line_feeds_in_a_cell_do_not_count_as_records(tmp_path, monkeypatch):
 def test_records_are_counted_as_they_are_read(tmp_path):
     r, path = random.Random(2), tmp_path / "d.csv"
     pieces = ["1", "a", ",", '"', '""', ',"', '",', '"\n', '\n"', "\n", "\r\n", "\r", "\0", "\\", "\u2028", "\ufeff"]
-    for _ in range(500):
+    for _ in range(200):
         head = r.choice(["c\n", "c,x\n", '"c",x\r\n', 'c,"x\ny"\n', "\ufeffc,x\n"])
         path.write_bytes((head + "1" + "".join(r.choices(pieces, k=r.randrange(50)))).encode())
         assert text._count(path, text._Rules(b",")) - 1 == len(columns(path, c=Range(0, 4))[-1])
+
+
+@pytest.mark.parametrize("kind", ["range of floats", "levels of days"])
+def test_a_cell_of_a_sheet_that_is_not_of_its_type_voids_its_own_record_in_silence(kind, capfd):
+    (group,) = [i for i, (c, k, *_) in enumerate(front_door.GROUPS) if (c, k) == ("sheet", kind)]
+    for cell in front_door.SHEET_CELLS:
+        found = front_door.case(group, cell, 3).find()
+        assert found is None, f"{cell}: {found}"
+    assert capfd.readouterr() == ("", "")  # compiled code prints past Python
+
+
+def test_a_transport_file_that_does_not_say_where_its_records_end_is_refused_by_its_types(tmp_path):
+    for last in ("south", ""):
+        path, cells = tmp_path / f"d{last}.xpt", ["north", "south", last]
+        for version in (5, 8):
+            pyreadstat.write_xport(pd.DataFrame({"c": cells}), str(path), file_format_version=version)
+            if version == 8:
+                assert len(columns(path, c=Levels("north", "south"))[-1]) == 3
+                continue
+            with pytest.raises(InvalidValue, match="transport file of text alone"):
+                columns(path, c=Levels("north", "south"))
+        pyreadstat.write_xport(pd.DataFrame({"c": cells, "x": 1.0}), str(path), file_format_version=5)
+        assert len(columns(path, c=Levels("north", "south"))[-1]) == 3
 
 
 # Sources that are neither frames nor files ----------------------------------------------------------------------------
