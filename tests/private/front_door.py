@@ -279,13 +279,13 @@ def _csv(cells: list[Any], folder: Path, raw: bool = False, name: str = "d.csv",
     return source if how else path
 
 
-def _sheet(cells: list[Any], folder: Path) -> Path:
+def _sheet(cells: list[Any], folder: Path, first: str = "other") -> Path:
     """A workbook; a cell that is `Xml` is written as it is, under the style of a day if the others are days."""
     book, path = openpyxl.Workbook(), folder / "d.xlsx"
     odd = [(i, cell) for i, cell in enumerate(cells) if isinstance(cell, Xml)]
     cells = [cells[i - 1] if isinstance(cell, Xml) else cell for i, cell in enumerate(cells)]
     sheet = book.active
-    sheet.append(["other", "c"])
+    sheet.append([first, "c"])
     for i, cell in enumerate(cells):
         if getattr(cell, "tzinfo", None) is not None or (isinstance(cell, str) and not cell.isprintable()):
             raise Unfit  # the writer takes no zone, and makes of some characters a file that is no XML

@@ -525,6 +525,8 @@ HOSTILE = {
     "parquet": ("not utf-8", b"\xff\xfe"),
     "csv": ("a bare return", b"a\rb"),
     "dta": ("not utf-8", b"\xff\xfe"),
+    "sav": ("not utf-8", b"\xff\xfe"),
+    "xlsx": ("an error that Excel does not have", front_door.Xml("e", "#ERROR!")),
 }
 
 
@@ -542,10 +544,17 @@ def test_the_command_line_says_and_charges_the_same(kind, tmp_path):
             pq.write_table(pa.table({"y": pa.array(y, pa.float64()), "c": text}), path)
         elif kind == "csv":
             path.write_bytes(b"y,c\n" + b"".join(b"%d,%b\n" % pair for pair in zip(y, cells, strict=True)))
+        elif kind == "xlsx":
+            texts = [c.decode() if isinstance(c, bytes) else c for c in cells]
+            front_door._sheet(texts, tmp_path, "y").rename(path)
         else:
             words = [front_door.MARK if i == 7 else c.decode() for i, c in enumerate(cells)]
-            pd.DataFrame({"y": y, "c": words}).to_stata(path, write_index=False, version=118)
-            path.write_bytes(path.read_bytes().replace(front_door.MARK.encode(), cell.ljust(5, b"\0")[:4]))
+            frame, blank = pd.DataFrame({"y": [float(v) for v in y], "c": words}), b" " if kind == "sav" else b"\0"
+            if kind == "dta":
+                frame.to_stata(path, write_index=False, version=118)
+            else:
+                pyreadstat.write_sav(frame, str(path))
+            path.write_bytes(path.read_bytes().replace(front_door.MARK.encode(), cell.ljust(5, blank)[:4]))
         seen.append(command(path, tmp_path, name))
     assert seen[0] == seen[1] and seen[0][0] == 0 and json.dumps(seen[0][2])
 
