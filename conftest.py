@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # before JAX is imported; workers and sub-processes have it from here
+if "PYTEST_XDIST_WORKER" not in os.environ:  # before JAX is imported; workers and sub-processes have it from here
     COMPILED = tempfile.TemporaryDirectory(prefix="pgbb-tests-")
     """Programs of this run, as the command line keeps them: one that many tests need is compiled once."""
     os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED.name
