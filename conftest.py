@@ -33,8 +33,8 @@ def pytest_addoption(parser):
 
 def pytest_collection_modifyitems(config, items):
     for item in items:
-        if isinstance(item, pytest.DoctestItem):
-            item.add_marker("quick")  # all of them take some seconds
+        if isinstance(item, pytest.DoctestItem) and Path(item.path).stem != "sklearn":  # whose example is a fit
+            item.add_marker("quick")  # all others take some seconds together
     seed = config.getoption("--shuffle")
     if seed is None:
         items.sort(key=lambda item: (*FIRST, Path(item.path).stem).index(Path(item.path).stem))
