@@ -3,22 +3,28 @@
 It lies here, not in `tests/`, because the examples in `src/` are tests too.
 """
 
+import os
 import random
+import tempfile
 from pathlib import Path
 
 import pytest
 
+if "PYTEST_XDIST_WORKER" not in os.environ:  # before JAX is imported; workers and sub-processes have it from here
+    COMPILED = tempfile.TemporaryDirectory(prefix="pgbb-tests-")
+    """Programs of this run, as the command line keeps them: one that many tests need is compiled once."""
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED.name
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+
 from tests.state import EACH_FILE, differences, taken
 
 FIRST = (
-    "test_noise_aware",
-    "test_calibrate",
-    "test_method",
-    "test_kernels",
-    "test_quick",
-    "test_sklearn",
-)
-"""A minute each: no worker should end with one."""
+    "test_page", "test_dask", "test_counts", "test_sums", "test_batch_sums", "test_method", "test_audit",
+    "test_r_reader", "test_comparison", "test_box", "test_session", "test_noise_aware", "test_calibrate",
+    "test_kernels", "test_quick", "test_forecast", "test_front_door", "test_compiled", "test_unblocked", "test_sklearn",
+)  # fmt: skip
+"""Half a minute each or more: no worker should end with one."""
 
 
 def pytest_addoption(parser):
@@ -27,11 +33,11 @@ def pytest_addoption(parser):
 
 def pytest_collection_modifyitems(config, items):
     for item in items:
-        if isinstance(item, pytest.DoctestItem):
-            item.add_marker("quick")  # all of them take some seconds
+        if isinstance(item, pytest.DoctestItem) and Path(item.path).stem != "sklearn":  # whose example is a fit
+            item.add_marker("quick")  # all others take some seconds together
     seed = config.getoption("--shuffle")
     if seed is None:
-        items.sort(key=lambda item: Path(item.path).stem not in FIRST)
+        items.sort(key=lambda item: (*FIRST, Path(item.path).stem).index(Path(item.path).stem))
         return
     order = random.Random(seed)
     files = {}

@@ -4,8 +4,9 @@
     python benchmarks/front_door.py replay                            the faults that an attack found, line by line
 
 `fuzz` draws a container, a kind of column, a hostile cell and its place, reads the data with and without the cell, and
-compares all other encoded rows bit for bit, dtypes, n, errors, warnings and what is printed. It prints the cases by
-container and by kind, and exits with 1 on a finding. PYTHONPATH decides which pgbb is tried.
+compares all other encoded rows bit for bit, dtypes, n, errors, warnings and what is printed. It prints the cases and
+findings by container and by kind of column (a run is in benchmarks/results/front-door.txt), and exits with 1 on a
+finding. PYTHONPATH decides which pgbb is tried.
 """
 
 import argparse
@@ -35,6 +36,8 @@ from pgbb import _validate
 from pgbb.model.schema import Levels, Range
 from tests.private import front_door
 
+WHERE = os.path.relpath(Path(pgbb.__file__).parent, Path(__file__).resolve().parent.parent)
+
 
 def fuzz(cases: int, seed: int) -> int:
     """Draw cases until so many were tried; those that a container cannot hold are not counted."""
@@ -59,7 +62,7 @@ def fuzz(cases: int, seed: int) -> int:
             wrong_ones = sum(len(v) for key, v in found.items() if key[which] == name)
             print(f"{count:7,} {wrong_ones:9,}  {name}")
     total = sum(map(len, found.values()))
-    print(f"\n{pgbb.__file__}: {cases:,} cases, {time.monotonic() - began:.0f} s, {total} findings")
+    print(f"\n{WHERE}: {cases:,} cases, {len(tried)} pairs, {time.monotonic() - began:.0f} s, {total} findings")
     for (family, kind, wrong), cells in sorted(found.items(), key=lambda item: -len(item[1]))[:40]:
         print(f"  {len(cells):4} {family}, {kind}: {wrong!r}, such as {cells[0]}")
     return int(total > 0)
@@ -236,7 +239,7 @@ def replay() -> int:
         found = run()
         wrong += found.split(":")[0].split()[0].isupper()
         print(f"{name:72} {found}", flush=True)
-    print(f"\n{pgbb.__file__}: {len(rows)} rows, {wrong} at fault")
+    print(f"\n{WHERE}: {len(rows)} rows, {wrong} at fault")
     return int(wrong > 0)
 
 

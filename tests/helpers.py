@@ -3,10 +3,8 @@
 import contextlib
 import functools
 import io
-import os
 import subprocess
 import sys
-import tempfile
 import warnings
 
 import jax
@@ -14,8 +12,6 @@ import pytest
 
 from pgbb.cli import main
 from tests.state import patience
-
-_CODE = tempfile.TemporaryDirectory(prefix="pgbb-tests-")  # compiled by the command line, for these tests alone
 
 
 def run(*command, **options):
@@ -29,18 +25,9 @@ def python(code, *arguments, **options):
     return run(sys.executable, "-c", code, *arguments, **options)
 
 
-def keeping(folder):
-    """The environment of a process that keeps what it compiles in a folder."""
-    return {
-        "JAX_COMPILATION_CACHE_DIR": str(folder),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-    }
-
-
 def pgbb_command(*arguments, **options):
     """The command line in a process of its own; where that is not the point, use `pgbb_here`."""
-    return run(sys.executable, "-m", "pgbb", *arguments, **{"env": {**os.environ, **keeping(_CODE.name)}, **options})
+    return run(sys.executable, "-m", "pgbb", *arguments, **options)
 
 
 def pgbb_here(*arguments, cwd="."):

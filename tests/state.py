@@ -17,6 +17,8 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import scipy.sparse
+import scipy.special  # noqa: F401  both add filters of warnings when they are imported, maybe by a thread, and late
 
 ROOT = Path(__file__).parents[1]
 _CACHES = {"__pycache__", ".pytest_cache", ".ruff_cache", ".mypy_cache", ".hypothesis"}

@@ -156,13 +156,13 @@ def test_mistakes_are_refused():
 
 
 def test_the_command_prints_claims_and_bounds_and_fails_for_a_twin():
-    fast = ["--epsilon", "1", "--trials", str(TRIALS), "--seed", "7"]
-    done = CliRunner().invoke(app, ["audit", *fast], env={"COLUMNS": "120"})
+    fast = ["--epsilon", "1", "--seed", "7", "--trials"]
+    done = CliRunner().invoke(app, ["audit", *fast, "1000"], env={"COLUMNS": "120"})
     assert done.exit_code == 0, done.output
     for part in ("batches", "crowd", "sums", "exact", "paper", "worst-case", "holds", "99.9%", "T·K"):
         assert part in done.output
     assert "refuted" not in done.output
-    done = CliRunner().invoke(app, ["audit", *fast, "--twin", "half-block", "--json"])
+    done = CliRunner().invoke(app, ["audit", *fast, str(TRIALS), "--twin", "half-block", "--json"])
     assert done.exit_code == 1
     report = json.loads(done.output)
     assert report["findings"][0]["broken"] == ["exact"] and report["twin"] == "half-block"

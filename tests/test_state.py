@@ -252,3 +252,20 @@ def test_a_seed_is_one_order_and_files_stay_together():
     assert sorted(shuffled(1)) == plain
     files = [name[0] for name in shuffled(1)]
     assert sum(a != b for a, b in itertools.pairwise(files)) == 5 and files != sorted(files)
+
+
+def test_a_program_that_is_kept_is_not_taken_for_one_under_other_options():
+    folder = Path(os.environ["JAX_COMPILATION_CACHE_DIR"])
+
+    def kept_by_this_test(x):
+        return jnp.sin(x) @ jnp.cos(x)
+
+    def kept():
+        forget_programs()  # of this process: what is in the folder stays
+        jax.jit(kept_by_this_test)(np.arange(8.0))
+        return len(list(folder.glob("jit_kept_by_this_test-*-cache")))
+
+    assert kept() == 1
+    with jax_options(**{OPTION: True}):
+        assert kept() == 2
+    assert kept() == 2  # the first one again

@@ -12,11 +12,13 @@ import decimal
 import fractions
 import gzip
 import io
+import re
 import tempfile
 import traceback
 import uuid
 import warnings
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,12 +32,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyreadstat
 
+from pgbb.model.counts import PoissonRegression
 from pgbb.model.formula import Design
-from pgbb.model.models import QuantileRegression
+from pgbb.model.models import HuberRegression, QuantileRegression
 from pgbb.model.schema import Date, Flag, Levels, Range, Schema
+from pgbb.private.cells import Kind as Stored
 from pgbb.private.files import File
-from pgbb.private.loading import records_for
+from pgbb.private.loading import records_for, stored_for
+from pgbb.private.opened import Opened, Piece
 from pgbb.private.records import load_columns
+from pgbb.private.sources import open_source
 
 N = 8
 PLACES = (0, 3, N - 1)
@@ -100,6 +106,25 @@ CELLS: dict[str, Any] = {
     "Period": pd.Period("2020-01"), "Interval": pd.Interval(0, 1), "list": [1], "empty tuple": (), "dict": {"a": 1},
     "array": np.array([1, 2]), "object": object(), "raises": Raises(), "text that raises": BadText("north"),
     "int that raises": BadInt(1), "odd class": OfOdd(), "class": Raises, "function": len, "memory": memoryview(b"1"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Xml:
+    """What stands in a sheet in place of a cell; any other container has it as an object."""
+
+    type: str
+    value: str
+
+
+SHEET_CELLS: dict[str, Any] = {
+    f"{kind} {value!r} in a sheet": Xml(kind, value)
+    for kind, values in {
+        "n": ("abc", "", "1e400", "nan", "inf", " 1 ", "\uff11", "1e300", "-1e300", "-5", "2958466", "99999999", "0.5"),
+        "s": ("99999", "-1", "x"), "b": ("1", "7"), "d": ("2020-99-99", "2020-01-01"), "odd": ("1",),
+        "str": ("", "north"), "e": ("#DIV/0!", "#ERROR!", "#SPILL!"),
+    }.items()
+    for value in values
 }  # fmt: skip
 
 
@@ -225,6 +250,15 @@ def _parquet(cells: list[Any], stored: pa.DataType, hostile: Any, folder: Path) 
     return folder / "d.parquet"
 
 
+def _folder(cells: list[Any], stored: pa.DataType, hostile: Any, folder: Path) -> Path:
+    """Two files with the types that their table has."""
+    table = _table(cells, stored, hostile)
+    (folder / "parts").mkdir(exist_ok=True)
+    for i in range(2):
+        pq.write_table(table.slice(4 * i, 4), folder / "parts" / f"{i}.parquet")
+    return folder / "parts"
+
+
 def _csv(cells: list[Any], folder: Path, raw: bool = False, name: str = "d.csv", **how: Any) -> Any:
     """A CSV file; `raw` writes text that needs no quotation marks but has marks or returns of its own as it is."""
     path, lines = folder / name, []
@@ -245,16 +279,29 @@ def _csv(cells: list[Any], folder: Path, raw: bool = False, name: str = "d.csv",
     return source if how else path
 
 
-def _sheet(cells: list[Any], folder: Path) -> Path:
-    book = openpyxl.Workbook()
+def _sheet(cells: list[Any], folder: Path, first: str = "other") -> Path:
+    """A workbook; a cell that is `Xml` is written as it is, under the style of a day if the others are days."""
+    book, path = openpyxl.Workbook(), folder / "d.xlsx"
+    odd = [(i, cell) for i, cell in enumerate(cells) if isinstance(cell, Xml)]
+    cells = [cells[i - 1] if isinstance(cell, Xml) else cell for i, cell in enumerate(cells)]
     sheet = book.active
-    sheet.append(["other", "c"])
+    sheet.append([first, "c"])
     for i, cell in enumerate(cells):
         if getattr(cell, "tzinfo", None) is not None or (isinstance(cell, str) and not cell.isprintable()):
             raise Unfit  # the writer takes no zone, and makes of some characters a file that is no XML
         sheet.append([i, float(cell) if isinstance(cell, decimal.Decimal) else cell])
-    book.save(folder / "d.xlsx")
-    return folder / "d.xlsx"
+    book.save(path)
+    for i, cell in odd:
+        with zipfile.ZipFile(path) as made:
+            parts = {name: made.read(name) for name in made.namelist()}
+        text = parts["xl/worksheets/sheet1.xml"].decode("utf-8")
+        place = re.compile(rf'<c r="B{i + 2}"( s="[0-9]+")?[^>]*>.*?</c>')
+        text = place.sub(rf'<c r="B{i + 2}"\1 t="{cell.type}"><v>{cell.value}</v></c>', text)
+        parts["xl/worksheets/sheet1.xml"] = text.encode("utf-8")
+        with zipfile.ZipFile(path, "w") as made:
+            for name, part in parts.items():
+                made.writestr(name, part)
+    return path
 
 
 def _statistical(cells: list[Any], text: bool, hostile: Any, folder: Path, name: str) -> Path:
@@ -362,6 +409,7 @@ def containers(kind: Kind) -> dict[str, Callable[[list[Any], Any, Path], Any]]:
     for stored in kind.arrow:
         found[f"table of {stored}"] = lambda c, h, f, t=stored: _table(c, t, h)
         found[f"parquet of {stored}"] = lambda c, h, f, t=stored: _parquet(c, t, h, f)
+        found[f"folder of {stored}"] = lambda c, h, f, t=stored: _folder(c, t, h, f)
         if stored in IN_DUCKDB:
             found[f"database of {stored}"] = lambda c, h, f, t=stored: _database(c, t, h, f)
             found[f"relation of {stored}"] = lambda c, h, f, t=stored: _relation(c, t, h)
@@ -396,7 +444,10 @@ class Seen:
     rows: Any = None
 
     def but(self, place: int) -> bytes:
-        return b"" if self.rows is None else np.delete(self.rows, place, axis=0).tobytes()
+        if self.rows is None:
+            return b""
+        others = np.delete(self.rows, place, axis=0)
+        return (np.delete(others, place, axis=1) if self.rows.dtype == bool else others).tobytes()
 
 
 def watch(read: Callable[[], Any]) -> Seen:
@@ -431,6 +482,74 @@ def curves(source: Any, declared: Any) -> Any:
     design = Design.parse("y ~ bs(c, knots=[1, 2]) + d:poly(c, 4, centre=1)", schema)
     found = load_columns(source, schema, ["c"])
     return np.column_stack([design.matrix({"c": found.values["c"], "d": np.full(found.n, 2.0)}), found.valid])
+
+
+def beside(source: Any) -> Opened:
+    """The source with one more column, of good numbers."""
+    opened = open_source(source)
+
+    def but(names: list[str]) -> list[str]:
+        return [name for name in names if name != "more"]
+
+    def pieces(names: list[str], schema: Schema) -> Iterator[Piece]:
+        at = 0
+        for piece in opened.pieces(but(names), schema):
+            yield Piece(piece.n, {**piece.cells, "more": np.arange(at, at + piece.n) % 4.0})
+            at += piece.n
+
+    return Opened(
+        [*opened.names, "more"],
+        lambda names, schema: opened.count(but(names), schema),
+        lambda names, schema: {**opened.kinds(but(names), schema), "more": Stored("float64", True, True)},
+        pieces,
+    )
+
+
+def words(source: Any, declared: Any, scratch: Path | None = None) -> Any:
+    """Stored in codes, as sums read them; in memory or in a folder."""
+    schema = Schema(c=declared, more=Range(0, 4, step=1))
+    problem = HuberRegression("more ~ c").prepare(schema)
+    found = stored_for(beside(source), problem, schema, scratch=scratch)
+    rows = np.array(found.rows[:])
+    found.close()
+    assert found.coding is not None and rows.dtype == np.uint32
+    return rows
+
+
+def scratched(source: Any, declared: Any) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        return words(source, declared, Path(folder))
+
+
+def weights(source: Any, declared: Any) -> Any:
+    """As survey weights."""
+    schema = Schema(c=declared, more=Range(0, 4))
+    found = records_for(beside(source), HuberRegression("more ~ 1").prepare(schema), schema, weights="c")
+    return np.column_stack([found.rows, found.valid])
+
+
+def exposures(source: Any, declared: Any) -> Any:
+    """As the exposure of a Poisson regression."""
+    schema = Schema(c=Range(0.5, declared.high), more=Range(0, 4, step=1))
+    found = records_for(beside(source), PoissonRegression("more ~ 1", exposure="c").prepare(schema), schema)
+    return np.column_stack([found.rows, found.valid])
+
+
+def persons(source: Any, declared: Any) -> Any:
+    """Which records are of one person: a square."""
+    schema = Schema(c=declared, more=Range(0, 4))
+    found = records_for(beside(source), HuberRegression("more ~ 1").prepare(schema), schema, persons="c")
+    assert found.persons is not None
+    return (found.persons[:, None] == found.persons) & found.valid[:, None] & found.valid
+
+
+ROLES: dict[str, tuple[tuple[str, ...], Any]] = {
+    "stored in codes": (("range of floats", "range with a step", "levels of text", "flag of words", "days"), words),
+    "in a scratch file": (("range of integers", "levels of integers, some missing"), scratched),
+    "survey weights": (("range of floats", "range of integers"), weights),
+    "exposures": (("range of floats",), exposures),
+    "persons": (("range of integers", "range with a step"), persons),
+}
 
 
 def finding(
@@ -562,6 +681,8 @@ def groups() -> list[tuple[str, str, Any, Kind, Any]]:
     plain = KINDS["range of floats"]
     found += [(c, "curves of a range", make, plain, curves) for c, make in containers(plain).items()]
     found += [(c, "response with a step", make, counted, responses) for c, make in containers(counted).items()]
+    for role, (kinds, read) in ROLES.items():
+        found += [(c, role, make, KINDS[k], read) for k in kinds for c, make in containers(KINDS[k]).items()]
     found.append(
         ("stata with labels", "levels of labels", lambda c, h, f: _stata(c, "int8", h, f, True), LABELLED, columns)
     )
@@ -570,7 +691,7 @@ def groups() -> list[tuple[str, str, Any, Kind, Any]]:
 
 
 GROUPS = groups()
-VALUES: dict[str, Any] = CELLS | RAW
+VALUES: dict[str, Any] = CELLS | RAW | SHEET_CELLS
 
 
 def case(group: int, cell: str, place: int) -> Case:

@@ -1,5 +1,7 @@
 """Poisson batches on the device: the keystream, who joins, and the list of candidates against the plain mask."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,7 @@ from pgbb.private import poisson_on_device as batches
 from pgbb.private.poisson_on_device import sampler
 
 mask, joins = jax.jit(batches.mask, static_argnums=0), jax.jit(batches.joins, static_argnums=0)
+candidates = jax.jit(partial(batches.candidates, interpret=True), static_argnums=0)
 
 
 def keys(count):
@@ -20,7 +23,7 @@ def keys(count):
 
 
 def listed(plan, key):
-    found = batches.candidates(plan, key, interpret=True)
+    found = candidates(plan, key)
     return np.asarray(found)[np.asarray(joins(plan, key, found))]
 
 
@@ -44,7 +47,7 @@ def test_the_list_of_members_is_that_of_the_mask(n, rate):
 
 def test_a_list_names_nobody_twice_and_says_which_places_are_free():
     plan, key = sampler(10_000, 0.1), keys(1)[0]
-    found = np.asarray(batches.candidates(plan, key, interpret=True))
+    found = np.asarray(candidates(plan, key))
     taken = found[found != batches.EMPTY]
     assert found.shape == (plan.places,) and len(taken) == len(set(taken)) and 0 <= taken.min() <= taken.max() < 10_000
     free = found.reshape(plan.tiles, plan.capacity) == batches.EMPTY
@@ -54,9 +57,9 @@ def test_a_list_names_nobody_twice_and_says_which_places_are_free():
 
 def test_lists_side_by_side_are_those_of_one_by_one():
     plan, many = sampler(5_000, 0.1), keys(6).reshape(3, 2, 4)
-    found = jax.vmap(jax.vmap(lambda k: batches.candidates(plan, k, interpret=True)))(many)
+    found = jax.vmap(jax.vmap(lambda k: candidates(plan, k)))(many)
     for i, j in np.ndindex(3, 2):
-        assert np.array_equal(found[i, j], batches.candidates(plan, many[i, j], interpret=True))
+        assert np.array_equal(found[i, j], candidates(plan, many[i, j]))
 
 
 def test_records_join_independently_at_the_rate():
@@ -86,8 +89,8 @@ def test_a_tile_has_room_for_all_but_impossibly_many(n, rate):
 def test_who_finds_no_place_is_left_out_of_list_and_mask_alike():
     whole = sampler(2_000, 0.1)
     plan, (key,) = whole._replace(capacity=128), keys(1)
-    places = np.asarray(batches.candidates(plan, key, interpret=True))
-    everyone = np.asarray(batches.candidates(whole, key, interpret=True))
+    places = np.asarray(candidates(plan, key))
+    everyone = np.asarray(candidates(whole, key))
     assert (everyone != batches.EMPTY).sum() > 130 and np.array_equal(places[:127], everyone[:127])
     assert places[127] == batches.EMPTY
     assert np.array_equal(listed(plan, key), np.flatnonzero(np.asarray(mask(plan, key))))

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +26,15 @@ READER = PACKAGE / "R" / "pgbb.R"
 NOISY = {"curvature_sd": [0.1, 0.1, 0.2], "sampling_sd": [0.002]}
 
 
+@cache
+def has_jsonlite():
+    return run("Rscript", "-e", "library(jsonlite)").returncode == 0
+
+
 def r(code, reader=True):
     if shutil.which("Rscript") is None:
         pytest.skip("no R here: install Debian's packages r-base-core and r-cran-jsonlite to test the reader")
-    if run("Rscript", "-e", "library(jsonlite)").returncode:
+    if not has_jsonlite():
         pytest.skip("R has no jsonlite: install Debian's package r-cran-jsonlite")
     source = f'source("{READER}"); set.seed(1); {code}' if reader else code
     return run("Rscript", "-e", source)

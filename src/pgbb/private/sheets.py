@@ -1,9 +1,16 @@
 """Workbooks of Excel and their like. A sheet stores the type of each cell: a column is a list of objects.
 
-The first row is the header. A row below the last one that has any filled cell is no record.
+The first row is the header. A row below the last one that has any filled cell is no record. A cell whose content is
+not of its own type is taken out before the reader sees it: it would refuse the sheet.
 """
 
+import io
+import os
+import re
+import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,14 +24,71 @@ from pgbb.private.opened import Opened, Piece, parts, quietly
 __all__ = ["open_sheet"]
 
 
+_CELL = re.compile(rb"<c(\s[^>]*?)?(?:/>|>(.*?)</c>)", re.DOTALL)
+_TYPE = re.compile(rb"""\st=["']([^"']*)["']""")
+_VALUE = re.compile(rb"<v(?:\s[^>]*)?>(.*?)</v>", re.DOTALL)
+_CONTENT = {
+    b"n": re.compile(rb"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"),
+    b"b": re.compile(rb"[01]"),
+    b"e": re.compile(rb"#(?:DIV/0!|N/A|NAME\?|NULL!|NUM!|REF!|VALUE!)"),
+    b"s": re.compile(rb"[0-9]{1,9}"),
+}
+_TEXTS = (b"str", b"inlineStr", b"d")
+
+
+def _plain(cell: "re.Match[bytes]", texts: int) -> bytes:
+    """A cell of a sheet, emptied where what it holds is not of its type."""
+    given, content = _TYPE.search(cell[1] or b""), _VALUE.search(cell[2] or b"")
+    kind = given[1] if given else b"n"
+    if content is None or kind in _TEXTS:
+        return cell[0]
+    allowed = _CONTENT.get(kind)
+    if allowed is None or allowed.fullmatch(content[1]) is None or (kind == b"s" and int(content[1]) >= texts):
+        return b"<c%b/>" % _TYPE.sub(b"", cell[1] or b"")
+    return cell[0]
+
+
+def _book(path: Path) -> io.BytesIO:
+    """The bytes of a workbook, with the cells of its sheets as `_plain` leaves them; other formats as they are."""
+    out = io.BytesIO()
+    if path.suffix.lower() not in (".xlsx", ".xlsm"):
+        out.write(path.read_bytes())
+        out.seek(0)
+        return out
+    with zipfile.ZipFile(path) as given, zipfile.ZipFile(out, "w") as made:
+        shared = [given.read(name) for name in given.namelist() if name.endswith("sharedStrings.xml")]
+        texts = sum(len(re.findall(rb"<si[\s/>]", part)) for part in shared)
+        for name in given.namelist():
+            part = given.read(name)
+            sheet = name.startswith("xl/worksheets/") and name.endswith(".xml")
+            made.writestr(name, _CELL.sub(lambda cell: _plain(cell, texts), part) if sheet else part)
+    out.seek(0)
+    return out
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """The compiled reader prints where it fails, and quotes what it read."""
+    kept, void = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(void, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(void)
+
+
 def _rows(rows: Iterator[list[Any]]) -> Iterator[list[Any] | None]:
-    """The rows one by one; None for one with a cell that is no Python object, such as a too long time."""
+    """The rows one by one; None for one with a cell that is no Python object, such as a moment that does not exist."""
     while True:
         try:
             yield next(rows)
         except StopIteration:
             return
-        except Exception:
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # the reader's own class for a number too large for a moment is no Exception
             yield None
 
 
@@ -35,7 +99,7 @@ def open_sheet(file: File) -> Opened:
     except ImportError:
         raise PgbbError("workbooks are read by python-calamine: pip install 'pgbb[files]'.") from None
     path = file.where
-    book = quietly(path, lambda: CalamineWorkbook.from_path(str(path)))
+    book = quietly(path, lambda: CalamineWorkbook.from_filelike(_book(path)))
     sheets = list(book.sheet_names)
     if file.sheet is None and len(sheets) != 1:
         raise InvalidValue(
@@ -45,7 +109,8 @@ def open_sheet(file: File) -> Opened:
     if file.sheet is not None and file.sheet not in sheets:
         raise InvalidValue(f"sheet = {file.sheet!r} is not allowed: {str(path)!r} has {', '.join(map(repr, sheets))}.")
     name = file.sheet if file.sheet is not None else sheets[0]
-    rows = list(_rows(quietly(path, lambda: book.get_sheet_by_name(name).iter_rows())))
+    with _silent():
+        rows = list(_rows(quietly(path, lambda: book.get_sheet_by_name(name).iter_rows())))
     header, records = (rows[0] or [], rows[1:]) if rows else ([], [])
     void = [None] * len(header)
     names = [cell if isinstance(cell, str) and cell else None for cell in header]

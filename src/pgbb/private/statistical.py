@@ -6,12 +6,13 @@ Bytes of text are decoded one by one, so that no cell can stop the reader; their
 import codecs
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from pgbb.errors import PgbbError
+from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.schema import Column, Date, Levels, Schema
 from pgbb.private.cells import Cells, Coded, Kind
 from pgbb.private.files import File
@@ -108,6 +109,12 @@ def open_statistical(file: File) -> Opened:
             yield Piece(part.stop - part.start, cells)
 
     variables, rows, encoding = quietly(path, header)
+    if file.kind == ".xpt" and all(variable.text for variable in variables.values()) and not _counted(path):
+        raise InvalidValue(
+            f"data file {str(path)!r} is a transport file of text alone, which does not say how many records it has: "
+            "blank ones at its end are no other than what fills it up. Write it with a column of numbers, in version "
+            "8 or in another format."
+        )
     counted = [] if rows is None else [int(rows)]
 
     def count(*given: Any) -> int:
@@ -121,6 +128,12 @@ def open_statistical(file: File) -> Opened:
         lambda names, _: {name: variables[name].stored() for name in names},
         lambda *given: quiet(path, lambda: read(*given)),
     )
+
+
+def _counted(path: Path) -> bool:
+    """Whether a transport file is of version 8, which says how many records there are."""
+    with path.open("rb") as file:
+        return b"LIBV8" in file.read(80)
 
 
 def _known(encoding: str | None) -> str:
