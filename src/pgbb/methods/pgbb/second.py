@@ -150,8 +150,8 @@ class SecondMoments:
         return replace(part, shape=shape, bend=(known, 0.0) if known > part.bend[0] else part.bend)
 
     def _bent(self, part: Found, where: Coordinates, answer: Any) -> Found:
-        """With the curvature that was asked for, where there is one and the dither does not contradict it."""
-        if not moments.asks_bend(self._problem):
+        """With the curvature that was asked for, where there is one to add and the dither does not contradict it."""
+        if not moments.asks_bend(self._problem) or not part.answers:
             return part
         i, j, _ = triangle(len(where.root))
         unit = where.root[i] * where.root[j]

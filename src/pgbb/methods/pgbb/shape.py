@@ -77,12 +77,16 @@ def _bends(problem: Problem) -> Any:
 def _touched(jaxpr: Any, given: list[bool]) -> list[bool]:
     """Which outputs of a traced function depend on the inputs that are `given`."""
     known = {var for var, yes in zip(jaxpr.invars, given, strict=True) if yes}
-    reached = lambda var: not hasattr(var, "val") and var in known  # noqa: E731
     for step in jaxpr.eqns:
-        into = [reached(var) for var in step.invars]
-        whole = any(into) and step.primitive.name not in ("jit", "pjit")
-        out = [True] * len(step.outvars) if whole else [False] * len(step.outvars)
-        if any(into) and not whole:
+        into = _among(known, step.invars)
+        if any(into) and step.primitive.name in ("jit", "pjit"):
             out = _touched(step.params["jaxpr"].jaxpr, into)
+        else:
+            out = [any(into)] * len(step.outvars)
         known.update(var for var, yes in zip(step.outvars, out, strict=True) if yes)
-    return [reached(var) for var in jaxpr.outvars]
+    return _among(known, jaxpr.outvars)
+
+
+def _among(known: set[Any], variables: list[Any]) -> list[bool]:
+    """Which of these are among the known ones; a constant never is."""
+    return [not hasattr(var, "val") and var in known for var in variables]
