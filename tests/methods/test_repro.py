@@ -287,12 +287,20 @@ def test_what_is_not_served_is_refused_before_anything_is_read(model, changes, s
     "changes",
     [
         {"simulator": lambda key, theta: {"y": jnp.log(theta[0])}},
+        {"simulator": lambda key, theta: {"y": jnp.where(jnp.abs(theta[0] - 0.3) < 0.02, jnp.nan, theta[0])}},
         {"simulator": lambda key, theta: {"z": theta[0]}},
         {"simulator": lambda key, theta: {"y": theta}},
         {"statistic": lambda r: r["y"] / 0.0},
         {"statistic": lambda r: np.asarray(r["y"])},
     ],
-    ids=["not finite", "no such column", "no scalar", "no finite statistic", "not of JAX"],
+    ids=[
+        "not finite",
+        "not finite in a part of the box",
+        "no such column",
+        "no scalar",
+        "no finite statistic",
+        "not of JAX",
+    ],
 )
 def test_a_simulator_that_is_not_finite_is_refused_before_anything_is_read(changes):
     with pytest.raises(InvalidValue, match="simulator"):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_simulator", "clamped_sums", "never_clamped", "scaled", "simulator_of", "solved_means"]
 
+POINTS = 1000  # of the box at which a simulator is tried
 RARE = 1e-9  # expected records beyond the range below which the sum is drawn as if there were none
 
 
@@ -168,7 +169,10 @@ def simulator_of(
 
 
 def check_simulator(model: Simulated, schema: Schema) -> None:
-    """Trace and run the simulator at the middle and two corners of the box: an error before anything is spent."""
+    """Trace and run the simulator at the middle and two corners of the box, and at many points of it.
+
+    What is not finite there is an error before anything is spent.
+    """
     problem = model.prepare(schema)
     import jax
     import jax.numpy as jnp
@@ -187,7 +191,22 @@ def check_simulator(model: Simulated, schema: Schema) -> None:
                 f"of (key, theta) that returns a dictionary with {', '.join(model.columns)}, the second one of that."
             ) from error
         if not scalar or values.size == 0 or not np.isfinite([*cells.values()]).all() or not np.isfinite(values).all():
-            raise InvalidValue(
-                f"the simulator gives no finite record of scalars, or the statistic no finite numbers, at theta = "
-                f"{theta.tolist()}: both must be finite in the whole box. Choose a smaller box."
-            )
+            raise _not_finite(theta.tolist())
+
+    def finite(key: "jax.Array", theta: "jax.Array") -> "jax.Array":
+        record = model.simulator(key, theta)
+        cells = {name: record[name] for name in model.columns}
+        return jnp.all(jnp.isfinite(jnp.stack([*cells.values()]))) & jnp.all(jnp.isfinite(model.statistic(cells)))
+
+    rng, keys = np.random.default_rng(0), jax.random.split(jax.random.key(1), POINTS)
+    points = (problem.center + problem.radius * rng.uniform(-1, 1, (POINTS, model.dim))).astype(np.float32)
+    bad = np.flatnonzero(~np.asarray(jax.vmap(finite)(keys, jnp.asarray(points))))
+    if len(bad):
+        raise _not_finite(points[bad[0]].tolist())
+
+
+def _not_finite(theta: list[float]) -> InvalidValue:
+    return InvalidValue(
+        f"the simulator gives no finite record of scalars, or the statistic no finite numbers, at theta = {theta}: "
+        "both must be finite in the whole box. Choose a smaller box."
+    )

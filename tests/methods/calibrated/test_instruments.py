@@ -60,6 +60,16 @@ def test_an_instrument_that_moves_nothing_is_marked():
         assert not table.loc["x", "identified"] and table.loc["x", "lower"] < 0.7 < table.loc["x", "upper"]
 
 
+@pytest.mark.filterwarnings("ignore:not identified")
+def test_an_instrument_that_is_a_combination_of_the_regressors_is_marked():
+    """Its name is another, so that only answers can tell: nothing of it is left beside w."""
+    for seed in range(3):
+        data = frame(6000, seed)
+        data["z"] = 0.4 + 0.5 * data["w"]
+        table = fit(data, epsilon=4.0, seed=seed, model=IV("y ~ x + w | z + w")).summary()
+        assert not table.loc["x", "identified"]
+
+
 @pytest.mark.parametrize(
     "formula, said",
     [
