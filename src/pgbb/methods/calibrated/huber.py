@@ -15,13 +15,14 @@ from pgbb.methods.calibrated.curvature import (
     covariance_of,
     curvature_of,
     filtered,
+    kalman,
     noise_of_multiple,
 )
 from pgbb.methods.calibrated.frame import Cut, design_frame
 from pgbb.methods.calibrated.prior import SPREADS, Prior
 from pgbb.methods.calibrated.refine import refine
 from pgbb.methods.calibrated.response import Distribution
-from pgbb.methods.calibrated.start import OTHER, least_squares, locate_response
+from pgbb.methods.calibrated.start import least_squares, locate_response
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
@@ -32,7 +33,7 @@ __all__ = ["SCALE_WEIGHT", "fit_huber", "score_bound"]
 
 UNLIKE = 0.1  # how far a curvature is from that of residuals that are independent of the design, relative
 UNFELT = 0.9  # of what a first fit leaves out because noise hides it: effects are small beside what they might be
-LAG = 0.15  # of the way from the scale of the first residuals to that of the right line, that Newton steps leave
+NEAR, LAG = 0.2, 0.25  # of the way to the scale that is longer than the first, relative, Newton steps leave the second
 NARROWEST = 0.3  # residuals of the right line, beside those that were seen
 PLACES = 16  # in a bin of the histogram of residuals
 SCALE_WEIGHT = 0.5  # coordinate of the Huber scale beside Σw² = 1
@@ -54,7 +55,8 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
     if low[-1] < 1e-4 * high[-1]:  # the default box of the scale, which rests on the declared range
         low[-1] = min(low[-1], 1e-3 * at.spread)
     beta, error, residuals = least_squares(asker, near, at, box, constant)
-    own, first = error - (OTHER * at.spread * near.reach) ** 2 * np.eye(p), (at.spread * near.reach) ** 2
+    first = (at.spread * near.reach) ** 2
+    _, own = kalman(near.solid, np.zeros(p), asker.noise("start") * at.size(constant), first * np.eye(p))
     missed = float(np.sum(near.moment * (own - UNFELT * own @ own / first)))
     straight = _scale(_straightened(residuals, np.sqrt(max(missed, 0.0)), c, kappa), c, kappa)
     frame = np.zeros((p + 1, p + 1))
@@ -62,7 +64,7 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
     theta = np.append(beta, np.clip(_scale(residuals, c, kappa), low[-1], high[-1]))
     inner = np.abs(residuals.middles) < c * theta[-1]
     slope = SCALE_WEIGHT * residuals.mean(inner * residuals.middles**2) / theta[-1] ** 3
-    behind = LAG * slope * max(theta[-1] - straight, 0.0)
+    behind = LAG * slope * max((1 - NEAR) * theta[-1] - straight, 0.0)
     mean = None  # of ωu, which the moment holds where a term is constant
     if design.has_intercept:
         mean = near.moment @ np.linalg.inv(near.matrix)[:, 0]

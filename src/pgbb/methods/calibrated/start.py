@@ -17,7 +17,7 @@ from pgbb.model.models import Problem
 
 Floats = NDArray[np.float64]
 
-__all__ = ["OTHER", "PEAK", "first_fit", "least_squares", "locate_counts", "locate_response", "places_around"]
+__all__ = ["PEAK", "first_fit", "least_squares", "locate_counts", "locate_response", "places_around"]
 
 PEAK = 0.39894228  # of the standard normal density
 FARTHEST = 4.0  # ends of the histogram of residuals, in sizes of the response
