@@ -1,4 +1,4 @@
-"""Data with which no regression can do much: fits end, intervals are finite, nothing is warned of while fitting."""
+"""Data with which no regression can do much: fits end, intervals are finite, what cannot be told is marked."""
 
 import warnings
 
@@ -56,3 +56,27 @@ def test_intervals_are_finite_and_nothing_is_warned_of(model, epsilon, n, exact)
         width = table["upper"] - table["lower"]
         assert (width > 0).all()
         assert exact or (not table.loc["g[T.never]", "identified"] or width["g[T.never]"] > 10)
+
+
+LOST = {
+    "a constant column": (lambda d: d.assign(b=1.0), ["b"]),
+    "a column at its end": (lambda d: d.assign(b=-5.0), ["b"]),
+    "two equal columns": (lambda d: d.assign(a=(d["b"] + 5) / 10), ["a", "b"]),
+    "an absent level": (lambda d: d, ["g[T.never]"]),
+    "a level that all have": (lambda d: d.assign(g="v"), ["g[T.v]", "g[T.never]"]),
+}
+
+
+@pytest.mark.parametrize("case", LOST)
+@pytest.mark.parametrize("model", ["huber", "logistic"])
+def test_what_the_data_cannot_tell_is_marked_and_the_rest_is_not(model, case):
+    make, lost = LOST[case]
+    for seed in range(4):
+        release = pgbb.fit(
+            MODELS[model], make(usual(3000)), schema=SCHEMA, epsilon=100.0, delta=1e-6, insecure_seed=seed
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", pgbb.PgbbWarning)
+            marked = ~release.summary()["identified"]
+        assert marked[lost].all()
+        assert not marked.drop([*lost, "Intercept"]).any()

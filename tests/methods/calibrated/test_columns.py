@@ -8,7 +8,7 @@ import pgbb
 from pgbb import Flag, Levels, PgbbWarning, QuantileRegression, Range, Schema
 from pgbb.methods.calibrated import frame, statistics
 from pgbb.methods.calibrated.algebra import prefixes
-from pgbb.methods.calibrated.columns import SCORES, _values, reference_design, whitening
+from pgbb.methods.calibrated.columns import SCORES, Columns, _values, reference_design, whitening
 from pgbb.methods.calibrated.own import own_terms
 from pgbb.methods.calibrated.questions import BINS
 from pgbb.methods.calibrated.response import Distribution
@@ -39,7 +39,7 @@ def test_a_column_is_read_off_its_curves(term):
     (own,), _ = own_terms(design)
     found = own.shift + own.scale * (design.matrix({"x": x}) @ own.weights)
     np.testing.assert_allclose(np.exp(found) if own.log else found, x, rtol=1e-4)
-    frame = whitening(reference_design(design, {own: 0.3 * SCORES}, {}, 0.0))
+    frame = whitening(reference_design(design, Columns({own: 0.3 * SCORES}, {}, 0.0)))
     assert np.isfinite(frame).all(), "logarithms are taken of the column, and not of its logarithm"
 
 
@@ -60,10 +60,10 @@ def test_a_reference_design_whitens_squares_and_lazy_ranges():
     moment = x.T @ x / len(x)
     scale = float(DESIGN.scale[1])
     own, means = own_terms(DESIGN)[0][0], {3: -0.6, 4: -1 / 3, 5: -1 / 3}
-    found = whitening(reference_design(DESIGN, {own: (50 - 500 + 6 * SCORES) / scale}, means, 0.0))
+    found = whitening(reference_design(DESIGN, Columns({own: (50 - 500 + 6 * SCORES) / scale}, means, 0.0)))
     assert np.linalg.cond(found.T @ moment @ found) < 10
     assert np.linalg.cond(moment) > 1e6  # in the declared box
-    wrong = whitening(reference_design(DESIGN, {own: 0.3 * SCORES}, means, 0.0))
+    wrong = whitening(reference_design(DESIGN, Columns({own: 0.3 * SCORES}, means, 0.0)))
     assert np.linalg.cond(wrong.T @ moment @ wrong) > 1e3
 
 
@@ -101,5 +101,26 @@ def test_a_square_over_a_lazy_range_is_identified_and_right(monkeypatch):
     found = table().loc[["x", "I(x ** 2)"]]
     assert found["identified"].all()
     assert (np.abs(found["mean"] - [2.2, -0.02]) < 4 * found["sd"]).all() and found["sd"].iloc[1] < 0.002
-    monkeypatch.setattr(frame, "whitening", lambda rows: np.eye(rows.shape[1]))
+    monkeypatch.setattr(frame, "whitening", lambda rows, _: np.eye(rows.shape[1]))
     assert not table().loc[["x", "I(x ** 2)"], "identified"].all()
+
+
+def test_terms_with_a_factor_that_may_be_constant_are_doubtful():
+    design = QuantileRegression("y ~ x + I(x ** 2) + f + g + f:x").prepare(SCHEMA).design
+    names = np.array(design.names)
+    flag = design.names.index("f")
+    assert names[Columns({}, {}, 0.0, frozenset({"x"})).doubtful(design)].tolist() == ["x", "I(x ** 2)", "f:x"]
+    assert names[Columns({}, {}, 0.0, lone=(flag,)).doubtful(design)].tolist() == ["f", "f:x"]
+    assert not Columns({}, {}, 0.0).doubtful(design).any()
+
+
+def test_the_axes_of_last_terms_are_what_the_others_leave_of_them():
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([np.ones(500), rng.standard_normal((500, 3)) @ rng.standard_normal((3, 3))])
+    rows[:, 2] = 0.7 + 1e-4 * rng.standard_normal(500)  # hardly varies: nearly the first column
+    last = np.array([False, False, True, False])
+    found, plain = whitening(rows, last), whitening(rows)
+    for frame_ in (found, plain):
+        assert frame_.T @ (rows.T @ rows / 500) @ frame_ == pytest.approx(np.eye(4), abs=1e-6)
+    assert not found[2, ~last].any() and np.abs(found[0, ~last]).max() < 2
+    assert np.abs(plain[2, 0]) > 100  # otherwise the axis of the intercept has it too

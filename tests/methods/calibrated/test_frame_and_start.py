@@ -9,7 +9,7 @@ from pgbb.methods.calibrated.algebra import limited
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import box_for
 from pgbb.methods.calibrated.frame import _scaled, _turn, design_frame
-from pgbb.methods.calibrated.huber import _rise
+from pgbb.methods.calibrated.huber import _rise, _scale, _straightened
 from pgbb.methods.calibrated.questions import composition, questions_for
 from pgbb.methods.calibrated.response import Distribution
 from pgbb.methods.calibrated.start import least_squares, locate_response
@@ -101,6 +101,34 @@ def test_a_rare_flag_has_an_axis_of_its_own_on_which_its_small_moment_stands():
     assert np.diag(twin).min() > 0.03  # a level of four in a thousand would be taken for as clear as all others
     turn = _turn(np.array([[0.6, 0.8, 0.0], [0.0, 0.1, 1.0]]), [1, 2])
     assert turn @ turn.T == pytest.approx(np.eye(3)) and (np.array([0.6, 0.8, 0.0]) @ turn)[1] > 0.99
+
+
+def test_of_a_flag_that_most_records_have_the_others_have_the_axis():
+    schema = Schema(a=Range(-1, 1), often=Flag(), y=Range(-10, 10))
+    design = HuberRegression("y ~ a + often").prepare(schema).design
+    rng, n = np.random.default_rng(0), 100_000
+    often = rng.random(n) > 0.004
+    x = np.column_stack([np.ones(n), rng.uniform(-1, 1, n), 2.0 * often - 1])
+    values, axes = np.linalg.eigh(x.T @ x / n)
+    white = (axes / np.sqrt(values)) @ axes.T
+    for alone in (True, False):
+        u = x @ _scaled(white, design, 25.0, alone, frozenset({2}))[0]
+        twin = x @ _scaled(white, design, 25.0, alone)[0]
+        assert np.mean(np.linalg.norm(u[often], axis=1) > 1) == 0 and np.linalg.norm(u[~often], axis=1).max() < 1.5
+        assert np.linalg.cond(u.T @ u) < 60 < np.linalg.cond(twin.T @ twin)
+        if alone:
+            assert u[:, 2] == pytest.approx(1.0 - often, abs=1e-9)
+
+
+def test_residuals_of_a_line_that_is_off_are_straightened():
+    rng = np.random.default_rng(5)
+    r, off = rng.standard_normal(400_000), 0.8 * rng.standard_normal(400_000)
+    edges = np.sinh(np.linspace(-1, 1, 65) * np.arcsinh(12 / 0.03)) * 0.03
+    right, wide = (Distribution(edges, np.histogram(v, edges)[0] / len(r), 0.0) for v in (r, r + off))
+    true = _scale(right, 1.345, 0.71)
+    assert _scale(_straightened(wide, 0.8, 1.345, 0.71), 1.345, 0.71) == pytest.approx(true, rel=0.1)
+    assert _scale(wide, 1.345, 0.71) > 1.2 * true
+    assert _scale(_straightened(right, 0.0, 1.345, 0.71), 1.345, 0.71) == pytest.approx(true, rel=1e-3)
 
 
 def test_a_line_that_is_off_makes_residuals_look_wider_by_what_the_histogram_says():

@@ -71,6 +71,21 @@ def test_between_seen_and_hidden_the_posterior_widens_without_a_jump():
     assert widths[-1] > 30 * widths[0] and len(between) >= 3
 
 
+def test_a_weak_direction_must_be_clear_where_noise_is_small_or_its_term_may_be_constant():
+    """Three standard deviations of noise: enough for a direction that may be white, and not for one that is not."""
+
+    def identified(values, sd, prior=PRIOR):
+        bend, drawn = Curvature(np.diag(values), np.full(6, sd)), SAMPLING + 0.01 * np.eye(3)
+        settled = prior.settle(bend, drawn, drawn, FRAME, POINT, BEST)
+        return posterior(settled).columns(None, np.eye(3))["identified"][0].tolist()
+
+    assert identified([3.0, 2.0, 1.2], 0.4) == [True, True, True]
+    assert identified([3.0, 2.0, 0.012], 0.004) == [True, True, False]
+    doubtful = Prior(CENTER, PRIOR.sd, PRIOR.units, np.array([False, False, True]))
+    assert identified([3.0, 2.0, 1.2], 0.4, doubtful) == [True, True, False]
+    assert identified([3.0, 2.0, 1.2], 0.1, doubtful) == [True, True, True]
+
+
 def test_a_local_model_that_does_not_hold_leaves_the_prior():
     draws = posterior(settle([3.0, 2.0, 4.0], 0.01, known=False)).draw(20_000, None, 0)[0]
     assert draws.mean(axis=0) == pytest.approx(BEST, abs=1.5)

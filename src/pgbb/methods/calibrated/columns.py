@@ -6,10 +6,11 @@ such columns is made up from the answers, with a fixed seed, and the formula is 
 Public arithmetic.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from pgbb._numerics import Floats
@@ -24,20 +25,50 @@ if TYPE_CHECKING:
     from pgbb.methods.calibrated.asking import Asker
 
 
-__all__ = ["locate_columns", "reference_design", "whitening"]
+__all__ = ["Columns", "locate_columns", "reference_design", "whitening"]
 
 ROWS = 4_000  # of the reference design
 SCORES = ndtri((np.arange(ROWS) + 0.5) / ROWS)
 LEAST_SHARE = 0.01  # of a flag or level in it, or half of the noise of that
+CLEAR = 3.0  # standard deviations of noise: what a column has between shares nearer to 0 and 1 than that must vary
+RARE = 2.0  # the same of a flag, whose share may be 0 or 1
 LIGHTEST = -1.0  # shape of the tail of a column: that of a uniform law
 LEAST_CORRELATION = 1e-11  # eigenvalue of its correlations: what single precision leaves
 
 
-def locate_columns(
-    asker: "Asker", numeric: tuple[Own, ...], shares: tuple[int, ...], terms: int
-) -> tuple[dict[Own, Floats], dict[int, float], float]:
-    """Values of each numeric column, mean of each 0/1 term (all mapped), and the noise of the means."""
+@dataclass(frozen=True)
+class Columns:
+    """Where columns lie, all mapped.
+
+    Args:
+      values: of each numeric column.
+      means: of each 0/1 term.
+      noise: of the means.
+      still: numeric columns that do not vary, as far as the answers show.
+      lone: 0/1 terms that may be 0, or 1, for all records.
+    """
+
+    values: dict[Own, Floats]
+    means: dict[int, float]
+    noise: float
+    still: frozenset[str] = frozenset()
+    lone: tuple[int, ...] = ()
+
+    @property
+    def common(self) -> frozenset[int]:
+        """0/1 terms that most records have."""
+        return frozenset(j for j, mean in self.means.items() if mean > 0)
+
+    def doubtful(self, design: Design) -> NDArray[np.bool_]:
+        """Terms with a factor that may be constant."""
+        flags = [design.terms[j].factors[0] for j in self.lone]
+        return np.array([any(f.column in self.still or f in flags for f in t.factors) for t in design.terms])
+
+
+def locate_columns(asker: "Asker", numeric: tuple[Own, ...], shares: tuple[int, ...], terms: int) -> Columns:
+    """Values of each numeric column and mean of each 0/1 term: the stage "columns"."""
     found: dict[Own, Floats] = {}
+    still: set[str] = set()
     a, b = prefixes(BINS)
     if numeric:
         pick = np.column_stack([own.weights for own in numeric])
@@ -54,6 +85,9 @@ def locate_columns(
                     found[numeric[k]] = np.mean(edges[k]) + (edges[k, -1] - edges[k, 0]) / 4 * SCORES
                     continue
                 spread = max((right - left) / (-2 * float(ndtri(tail))), width / 2)
+                ends = float(np.clip(CLEAR * law.sd, 0.01, 0.3))
+                outer = law.quantile(np.array([ends, 1 - ends]))
+                (still.add if outer[1] - outer[0] < width else still.discard)(numeric[k].column)
                 found[numeric[k]] = _values(law, float(middle), float(spread))
                 low[k], high[k] = max(-1.0, middle - 4 * spread - width), min(1.0, middle + 4 * spread + width)
     means, noise = {}, 0.0
@@ -61,7 +95,8 @@ def locate_columns(
         answer, sd = asker.ask("columns", "column_means", np.eye(terms)[:, list(shares)])
         root = np.sqrt(len(shares))
         means, noise = dict(zip(shares, np.clip(answer * root, -1, 1).tolist(), strict=True)), float(sd * root)
-    return found, means, noise
+    lone = tuple(j for j, mean in means.items() if 1 - abs(mean) < RARE * noise)
+    return Columns(found, means, noise, frozenset(still), lone)
 
 
 def _values(law: Distribution, middle: float, spread: float) -> Floats:
@@ -73,16 +108,16 @@ def _values(law: Distribution, middle: float, spread: float) -> Floats:
     return middle + np.where(seen, spread * SCORES, ends)
 
 
-def reference_design(design: Design, numeric: dict[Own, Floats], means: dict[int, float], noise: float) -> Floats:
+def reference_design(design: Design, at: Columns) -> Floats:
     """Rows of a design whose columns are independent and lie where these do."""
     rng = np.random.default_rng(0)
     columns: dict[str, Floats] = {}
     levels: dict[str, dict[int, float]] = {}
-    least = min(max(LEAST_SHARE, noise / 2), 0.5)
-    for own, values in numeric.items():
+    least = min(max(LEAST_SHARE, at.noise / 2), 0.5)
+    for own, values in at.values.items():
         read = own.shift + own.scale * np.clip(rng.permutation(values), -1, 1)
         columns[own.column] = np.exp(read) if own.log else read
-    for j, mean in means.items():
+    for j, mean in at.means.items():
         factor = design.terms[j].factors[0]
         share = float(np.clip(design.shift[j] + design.scale[j] * mean, least, 1 - least))
         if isinstance(factor, Dummy):
@@ -96,8 +131,20 @@ def reference_design(design: Design, numeric: dict[Own, Floats], means: dict[int
     return design.matrix(columns).astype(np.float64)
 
 
-def whitening(rows: Floats) -> Floats:
-    """F with E uuᵀ = I for u = xF over these rows."""
+def whitening(rows: Floats, last: NDArray[np.bool_] | None = None) -> Floats:
+    """F with E uuᵀ = I for u = xF over these rows; the axes of the `last` terms are what the others leave of them."""
+    if last is None or not last.any() or last.all():
+        return _symmetric(rows)
+    first, frame = ~last, np.zeros((len(last), len(last)))
+    others = _symmetric(rows[:, first])
+    line = others @ (others.T @ (rows[:, first].T @ rows[:, last] / len(rows)))
+    own = _symmetric(rows[:, last] - rows[:, first] @ line)
+    frame[np.ix_(first, first)], frame[np.ix_(last, last)], frame[np.ix_(first, last)] = others, own, -line @ own
+    return frame
+
+
+def _symmetric(rows: Floats) -> Floats:
+    """The one whose axes stay near the terms."""
     moment = rows.T @ rows / len(rows)
     scale = np.sqrt(np.maximum(np.diag(moment), 1e-12))
     values, vectors = np.linalg.eigh(moment / np.outer(scale, scale))

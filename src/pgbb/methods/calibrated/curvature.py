@@ -89,7 +89,7 @@ class Curvature:
         if square < 1e-24:
             return self
         miss = change - self.value @ step
-        size = (BENDS * float(np.trace(self.value)) / len(step)) ** 2 * square
+        size = BENDS**2 * float(np.sum((self.value @ step) ** 2))  # along an axis that is hardly there, hardly any
         jumps = bound * float(np.linalg.norm(change)) * math.sqrt(len(step)) / n
         trust = size / (size + len(step) * noise**2 + jumps)
         cross = np.outer(miss, step) / square

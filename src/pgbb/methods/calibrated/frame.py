@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb._numerics.symmetric import pack, triangle, unpack
-from pgbb.methods.calibrated.algebra import Shrink, clear_of, strategy
+from pgbb.methods.calibrated.algebra import USUAL, Shrink, clear_of, strategy
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.columns import locate_columns, reference_design, whitening
 from pgbb.methods.calibrated.curvature import raised
@@ -26,6 +26,7 @@ Floats = NDArray[np.float64]
 __all__ = ["MOST_REACH", "SCORE", "Cut", "Frame", "design_frame", "score_of", "squared_reach"]
 
 MOST_REACH = (25.0, 5.0)  # R² is at most the first, or the second a term
+UNUSUAL = 0.3  # how far entries of its second moments may be from white, where noise hides more
 SCORE = 0.45  # standard deviation of a score beside its bound, as is usual
 CLEAREST = 0.7  # the same at most, where the reach is chosen by it
 LOUD = 1.0  # noise of the last gradient beside its sampling error, where the reach is chosen by it
@@ -34,7 +35,7 @@ WRONG = 1.2  # mean of scores far out, over their standard deviation, where a mo
 SMALL = 0.1  # of the sampling error: what may be left out
 FARTHEST = 8.0  # times as far, squared, reaches a frame of a skewed design
 CUT = 1 / 3  # part of the last answer on moments that asks how many records ω weights down; its noise grows by 5 %
-FINEST = 2.0**24  # times a direction is magnified, at most: single precision shows no finer ones
+FINEST = 2.0**18  # times a direction is magnified, at most: single precision shows finer ones with an error of their own
 NEAREST = 0.1  # end of the first bin of distances, in reaches
 
 
@@ -77,7 +78,8 @@ class Cut:
 @dataclass(frozen=True)
 class Frame:
     """F, with u = xF; E ωuuᵀ and the noise of its packed coordinates; how many records ω weights down; R; and
-    E(1 − √ω)|u| on each axis: by how much records are too far out; and u of a reference design, if there is one."""
+    E(1 − √ω)|u| on each axis: by how much records are too far out; u of a reference design, if there is one; and which
+    terms may be constant, by where their columns lie."""
 
     matrix: Floats
     moment: Floats
@@ -86,6 +88,7 @@ class Frame:
     reach: float
     excess: Floats
     reference: Floats | None = None
+    doubtful: NDArray[np.bool_] | None = None
 
     @property
     def left_out(self) -> Floats:
@@ -128,35 +131,43 @@ def design_frame(asker: Asker, design: Design, score: float = SCORE, *, alone: b
     p = len(design.names)
     if not asker.whitens:
         frame, reach = _scaled(np.eye(p), design, design.norm_bound**2, alone)
-        return Frame(frame, *_second_moments(asker, frame, reach), reach, np.zeros(p))
-    frame, own, rows = np.eye(p), own_terms(design), None
+        doubtful = np.ones(p, dtype=bool)
+        return Frame(frame, *_second_moments(asker, frame, reach, doubtful), reach, np.zeros(p))
+    frame, own, rows, doubtful = np.eye(p), own_terms(design), None, np.ones(p, dtype=bool)  # until it is known
+    common: frozenset[int] = frozenset()
     if own is not None and any(own):
-        rows = reference_design(design, *locate_columns(asker, *own, p))
-        frame = whitening(rows)
+        at = locate_columns(asker, *own, p)
+        rows, doubtful, common = reference_design(design, at), at.doubtful(design), at.common
+        frame = whitening(rows, doubtful)
     least = squared_reach(asker.n, p, math.inf)
     for _ in range(asker.question("frame", "moment").times):
-        frame, reach = _scaled(frame, design, least, alone)
+        frame, reach = _scaled(frame, design, least, alone, common)
         answer, sd = asker.ask("frame", "moment", frame)
-        found, left = _moment(unpack(answer, p), sd, reach, asker.shrink)
+        found, left = _moment(unpack(answer, p), sd, reach, asker.shrink, doubtful)
         values, axes = np.linalg.eigh(found)
         floor = np.clip(clear_of(axes, left) / 2, 1e-12, 1 / reach**2)  # what noise hides may be there, and stays
         floor = np.maximum(floor, (np.linalg.norm(frame @ axes, axis=0) / FINEST) ** 2)
         frame = frame @ (axes / np.sqrt(np.maximum(values, floor))) @ axes.T  # axes stay near the terms
     most, noise = squared_reach(asker.n, p, asker.noise("final"), score), asker.noise("final") / score
-    near, reach = _scaled(frame, design, least, alone)
+    near, reach = _scaled(frame, design, least, alone, common)
     lengths = _distances(asker, near) if asker.asks("distances") else None
     far = _Far(lengths, None if rows is None else rows @ near)
     farther = far.balanced(math.sqrt(most) / reach, noise, SMALL / math.sqrt(asker.n) / reach)
-    frame, reach = _scaled(frame, design, (reach * farther) ** 2, alone)
+    frame, reach = _scaled(frame, design, (reach * farther) ** 2, alone, common)
     reference = None if rows is None else rows @ frame
-    return Frame(frame, *_second_moments(asker, frame, reach), reach, far.left_out(farther, p), reference)
+    moments = _second_moments(asker, frame, reach, doubtful)
+    return Frame(
+        frame, *moments, reach, far.left_out(farther, p), reference, None if rows is None else doubtful
+    )
 
 
-def _second_moments(asker: Asker, frame: Floats, reach: float) -> tuple[Floats, Floats, Cut]:
+def _second_moments(
+    asker: Asker, frame: Floats, reach: float, doubtful: NDArray[np.bool_]
+) -> tuple[Floats, Floats, Cut]:
     """E ωuuᵀ, the noise left in it, and how many records ω weights down: the stage "moments"."""
     answer, sd = asker.ask("moments", "moment_and_cut", frame, CUT)
     unit = np.sqrt(1 + CUT**2)
-    found, left = _moment(unpack(answer[:-1] * unit, len(frame)), sd * unit, reach, asker.shrink)
+    found, left = _moment(unpack(answer[:-1] * unit, len(frame)), sd * unit, reach, asker.shrink, doubtful)
     return found, left, Cut(float(answer[-1]) * unit / CUT, sd * unit / CUT)
 
 
@@ -203,27 +214,31 @@ class _Far:
         return float(min(least * np.sqrt(np.geomspace(1, FARTHEST, 25)), key=cost))
 
 
-def _scaled(frame: Floats, design: Design, most: float, alone: bool) -> tuple[Floats, float]:
+def _scaled(
+    frame: Floats, design: Design, most: float, alone: bool, common: frozenset[int] = frozenset()
+) -> tuple[Floats, float]:
     """The frame over R, for R² at most `most` and no larger than the declared box allows; and R.
 
     A flag, or a level, that is rarer than one record in R² would be cut by ω, and its records would count the less
     the more it is magnified: it moves u by at most one. Where it stands `alone` it has an axis of its own, on which u
     is d: across axes, its small moment would be a difference of large ones, of which noise and shrinkage leave nothing.
+    Of a flag that is `common` it is 1 − d that may be rare.
     """
     reach = math.sqrt(min(most, float(np.sum(np.abs(frame @ frame.T)))))  # entries of x lie in [−1, 1]
     frame = frame / reach
     rare = [j for j in _lone_flags(design) if 2 * np.linalg.norm(frame[j]) > 1]  # x_j = 2d − 1
     if not rare or not design.has_intercept:
         return frame, reach
+    side = np.array([-1.0 if j in common else 1.0 for j in rare])
     if alone:
         frame = frame @ _turn(frame[rare], rare)
-        frame[0] -= frame[rare].sum(axis=0)  # u of the records without it stays
+        frame[0] -= side @ frame[rare]  # u of the records without it stays
         frame[rare], frame[:, rare] = 0.0, 0.0
-        frame[rare, rare] = frame[0, rare] = 0.5
+        frame[rare, rare], frame[0, rare] = 0.5 * side, 0.5
         return frame, reach
-    for j in rare:
+    for j, sign in zip(rare, side.tolist(), strict=True):
         size = 2 * float(np.linalg.norm(frame[j]))
-        frame[0] += frame[j] * (1 / size - 1)  # the row of the records without it stays
+        frame[0] += sign * frame[j] * (1 / size - 1)  # the row of the records without it stays
         frame[j] /= size
     return frame, reach
 
@@ -243,17 +258,22 @@ def _lone_flags(design: Design) -> list[int]:
     return [j for j, t in enumerate(design.terms) if design.is_flag(j) and t.factors[0].column not in products]
 
 
-def _moment(raw: Floats, sd: float, reach: float, shrink: Shrink) -> tuple[Floats, Floats]:
+def _moment(
+    raw: Floats, sd: float, reach: float, shrink: Shrink, doubtful: NDArray[np.bool_]
+) -> tuple[Floats, Floats]:
     """E ωuuᵀ, and the noise left in it: axes that are seen are pulled to be white, as far as noise hides them.
 
-    An axis that is not seen is taken as apart from all others, and as white where noise is larger than that.
+    So are those that noise hides, if they may be white: where columns lie is known, and by that they are. An axis that
+    is not seen and not white, or `doubtful`, is taken as apart from all others, and as white where noise is larger.
     """
     p = len(raw)
-    seen = np.diag(raw) > SEEN * sd
+    clear, white = np.diag(raw) > SEEN * sd, np.diag(raw) + SEEN * sd > reach**-2
+    seen = clear | (white & ~doubtful)
     raw = np.where(np.outer(seen, seen) | np.eye(p, dtype=bool), raw, 0.0)
     hidden = np.minimum(np.maximum(np.diag(raw), sd), reach**-2)
     raw[np.diag_indices(p)] = np.maximum(np.where(seen, np.diag(raw), hidden), 1e-9)
     i, j, _ = triangle(p)
     level = float(np.median(np.diag(raw)[seen])) if seen.any() else sd
-    value, left = shrink(raw, np.where(seen, level, np.diag(raw)) * np.eye(p), sd, pulled=seen[i] & seen[j])
+    usual = float(np.clip(sd * reach**2, USUAL, UNUSUAL))
+    value, left = shrink(raw, np.where(seen, level, np.diag(raw)) * np.eye(p), sd, pulled=seen[i] & seen[j], usual=usual)
     return value, np.where((i == j) | (seen[i] & seen[j]), left, 0.0)

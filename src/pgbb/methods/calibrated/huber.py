@@ -1,5 +1,7 @@
 """Huber regression: a rough median regression and its scale, then two rounds of curvature and gradient in (β, σ_H)."""
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,6 +15,7 @@ from pgbb.methods.calibrated.curvature import (
     covariance_of,
     curvature_of,
     filtered,
+    kalman,
     noise_of_multiple,
 )
 from pgbb.methods.calibrated.frame import Cut, design_frame
@@ -29,6 +32,9 @@ Floats = NDArray[np.float64]
 __all__ = ["SCALE_WEIGHT", "fit_huber", "score_bound"]
 
 UNLIKE = 0.1  # how far a curvature is from that of residuals that are independent of the design, relative
+UNFELT = 0.9  # of what a first fit leaves out because noise hides it: effects are small beside what they might be
+NEAR, LAG = 0.2, 0.25  # of the way to the scale that is longer than the first, relative, Newton steps leave the second
+NARROWEST = 0.3  # residuals of the right line, beside those that were seen
 PLACES = 16  # in a bin of the histogram of residuals
 SCALE_WEIGHT = 0.5  # coordinate of the Huber scale beside Σw² = 1
 
@@ -49,9 +55,16 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
     if low[-1] < 1e-4 * high[-1]:  # the default box of the scale, which rests on the declared range
         low[-1] = min(low[-1], 1e-3 * at.spread)
     beta, error, residuals = least_squares(asker, near, at, box, constant)
+    first = (at.spread * near.reach) ** 2
+    _, own = kalman(near.solid, np.zeros(p), asker.noise("start") * at.size(constant), first * np.eye(p))
+    missed = float(np.sum(near.moment * (own - UNFELT * own @ own / first)))
+    straight = _scale(_straightened(residuals, np.sqrt(max(missed, 0.0)), c, kappa), c, kappa)
     frame = np.zeros((p + 1, p + 1))
     frame[:p, :p], frame[p, p] = near.matrix, SCALE_WEIGHT
     theta = np.append(beta, np.clip(_scale(residuals, c, kappa), low[-1], high[-1]))
+    inner = np.abs(residuals.middles) < c * theta[-1]
+    slope = SCALE_WEIGHT * residuals.mean(inner * residuals.middles**2) / theta[-1] ** 3
+    behind = LAG * slope * max((1 - NEAR) * theta[-1] - straight, 0.0)
     mean = None  # of ωu, which the moment holds where a term is constant
     if design.has_intercept:
         mean = near.moment @ np.linalg.inv(near.matrix)[:, 0]
@@ -108,6 +121,7 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
         rises = _rise(residuals, np.sqrt(square), c * theta[-1])
         mean[p] = SCALE_WEIGHT / 2 * rises / theta[-1] ** 2
         doubt[p, p] = mean[p] ** 2 * (2 * np.sum(moved * moved.T) + 4 * along @ left[:p, :p] @ along) / square**2
+        mean[p], doubt[p, p] = mean[p] + behind, doubt[p, p] + behind**2
         return mean, doubt
 
     g, sd = gradient("locate", theta)
@@ -115,9 +129,8 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
     step, error = filtered(near.solid * max(inside, 0.3) / theta[-1], g[:p], sd, error)
     theta[:p] = np.clip(theta[:p] - near.matrix @ step, low[:p], high[:p])
     center = np.append(at.start(p, constant), theta[-1])
-    prior = Prior(
-        center, np.append(np.full(p, SPREADS * at.spread * near.reach), theta[-1] / SCALE_WEIGHT), problem.transform
-    )
+    believed = np.append(np.full(p, SPREADS * at.spread * near.reach), theta[-1] / SCALE_WEIGHT)
+    prior = Prior(center, believed, problem.transform, near.doubtful)
     doubt = np.zeros((p + 1, p + 1))
     doubt[:p, :p], doubt[p, p] = error, (0.3 * theta[-1] / SCALE_WEIGHT) ** 2
     common = np.zeros((p + 1, p + 1))
@@ -127,11 +140,31 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
     return refine(*given, common=common, bends=bends, located=at.found), near.cut
 
 
-def _rise(residuals: Distribution, away: float, most: float) -> float:
-    """E min(r², most²) for r ± `away`, less the same for r; within a bin all places are alike."""
+def _straightened(residuals: Distribution, away: float, c: float, kappa: float) -> Distribution:
+    """The law of residuals of the right line, where that of a line which is off by `away`, on average, was asked.
+
+    Narrower by the factor f with which E min((fr ± away)², (cσ)²) is what was seen, at the scale σ that it shows.
+    """
+    most = c * _scale(residuals, c, kappa)
+    seen = residuals.mean(_square(residuals, 0.0, most))
+    low, high = NARROWEST, 1.0
+    for _ in range(30):
+        middle = (low + high) / 2
+        found = residuals.mean(_square(replace(residuals, edges=middle * residuals.edges), away, most))
+        low, high = (low, middle) if found > seen else (middle, high)
+    return replace(residuals, edges=high * residuals.edges)
+
+
+def _square(residuals: Distribution, away: float, most: float) -> Floats:
+    """E min((r ± away)², most²) in each bin; within a bin all places are alike."""
     r = np.linspace(residuals.edges[:-1], residuals.edges[1:], 2 * PLACES + 1)[1::2]
-    rise = sum(np.minimum((r + side * away) ** 2, most**2) / 2 for side in (-1, 1)) - np.minimum(r**2, most**2)
-    return max(residuals.mean(np.mean(rise, axis=0)), 0.0)
+    both = sum(np.minimum((r + side * away) ** 2, most**2) / 2 for side in (-1, 1))
+    return np.asarray(np.mean(both, axis=0))
+
+
+def _rise(residuals: Distribution, away: float, most: float) -> float:
+    """E min(r², most²) for r ± `away`, less the same for r."""
+    return max(residuals.mean(_square(residuals, away, most) - _square(residuals, 0.0, most)), 0.0)
 
 
 def _scale(residuals: Distribution, c: float, kappa: float) -> float:

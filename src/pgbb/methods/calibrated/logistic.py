@@ -199,7 +199,7 @@ def fit_logistic(asker: Asker, problem: Problem, design: Design) -> tuple[LocalG
         raw, sd = asker.score_moments(at, frame)
         return covariance_of(raw, bend.value, sd, shrink=asker.shrink)
 
-    prior = Prior(np.zeros(p), np.full(p, LOGITS * near.reach), problem.transform)
+    prior = Prior(np.zeros(p), np.full(p, LOGITS * near.reach), problem.transform, near.doubtful)
     asked = curvature, gradient, spread
     common = SCORE**2 * near.left_out
     found = refine(box, asker.n, theta, error, frame, *asked, box.clip, prior, model=model, common=common, follows=True)

@@ -21,6 +21,9 @@ SPREADS = 5.0  # of the response, for one standard deviation of a covariate: the
 LOGITS = 8.0  # the same of a logistic regression
 SLIGHT = 0.01  # weight of a lost direction on a coefficient that counts as none
 HIDDEN = 0.6  # a curvature of this relative noise counts as none, and of less as less of itself
+SURELY = 0.25  # the same where noise is small beside the usual curvature: what little stands out of it may be nothing
+QUIET, LOUD = 0.02, 0.1  # noise beside the usual curvature that is small, and that is not
+PART = 0.25  # of the variance of a coefficient under the prior, along one direction
 LOST = 0.8  # share of that noise from which a direction counts as lost
 ABSENT = 1e-6  # curvature beside the largest, in a frame that is about white, that single precision does not show
 REDRAWN = 0.3  # relative noise with which a covariance is drawn again, at most
@@ -42,11 +45,13 @@ class Prior:
       center: the coefficients that are expected, (d,).
       sd: standard deviations along the axes of the frame, (d,).
       units: leads from internal coefficients to those of the user, (d, d).
+      doubtful: coefficients of terms that may be constant: what is seen of them must be clear. None if all vary.
     """
 
     center: Floats
     sd: Floats
     units: Floats
+    doubtful: NDArray[np.bool_] | None = None
 
     def settle(
         self,
@@ -77,8 +82,10 @@ class Prior:
         """
         inverse = np.linalg.inv(frame)
         values, axes = np.linalg.eigh(bend.value)
-        relative = direction_sd(axes, bend.sd) / np.maximum(values, 1e-12 * float(values[-1]))
-        relative = np.minimum(np.hypot(relative, bend.factor_sd) / HIDDEN, 1.0)
+        own = direction_sd(axes, bend.sd)
+        relative = own / np.maximum(values, 1e-12 * float(values[-1]))
+        most = np.where(self._doubted(frame @ axes), SURELY, _most(own / float(np.median(values))))
+        relative = np.minimum(np.hypot(relative, bend.factor_sd) / most, 1.0)
         relative[values < ABSENT * values[-1]] = 1.0
         kept, lost = np.maximum(values, 0.0) * (1 - relative**4) * known, relative > LOST
         apart = self._apart(axes[:, lost], frame)
@@ -93,6 +100,13 @@ class Prior:
         middle = root @ (vectors * np.sqrt(np.maximum(squares, 0.0))) @ vectors.T @ root
         middle = (middle + middle.T) / 2
         return Settled(middle, -middle @ step)
+
+    def _doubted(self, line: Floats) -> NDArray[np.bool_]:
+        """Which directions (columns) move a doubtful coefficient by a good part of what all of them do."""
+        if self.doubtful is None or not self.doubtful.any():
+            return np.zeros(line.shape[1], dtype=bool)
+        square = line[: len(self.doubtful)][self.doubtful] ** 2
+        return np.asarray((square > PART * square.sum(axis=1, keepdims=True)).any(axis=0))
 
     def _apart(self, lost: Floats, frame: Floats) -> Floats:
         """A projector along the directions that are lost, less what noise alone adds to them.
@@ -110,6 +124,16 @@ class Prior:
             pure, kept = lost, np.eye(lost.shape[1])
         away: Floats = np.eye(len(frame)) - pure @ np.linalg.solve(kept, lost.T)
         return away
+
+
+def _most(noise: Floats) -> Floats:
+    """The relative noise of a curvature that hides it, by its `noise` beside the usual curvature.
+
+    A frame magnifies what is there until it is about white. So a curvature far below the usual one that stands out of a
+    small noise by two standard deviations is more likely none; beside a large noise it is as likely white.
+    """
+    steps = np.log(np.maximum(noise, 1e-300) / QUIET) / np.log(LOUD / QUIET)
+    return SURELY + (HIDDEN - SURELY) * np.clip(steps, 0.0, 1.0)
 
 
 def _roots(covariance: Floats) -> tuple[Floats, Floats]:
