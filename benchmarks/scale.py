@@ -1,6 +1,7 @@
 """The default method on very many records, made on the device: seconds of a fit beside those of reading the rows.
 
-    python benchmarks/scale.py [RECORDS] [TERMS] [quantile|linear|logistic]
+    python benchmarks/scale.py [RECORDS] [TERMS] [quantile|linear|logistic …]
+    python benchmarks/scale.py kernels        kernels of a GPU beside plain operations: whole numbers of 2¹⁶ rows
 
 Prints the seconds of the first fit (compilation included) and of a second one, and the time to read all rows once for
 every answer, which no fit can beat that asks one thing after another. Five levels. Of each statistic it prints the
@@ -13,8 +14,8 @@ import sys
 import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from functools import reduce
-from typing import Any, cast
+from functools import partial, reduce
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,10 +30,11 @@ from pgbb.methods.calibrated.questions import composition, questions_for, whole_
 from pgbb.private import columns
 from pgbb.private import sums as private_sums
 from pgbb.private.here import Here
-from pgbb.private.piece import traced_for
+from pgbb.private.piece import fused_sums, in_one_kernel, slab_sums, traced_for
 from pgbb.private.randomness import Randomness
 from pgbb.private.rows import EXTRA
 from pgbb.private.slabs import CORES, slab_rows
+from pgbb.private.wide_integers import SPLIT
 
 TAUS = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
 EPSILON, DELTA, HALF = 1.0, 1e-9, 6.0
@@ -106,17 +108,18 @@ def operations(traced: Any) -> int:
     return found
 
 
+def model(family: str, names: list[str]) -> Any:
+    terms = " + ".join(names)
+    if family == "quantile":
+        return pgbb.QuantileRegression(f"y ~ {terms}", taus=TAUS.tolist())
+    return pgbb.LinearRegression(f"y ~ {terms}") if family == "linear" else pgbb.LogisticRegression(f"z ~ {terms}")
+
+
 def main(n: int = 1_000_000, p: int = 14, family: str = "quantile") -> None:
     slabs = simulated(n, p, family)
     names = [f"x{j}" for j in range(1, p)]
     schema = pgbb.Schema(y=pgbb.Range(-HALF, HALF), z=pgbb.Flag(), **{name: pgbb.Range(-1, 1) for name in names})
-    terms = " + ".join(names)
-    models = {
-        "quantile": lambda: pgbb.QuantileRegression(f"y ~ {terms}", taus=TAUS.tolist()),
-        "linear": lambda: pgbb.LinearRegression(f"y ~ {terms}"),
-        "logistic": lambda: pgbb.LogisticRegression(f"z ~ {terms}"),
-    }
-    problem = models[family]().prepare(schema)
+    problem = model(family, names).prepare(schema)
     stages = questions_for(problem, len(TAUS), whole_noise(n, EPSILON, DELTA), weighted=False)
     plan = composition(stages, n)
     sigma = noise_scale(plan, EPSILON, DELTA)
@@ -138,11 +141,14 @@ def main(n: int = 1_000_000, p: int = 14, family: str = "quantile") -> None:
             flush=True,
         )
     once, fast = read(slabs), rate()
+    inside = sum(map(sum, spent.values()))
+    print(f"answers {inside:.3f} s, between answers {whole - inside:.3f} s")
     answers = len(asked.asked)
     print(f"reading the rows {answers} times {answers * once:.3f} s: ratio {whole / answers / once:.1f}")
     print(f"{fast / 1e9:,.0f} thousand million operations a second")
     print(
         f"{'statistic':20}{'answers':>8}{'numbers':>8}{'operations':>11}{'answer':>11}{'reading':>11}{'arithmetic':>11}"
+        f"{'all':>11}"
     )
     questions = {q.statistic: q for stage in stages for q in stage.questions}
     for name, times in spent.items():
@@ -151,7 +157,7 @@ def main(n: int = 1_000_000, p: int = 14, family: str = "quantile") -> None:
         count, per = operations(traced), sum(times) / len(times)
         print(
             f"{name:20}{len(times):8}{traced.out_avals[0].shape[0]:8}{count:11}{1e3 * per:8.2f} ms{1e3 * once:8.2f} ms"
-            f"{1e3 * count * n / fast:8.2f} ms"
+            f"{1e3 * count * n / fast:8.2f} ms{1e3 * sum(times):8.2f} ms"
         )
     if family != "logistic":
         shifts = np.outer(0.5 * np.array([-1.2816, -0.5244, 0, 0.5244, 1.2816]), np.eye(p)[0])
@@ -169,6 +175,38 @@ def timed(ask: Any, spent: dict[str, list[float]]) -> Any:
     return asking
 
 
+def kernels(p: int = 14, n: int = 2**16) -> None:
+    """Sums of the same rows by the kernel and by plain operations, which round products differently."""
+    names = [f"x{j}" for j in range(1, p)]
+    schema = pgbb.Schema(y=pgbb.Range(-HALF, HALF), z=pgbb.Flag(), **{name: pgbb.Range(-1, 1) for name in names})
+    rng = np.random.default_rng(0)
+    seen = set()
+    for family in ("quantile", "linear", "logistic"):
+        problem = model(family, names).prepare(schema)
+        rows = simulated(n, p, family).parts[0][0][0, :n]
+        for stage in questions_for(problem, len(TAUS), whole_noise(10**8, EPSILON, DELTA), weighted=False):
+            for q in stage.questions:
+                function = q.function(problem)
+                if (function, q.shapes) in seen or not in_one_kernel(function, q.power, p + EXTRA, q.shapes):
+                    continue
+                seen.add((function, q.shapes))
+                given = [np.sort(rng.uniform(0.2, 1, shape).astype(np.float32), axis=-1) for shape in q.shapes]
+                found = np.asarray(jax.jit(partial(fused_sums, function, q.power))(rows, given), np.int64)
+                plainly = jax.jit(lambda r, g, f=function, w=q.power: slab_sums(f, w, 2**13, None, n // 2**13, r, g))
+                whole, plain = (
+                    a @ np.array([2**SPLIT, 1]) for a in (found, np.asarray(plainly(rows, given), np.int64))
+                )
+                print(
+                    f"{q.statistic:20} {len(whole):4} sums, largest {np.abs(plain).max():,}; "
+                    f"largest difference {np.abs(whole - plain).max() / n:.4f} a record",
+                    flush=True,
+                )
+
+
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    main(*(int(float(g)) for g in given[:2]), *cast(Any, given[2:]))
+    if sys.argv[1:] == ["kernels"]:
+        kernels()
+    else:
+        numbers = [int(float(g)) for g in sys.argv[1:3]]
+        for family in sys.argv[3:] or ["quantile"]:
+            main(*numbers, family=family)

@@ -23,7 +23,7 @@ _Tree = TypeVar("_Tree")
 _TERMS = 32  # products that are added up in one expression
 _LANES = 16
 _STREAMS = 8
-_WRITTEN_OUT = 128  # outer products of so few numbers: processors are slow at columns taken one by one
+_WRITTEN_OUT = 128, 32  # outer products of so few numbers, on a CPU and elsewhere: slow are columns taken one by one
 
 _PASSES = "cse_barrier_expander,small-while-loop-hoisting"
 """The first drops barriers before fusion, the second makes one function of a small loop and knows no barriers."""
@@ -110,7 +110,7 @@ def packed(v: jax.Array) -> jax.Array:
     d = v.shape[0]
     scale = jnp.asarray(np.where(np.arange(d) == 0, 1.0, np.sqrt(2.0)), v.dtype)
     v = computed_once(v)
-    if d > _WRITTEN_OUT or jax.default_backend() != "cpu":  # a GPU takes longer to put parts side by side
+    if d > _WRITTEN_OUT[jax.default_backend() != "cpu"]:  # a GPU takes longer to put many parts side by side
         i, j = np.triu_indices(d)
         return v[i] * v[j] * scale[j - i]
     return jnp.concatenate([v[k : k + 1] * v[k:] * scale[: d - k] for k in range(d)])

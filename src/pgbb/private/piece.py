@@ -14,11 +14,15 @@ from pgbb._numerics.compiled import Compiled, computed_once, dots
 from pgbb.private.clipping import FULL_BATCH, clipped, limit
 from pgbb.private.coding import Coding
 from pgbb.private.columns import by_columns
+from pgbb.private.kernel import kernel_counts, kernel_sums, serves
 from pgbb.private.rows import EXTRA
-from pgbb.private.slabs import formed, width_of
+from pgbb.private.slabs import floor, formed, width_of
 from pgbb.private.wide_integers import LOW, SPLIT
 
-__all__ = ["BITS", "Statistic", "counts_only", "entries", "joined", "one_by_one", "slab_sums", "traced_for"]
+__all__ = [
+    "BITS", "Statistic", "counts_only", "entries", "fused_sums", "in_one_kernel", "joined", "one_by_one", "slab_sums",
+    "traced_for",
+]  # fmt: skip
 
 Ints = NDArray[np.int64]
 Statistic = Callable[..., Array]
@@ -113,3 +117,37 @@ def traced_for(statistic: Statistic, power: int, width: int, shapes: tuple[tuple
     add = _counted if counts_only(statistic, power) else _adds
     forms = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in (*shapes, (width,))]  # type: ignore[no-untyped-call]
     return jax.make_jaxpr(lambda *given: add(statistic, power, given[:-1], given[-1]))(*forms)
+
+
+@lru_cache(maxsize=256)
+def _numbers_for(statistic: Statistic, width: int, shapes: tuple[tuple[int, ...], ...]) -> ClosedJaxpr:
+    """The numbers of one record that are looked up, and its weight: a function of the first parameters and its row."""
+
+    def numbers(*given: Array) -> Array:
+        *first, row = given
+        found = statistic.numbers(row[:-EXTRA], row[-2], *first)  # type: ignore[attr-defined]
+        return jnp.append(jnp.atleast_1d(found), row[-1])
+
+    forms = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in (*shapes, (width,))]  # type: ignore[no-untyped-call]
+    return jax.make_jaxpr(numbers)(*forms)
+
+
+def _function(statistic: Statistic, power: int, width: int, shapes: tuple[tuple[int, ...], ...]) -> ClosedJaxpr:
+    """What the kernel of a GPU is written from."""
+    if counts_only(statistic, power):
+        return _numbers_for(statistic, width, shapes[:-2])
+    return traced_for(statistic, power, width, shapes)
+
+
+def in_one_kernel(statistic: Statistic, power: int, width: int, shapes: tuple[tuple[int, ...], ...]) -> bool:
+    """Whether one kernel of a GPU can be written for it."""
+    bins = shapes[-1][0] if counts_only(statistic, power) else 1
+    return floor(bins) == bins and serves(_function(statistic, power, width, shapes))
+
+
+def fused_sums(statistic: Statistic, power: int, rows: Array, parameters: Sequence[Array]) -> Array:
+    """The same as `slab_sums` by one kernel of a GPU, which rows go through once."""
+    function = _function(statistic, power, rows.shape[1], tuple(p.shape for p in parameters))
+    if counts_only(statistic, power):
+        return kernel_counts(function, parameters[:-2], parameters[-2], rows)
+    return kernel_sums(function, parameters, rows)

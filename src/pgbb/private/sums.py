@@ -14,14 +14,14 @@ accountant certifies is the object that this code runs.
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import partial
+from functools import lru_cache, partial
 from typing import cast
-from weakref import WeakKeyDictionary, finalize
+from weakref import WeakKeyDictionary, WeakSet, finalize
 
 import jax
 import numpy as np
 from jax import Array
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import ArrayLike, NDArray
 
 from pgbb._numerics.compiled import Compiled
@@ -30,7 +30,17 @@ from pgbb.engine.protocol import Engine, Question
 from pgbb.errors import PgbbError
 from pgbb.private.coding import Coding
 from pgbb.private.noise import rounded_normals
-from pgbb.private.piece import BITS, Statistic, counts_only, entries, joined, slab_sums, traced_for
+from pgbb.private.piece import (
+    BITS,
+    Statistic,
+    counts_only,
+    entries,
+    fused_sums,
+    in_one_kernel,
+    joined,
+    slab_sums,
+    traced_for,
+)
 from pgbb.private.randomness import Randomness
 from pgbb.private.slabs import CORES, DEVICE, RUNNING, Slab, Slabs, device_room, floor, slabs_of, width_of
 
@@ -38,8 +48,10 @@ __all__ = ["BITS", "Slabs", "Statistic", "Sums", "asked", "compile_ahead", "slab
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Parameters = tuple[NDArray[np.float32], ...]
 _CELLS = 2**16  # numbers of one chunk of rows, which a cache holds; changes no result
 _LEAST, _MOST = 2**6, 2**8  # rows of a chunk
+_MANY = 2**25  # records for which a kernel is worth the seconds that it takes to write one
 _THREADS = 2  # that compile
 _ALL = PartitionSpec()  # type: ignore[no-untyped-call]
 
@@ -58,6 +70,8 @@ def _partial_sums(
     """The sums of every device over its rows, (devices, m, lanes); nothing is sent between devices."""
 
     def one(count: Array, rows: Array, parameters: Sequence[Array]) -> Array:
+        if not size:
+            return fused_sums(statistic, power, rows[0], parameters)[None]
         return slab_sums(statistic, power, size, coding, count[0], rows[0], parameters)[None]
 
     if mesh is None:
@@ -79,19 +93,54 @@ def sum_of(
     if counts_only(statistic, power):  # a record is in one bin, whatever the edges are
         edges = np.maximum.accumulate(np.where(np.isnan(given[-2]), np.inf, given[-2]), axis=-1)
         given = (*given[:-2], edges.astype(np.float32), given[-1])
-    size = _layout(statistic, power, slabs, given)
-
-    def found(part: Array, counts: Ints) -> Ints:
-        count = (-(-counts // size)).astype(np.int32)
-        return joined(_partial_sums(statistic, power, size, slabs.mesh, slabs.coding, count, part, given))
-
-    result = _total(found, slabs.parts)
+    result = _summed(statistic, power, slabs, given)
     if not counts_only(statistic, power):
         return result
     table = given[-1]
     in_or_above = result.reshape(-1, len(table))
     records = -np.diff(in_or_above, axis=1, append=0)
     return (records @ np.asarray(entries(table, len(records)), np.int64)).reshape(-1)
+
+
+def _summed(statistic: Statistic, power: int, slabs: Slabs, given: Parameters) -> Ints:
+    """The sum over all slabs, by a kernel where there is one; where it cannot be compiled, by plain operations."""
+    size = _layout(statistic, power, slabs, given)
+    try:
+        return _over_slabs(statistic, power, size, slabs, given)
+    except Exception as error:
+        if size or "RESOURCE_EXHAUSTED" in str(error):
+            raise
+        _PLAIN.add(statistic)
+        return _over_slabs(statistic, power, _layout(statistic, power, slabs, given), slabs, given)
+
+
+def _over_slabs(statistic: Statistic, power: int, size: int, slabs: Slabs, given: Parameters) -> Ints:
+    """The same, by chunks of so many rows. A device is given all slabs to sum before the first sum is waited for."""
+    on_cpu, mesh = jax.default_backend() == "cpu", slabs.mesh
+    put = given if on_cpu else jax.device_put(given, None if mesh is None else NamedSharding(mesh, _ALL))
+
+    def begun(part: Array, counts: Ints) -> Array:
+        count = (-(-counts // max(size, 1))).astype(np.int32) if on_cpu else _chunks(tuple(counts), size, mesh)
+        found: Array = _partial_sums(statistic, power, size, mesh, slabs.coding, count, part, put)
+        return found
+
+    if on_cpu or not isinstance(slabs.parts, list):
+        return _total(lambda *slab: joined(begun(*slab)), slabs.parts)
+    return np.sum([joined(part) for part in _coming([begun(*slab) for slab in slabs.parts])], axis=0)
+
+
+@lru_cache(maxsize=1024)
+def _chunks(counts: tuple[int, ...], size: int, mesh: Mesh | None) -> Array:
+    """How many chunks have so many rows; on the devices, since a copy takes longer than a small sum."""
+    found = [-(-count // max(size, 1)) for count in counts]
+    return jax.device_put(np.array(found, np.int32), None if mesh is None else NamedSharding(mesh, DEVICE))
+
+
+def _coming(found: list[Array]) -> list[Array]:
+    """What a device has begun to compute, on its way to this process."""
+    for part in found:
+        part.copy_to_host_async()
+    return found
 
 
 def _total(found: Callable[[Array, Ints], Ints], slabs: Iterable[Slab]) -> Ints:
@@ -107,13 +156,19 @@ def _total(found: Callable[[Array, Ints], Ints], slabs: Iterable[Slab]) -> Ints:
 
 
 def _layout(statistic: Statistic, power: int, slabs: Slabs, parameters: Sequence[NDArray[np.float32]]) -> int:
-    """Rows of a chunk."""
+    """Rows of a chunk; 0 where one kernel does all of them, and there are so many that it is worth writing it."""
     part = slabs.parts[0][0]
-    traced = traced_for(statistic, power, width_of(part, slabs.coding), tuple(p.shape for p in parameters))
-    (numbers,) = traced.out_avals[0].shape
+    width, shapes = width_of(part, slabs.coding), tuple(p.shape for p in parameters)
+    if _worth_a_kernel(slabs) and statistic not in _PLAIN and in_one_kernel(statistic, power, width, shapes):
+        return 0
+    (numbers,) = traced_for(statistic, power, width, shapes).out_avals[0].shape
     if jax.default_backend() == "cpu":
         return min(max(_LEAST, floor(_CELLS // numbers)), _MOST)
     return min(max(2**10, floor(device_room() // 4 // numbers)), part.shape[1])
+
+
+def _worth_a_kernel(slabs: Slabs) -> bool:
+    return slabs.n >= _MANY and slabs.coding is None and jax.default_backend() == "gpu"
 
 
 def _compile(question: Question, slabs: Slabs) -> jax.stages.Compiled:
@@ -126,6 +181,9 @@ def _compile(question: Question, slabs: Slabs) -> jax.stages.Compiled:
     ).compile()
 
 
+_PLAIN: WeakSet[Statistic] = WeakSet()
+"""Whose kernel a compiler has refused."""
+
 _AHEAD: WeakKeyDictionary[Statistic, dict[Hashable, Future[None]]] = WeakKeyDictionary()
 
 
@@ -133,7 +191,7 @@ def _kind(question: Question, slabs: Slabs) -> Hashable:
     """What a program of a statistic is compiled for."""
     shapes = tuple(p.shape for p in question.parameters)
     part = slabs.parts[0][0]
-    return shapes, question.power, slabs.mesh, slabs.coding, part.shape, part.sharding
+    return shapes, question.power, slabs.mesh, slabs.coding, part.shape, part.sharding, _worth_a_kernel(slabs)
 
 
 def compile_ahead(questions: Sequence[Question], slabs: Slabs, owner: object = None) -> None:

@@ -64,7 +64,7 @@ def _looked_up(numbers: Callable[..., Any]) -> Callable[..., Any]:
     """The columns of A of the bins of K numbers of a record, over √K: side by side they have norm at most 1.
 
     Edges, (K, bins + 1) or (bins + 1,), and A are the last parameters; the outer bins are open. `above` tells of which
-    bins each number is in or above: who adds up many records may count instead.
+    bins each number is in or above: who adds up many records may count instead. `numbers` are those numbers.
     """
 
     def above(x: Any, y: Any, *given: Any) -> Any:
@@ -78,7 +78,7 @@ def _looked_up(numbers: Callable[..., Any]) -> Callable[..., Any]:
         found = above(x, y, *given)
         return given[-1].T[jnp.sum(found, axis=1, dtype=jnp.int32) - 1].reshape(-1) / jnp.sqrt(1.0 * len(found))
 
-    statistic.above = above  # type: ignore[attr-defined]
+    statistic.above, statistic.numbers = above, numbers  # type: ignore[attr-defined]
     return statistic
 
 
