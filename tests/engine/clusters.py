@@ -4,6 +4,7 @@ python -m pytest --noconftest tests/engine/clusters.py
 """
 
 import contextlib
+import gc
 import itertools
 import pickle
 import shutil
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
 import dask
 import dask.dataframe as dd
@@ -193,6 +195,24 @@ def test_a_partition_that_changes_is_lost_or_comes_twice_stops_the_fit(three):
     held._kept[0] = held._encoded(0)
     with pytest.raises(pgbb.PgbbError, match="a partition is not the one"):
         held.sum(ASKED)
+
+
+def test_workers_forget_the_records_of_a_fit_that_is_over(three):
+    def held(dask_scheduler):
+        return sum(task.nbytes for task in dask_scheduler.tasks.values() if task.state == "memory")
+
+    gc.collect()
+    gc.disable()  # what is in a circle would stay on the workers until the driver happens to collect it
+    try:
+        before = three.run_on_scheduler(held)
+        fit(MODELS["mean"], partitions(), cluster=three)
+        for _ in range(300):
+            if (after := three.run_on_scheduler(held)) < before + 4 * N:  # a word of each record
+                break
+            time.sleep(0.1)
+        assert after < before + 4 * N
+    finally:
+        gc.enable()
 
 
 def test_receipts_are_equal_for_the_same_partitions_only():

@@ -118,7 +118,9 @@ def connected(given: Any) -> "Iterator[Dask]":
             client = given
         else:
             raise _validate.fail("cluster", type(given).__name__, f"{_FORM}; a pgbb.Cluster; or a distributed.Client")
-        yield Dask(client, patience)
+        there = Dask(client, patience)
+        stack.callback(there.release)
+        yield there
 
 
 def _current(distributed: Any) -> Any:
@@ -159,7 +161,7 @@ def _client(given: Cluster, stack: ExitStack) -> Any:
         security = Security(require_encryption=kind == "tls", **{k: v for k, v in files.items() if v is not None})
         return stack.enter_context(Client(given.address, security=security, set_as_default=False))
     except (OSError, TypeError, ValueError) as error:  # ssl.SSLError and a wait that is over are OSErrors
-        why = type(error).__name__
+        why = "no certificate was given" if isinstance(error, TypeError) else type(error).__name__
         traceback.clear_frames(error.__traceback__)
     gc.collect()  # what failed is closed here: in the thread of the next client it would wait for that client
     raise PgbbError(
@@ -173,6 +175,7 @@ class Dask:
 
     def __init__(self, client: Any, patience: float) -> None:
         self.client, self.patience = client, patience
+        self._engines: list[DaskEngine] = []
         _encrypted(client.scheduler.address, "the scheduler")
         for address in self.addresses():
             _encrypted(address, "a worker")
@@ -194,7 +197,13 @@ class Dask:
 
     def engine(self, source: Any, work: Work) -> "DaskEngine":
         """The workers, once they have encoded what they read."""
-        return DaskEngine(self, source, work)
+        self._engines.append(DaskEngine(self, source, work))
+        return self._engines[-1]
+
+    def release(self) -> None:
+        """Let workers forget their partitions: those of the next fit would come on top of them."""
+        for engine in self._engines:
+            engine.release()
 
 
 class DaskEngine:
@@ -217,6 +226,11 @@ class DaskEngine:
         self.n = self._first.records
         if self.n == 0:
             raise InvalidValue("the data has 0 records; at least one is needed. Check the filter before it.")
+
+    def release(self) -> None:
+        """Let workers forget what they keep."""
+        for future in (*self._kept, *self._preparing):
+            future.release()
 
     def prepare(self, questions: Sequence[Question]) -> None:
         """Have every worker compile what will be asked; nobody waits for it."""
