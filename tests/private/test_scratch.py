@@ -10,6 +10,7 @@ import pytest
 import pgbb
 from pgbb.custody.ledger import Ledger
 from pgbb.private import opened, records
+from pgbb.private.reading import stored_for
 from pgbb.private.scratch import Scratch
 
 N = 150_000  # three slabs
@@ -130,3 +131,13 @@ def test_scratch_is_a_folder_and_for_the_default_method_in_one_process(given, sa
 def test_a_folder_that_cannot_be_written_is_refused(folder):
     with pytest.raises(pgbb.InvalidValue, match="cannot take a file"):
         Scratch(folder / "absent", 10, 3)
+
+
+def test_a_piece_without_records_is_no_error_wherever_a_mark_cuts_a_text_file(folder, tmp_path):
+    """An open quotation mark ends a block, so that one record decides how many pieces there are."""
+    problem, path = MODEL.prepare(SCHEMA), tmp_path / "d.csv"
+    for place in range(4):
+        path.write_text("x,y\n" + "".join(f"{i},{chr(34) * (i == place)}1\n" for i in range(4)))
+        here, there = (stored_for(path, problem, SCHEMA, scratch=given) for given in (None, folder))
+        assert np.array_equal(here.rows, there.rows[:]) and here.n == 4
+        there.close()

@@ -54,7 +54,7 @@ class Scratch:
 
     def append(self, rows: Words) -> None:
         """The next rows."""
-        left = np.ascontiguousarray(rows).data.cast("B")
+        left = np.ascontiguousarray(rows).data.cast("B") if rows.size else memoryview(b"")  # a piece may be empty
         with self._spoken():
             while left:
                 left = left[self._file.write(left) :]
