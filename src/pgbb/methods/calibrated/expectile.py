@@ -21,7 +21,7 @@ from pgbb.methods.calibrated.curvature import (
 from pgbb.methods.calibrated.frame import design_frame
 from pgbb.methods.calibrated.prior import SPREADS, Prior
 from pgbb.methods.calibrated.start import first_fit, locate_response
-from pgbb.methods.calibrated.tails import ONE_SIDED, usual_tail
+from pgbb.methods.calibrated.tails import ALONG, mean_axis
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
@@ -30,6 +30,7 @@ Floats = NDArray[np.float64]
 
 __all__ = ["fit_expectile"]
 
+ONE_SIDED = 0.6  # how far apart the two sides are where nearly all long scores are on one
 OTHER = 0.1  # of the spread of the response, that a step misses because curvature changes
 
 
@@ -43,7 +44,8 @@ def fit_expectile(asker: Asker, problem: Problem, design: Design) -> tuple[Local
     theta, error = first_fit(asker, near, at, box, constant)
     apart = abs(2 * tau - 1)  # of the two sides of the line
     level = 2 * tau * (1 - tau)  # of w, in the middle
-    family = Clipped(asker, near, tau, (1 + apart) * ONE_SIDED, tails=usual_tail)
+    aim = -np.sign(2 * tau - 1) * min(apart / ONE_SIDED, 1.0) * ALONG * mean_axis(near, constant)
+    family = Clipped(asker, near, tau, aim=aim)
     error = error + (at.spread * near.reach * apart) ** 2 * np.eye(p)
     for _ in range(asker.question("locate", "clipped_score").times):
         g, sd = family.score("locate", theta, max(tau, 1 - tau) * size * np.sqrt(p) / near.reach)
@@ -52,7 +54,7 @@ def fit_expectile(asker: Asker, problem: Problem, design: Design) -> tuple[Local
         theta = box.clip(theta - near.matrix @ limited(step, near.solid, size))
 
     def curvature(at: Floats, before: Curvature | None) -> Curvature:
-        raw, noise = family.curvature(at, level * near.moment)
+        raw, noise = family.curvature(at, level * near.moment, max(tau, 1 - tau) / level)
         if before is not None:
             return asked_again(raw, before, noise, shrink=asker.shrink)
         target = bordered(raw, near.moment, 0.0, min(tau, 1 - tau))
@@ -60,4 +62,4 @@ def fit_expectile(asker: Asker, problem: Problem, design: Design) -> tuple[Local
         return curvature_of(raw, target, noise, left, shrink=asker.shrink)
 
     prior = Prior(at.start(p, constant), np.full(p, SPREADS * at.spread * near.reach), problem.transform)
-    return family.finish(box, theta, error, size, curvature, prior)
+    return family.finish(box, theta, error, size, curvature, prior, located=at.found)
