@@ -62,20 +62,45 @@ def test_a_response_in_a_corner_of_its_range_costs_little(model, monkeypatch):
     assert not table(model, steep(), lazy)["identified"].any()
 
 
+ALL_UNITS = {  # and the power of the unit of the response in coefficients
+    "huber": (HuberRegression("y ~ x"), 1),
+    "quantile": (QuantileRegression("y ~ x", taus=[0.5]), 1),
+    "linear": (pgbb.LinearRegression("y ~ x"), 1),
+    "expectile": (pgbb.Expectile("y ~ x", 0.7), 1),
+    "iv": (pgbb.IV("y ~ x | w"), 1),
+    "logistic": (LogisticRegression("z ~ x"), 0),
+    "poisson": (pgbb.PoissonRegression("c ~ x", exposure="e"), 0),
+    "mean": (pgbb.Mean("y"), 1),
+    "means": (pgbb.Mean("y", by="g"), 1),
+}
+
+
 @pytest.mark.parametrize("unit", [1e-6, 1e6])
-@pytest.mark.parametrize(
-    "model", [HuberRegression("y ~ x"), QuantileRegression("y ~ x", taus=[0.5]), LogisticRegression("z ~ x")]
-)
-def test_units_change_nothing_but_the_units(model, unit):
-    """Columns and response times 10^±6, and moved by their range."""
+@pytest.mark.parametrize("name", ALL_UNITS)
+def test_units_change_nothing_but_the_units(name, unit):
+    """Columns and response times 10^±6, and moved by their range; an exposure has only a unit."""
+    model, power = ALL_UNITS[name]
+    rng = np.random.default_rng(1)
     data = steep(5000)
-    other = data.assign(x=(data["x"] + 10) * unit, y=(data["y"] + 1) * unit)
-    schema = Schema(x=Range(10 * unit, 20 * unit), y=Range(unit, 2 * unit), z=Flag())
-    plain, scaled = table(model, data, epsilon=4.0), table(model, other, schema, epsilon=4.0)
-    factor = 1 / unit if "z" in model.formula else 1.0
-    columns = ["lower", "upper"]
-    assert scaled.loc["x", columns].to_numpy(float) == pytest.approx(
-        plain.loc["x", columns].to_numpy(float) * factor, rel=0.01
+    data = data.assign(w=data["x"] + 0.2 * rng.standard_normal(5000), g=np.where(data["z"], "a", "b"))
+    data = data.assign(e=rng.uniform(1, 3, 5000))
+    data["c"] = rng.poisson(data["e"] * np.exp(data["x"] - 8.5)).clip(0, 40)
+    ends = {"x": (0.0, 10.0), "w": (0.0, 12.0), "y": (0.0, 1.0)}
+    others = {"z": Flag(), "g": pgbb.Levels("a", "b"), "c": Range(0, 40)}
+    numbers = {k: Range(*v) for k, v in ends.items()}
+    moved = {k: (data[k] + high) * unit for k, (_, high) in ends.items()}
+    ranges = {k: Range(high * unit, 2 * high * unit) for k, (_, high) in ends.items()}
+    plain = table(model, data, Schema(**numbers, **others, e=Range(0.5, 4)), epsilon=4.0)
+    schema = Schema(**ranges, **others, e=Range(0.5 * unit, 4 * unit))
+    scaled = table(model, data.assign(**moved, e=data["e"] * unit), schema, epsilon=4.0)
+    rows, columns = ["x"], ["lower", "upper"]
+    factor = unit ** (power - 1)
+    wanted, found = plain, scaled
+    if name in ("mean", "means"):
+        rows, factor = list(plain.index), unit
+        found = scaled.assign(**{c: scaled[c] - unit for c in columns})
+    assert found.loc[rows, columns].to_numpy(float) == pytest.approx(
+        wanted.loc[rows, columns].to_numpy(float) * factor, rel=0.01
     )
     assert (scaled["identified"] == plain["identified"]).all() and plain["identified"].all()
     if "scale" in plain.index:
