@@ -30,6 +30,7 @@ _PASSES = "cse_barrier_expander,small-while-loop-hoisting"
 _SHARING = "cpu-parallel-task-assigner"  # gives each core a part of every small loop, at the end of which all wait
 _CPU = {
     "xla_cpu_experimental_ynn_fusion_type": "",  # no kernels of the library YNNPACK
+    "xla_cpu_prefer_vector_width": 512,  # where a processor has such vectors; half of that is the default
 }
 
 
