@@ -486,6 +486,30 @@ def test_nothing_is_wider_than_a_phone(browser, tmp_path):
         assert browser.value("document.documentElement.scrollWidth") <= 360
 
 
+OUTSIDE = """[...document.querySelectorAll('.chart svg')].flatMap((svg) => {
+  const wide = svg.viewBox.baseVal.width, boxes = [...svg.querySelectorAll('text:not(.name)')].map((t) => t.getBBox());
+  return boxes.filter((b) => b.x < -1 || b.x + b.width > wide + 1);
+}).length"""
+FEWEST = """Math.min(...[...document.querySelectorAll('#process svg')].map(
+  (svg) => svg.querySelectorAll('text[text-anchor=end]').length))"""
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 4e4, 3e6, 1e12])
+def test_labels_of_axes_are_three_at_least_and_not_cut_whatever_the_units(unit, browser, tmp_path):
+    small = model()
+    large = replace(small, transform=unit * np.array(small.transform), offset=unit * np.array(small.offset))
+    for size in ({}, {"width": 360, "height": 740, "phone": True}):
+        opened(browser, Release(large, SCHEMA, certificate(), local()), tmp_path, **size)
+        assert browser.value(OUTSIDE) == 0 and browser.value(FEWEST) >= 3
+
+
+def test_a_flag_of_words_is_chosen_by_its_words(browser, tmp_path):
+    columns = {**SCHEMA["columns"], "black": {"flag": ["nein", "ja"]}}
+    opened(browser, Release(model(), {"columns": columns}, certificate(), local()), tmp_path)
+    words = "[...document.querySelectorAll('#prediction option')].map((o) => o.textContent)"
+    assert browser.value(words) == ["nein", "ja"]
+
+
 def test_a_saved_release_gives_the_same_page_again(tmp_path):
     path = CASES["local over levels"].save(tmp_path / "r.pgbb")
     assert page(load(path), path) == page(load(path), path)

@@ -69,7 +69,7 @@ function processDraws() {
 
 /** An SVG with axes; `body(x, y)` draws inside, given the two scales. */
 function chart({ width, height, x, y, name, label, xlabel, yticks = true, body }) {
-  const wide = (places) => 6.6 * Math.max(...places.map((v) => show(v).length)); // of labels, in the font of the page
+  const wide = (places) => 7.6 * Math.max(...places.map((v) => show(v).length)); // of labels, in the font of the page
   const ys = yticks ? ticks(y[0], y[1], 4) : [];
   const left = yticks ? Math.max(52, 12 + wide(ys)) : 12, right = 12, top = name ? 26 : 10, bottom = xlabel ? 38 : 24;
   const sx = (v) => left + ((v - x[0]) / (x[1] - x[0])) * (width - left - right);
