@@ -75,16 +75,16 @@ def of(payload, index):
     ids=["levels", "interval", "no index", "skewed", "hidden", "singular", "generator", "pseudo", "draws"],
 )
 def test_r_draws_have_the_law_of_python(released, levels, tmp_path):
-    m = 4000
+    m = 2000
     ours = drawn(released, levels, m, tmp_path)
     theirs = released.sample(20_000, tau=levels, seed=2).to_numpy()
     names = list(released.model.names)
     assert [c.split(".")[0] for c in ours.columns] == names * max(1, len(levels or []))
     for a, b in zip(ours.to_numpy().T, theirs.T, strict=True):
         assert stats.ks_2samp(a, b).pvalue > 1e-3
-        assert stats.ks_2samp(a + 0.15 * b.std(), b).pvalue < 1e-3
+        assert stats.ks_2samp(a + 0.2 * b.std(), b).pvalue < 1e-3
     if levels is not None and len(levels) > 1:  # jointly, not level by level
-        assert np.allclose(np.corrcoef(ours.T), np.corrcoef(theirs.T), atol=0.08)
+        assert np.allclose(np.corrcoef(ours.T), np.corrcoef(theirs.T), atol=0.1)
 
 
 def test_r_says_what_it_cannot_draw(tmp_path):

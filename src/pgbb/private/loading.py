@@ -6,12 +6,11 @@ from pgbb.engine.protocol import Asked, Engine, Work
 from pgbb.model.problem import Problem
 from pgbb.model.schema import Schema
 from pgbb.private.arrays import columns_of, single, table
-from pgbb.private.files import TEXT, File
+from pgbb.private.files import File
 from pgbb.private.partition import survey
 from pgbb.private.reading import reading_for, records_for, stored_for
 from pgbb.private.records import Examined, NonPrivateRecords, Records, Source, Stored, examine
-from pgbb.private.sources import open_source
-from pgbb.private.text import plausible
+from pgbb.private.sources import open_shown
 
 if TYPE_CHECKING:
     from pgbb.private.pseudo_samples import PublicSamples
@@ -24,9 +23,7 @@ __all__ = [
 
 def header(source: Source) -> list[tuple[str | None, str]]:
     """Names of the columns, each with "number", "flag" or "text" by its stored type, or "" where none says."""
-    opened = open_source(source)
-    if opened.remedy and isinstance(source, File) and source.kind in TEXT:
-        plausible(source, opened.names)
+    opened = open_shown(source)
     if not opened.typed:
         return [(name, "") for name in opened.names]
     kinds = opened.kinds([name for name in opened.names if name is not None], Schema())

@@ -25,14 +25,14 @@ from pgbb.private.queries import open_query
 from pgbb.private.sheets import open_sheet
 from pgbb.private.stata import open_stata
 from pgbb.private.statistical import open_statistical
-from pgbb.private.text import open_csv
+from pgbb.private.text import open_csv, plausible
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
 _KEPT = 16  # batches until freed memory goes back to the system: what is asked for again costs time
 
-__all__ = ["Source", "arrow_pieces", "column", "open_source", "part_of_frame"]
+__all__ = ["Source", "arrow_pieces", "column", "open_shown", "open_source", "part_of_frame"]
 
 Source: TypeAlias = pd.DataFrame | Mapping[str, object] | str | Path | File | Opened | object
 
@@ -64,6 +64,14 @@ def open_source(source: Source) -> Opened:
         f"data is a {type(source).__name__}, it must be {_FORMS}. Convert it "
         f"{'first: data.collect()' if lazy else 'with pandas.DataFrame(...)'}."
     )
+
+
+def open_shown(source: Source) -> Opened:
+    """For a command that shows the names: a first line that is of another separator or encoding is refused."""
+    found = open_source(source)
+    if found.remedy and isinstance(source, File) and source.kind in TEXT:
+        plausible(source, found.names)
+    return found
 
 
 def _file(file: File) -> Opened:
