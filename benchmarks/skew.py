@@ -13,6 +13,7 @@ regression.
 import sys
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from scipy.stats import skew
@@ -20,6 +21,9 @@ from scipy.stats import skew
 from pgbb.accountant import gamma_star
 from pgbb.errors import PgbbWarning
 from pgbb.model.blocks import block_sizes
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # reproduction/ lies beside benchmarks/
+
 from reproduction.fits import fit_many
 from reproduction.studies.noise_aware import problem
 
