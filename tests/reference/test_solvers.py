@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.optimize import minimize
 
@@ -6,6 +7,7 @@ import pgbb
 from pgbb._numerics.newton import Sample, huber_loss, logistic_loss, quantile_loss
 from pgbb.private.loading import records_for
 from pgbb.reference import Solver, gradient, solve, to_original
+from pgbb.reference.solvers import exact_fit
 from reproduction.references.bootstrap import bayesian_bootstrap, blocked_bootstrap
 from tests.helpers import python
 from tests.reference.data import MODELS, SCHEMA, frame, problem_and_records
@@ -205,3 +207,19 @@ def test_the_references_do_not_import_jax():
     code = "import sys, pgbb.reference; print([m for m in ('jax', 'optax', 'matplotlib') if m in sys.modules])"
     out = python(code, check=True)
     assert out.stdout.strip() == "[]"
+
+
+def test_two_stages_and_a_mean_of_unknown_scale_have_an_exact_fit():
+    rng = np.random.default_rng(4)
+    z, cause = rng.normal(size=(2, 900)).clip(-4, 4)
+    x = (z + cause).clip(-6, 6)
+    data = pd.DataFrame({"z": z, "x": x, "y": (1 + 0.5 * x - cause).clip(-9, 9)})
+    schema = pgbb.Schema(z=pgbb.Range(-4, 4), x=pgbb.Range(-6, 6), y=pgbb.Range(-9, 9))
+    found = exact_fit(pgbb.IV("y ~ x | z").prepare(schema), data, schema, None, None)
+    slope = np.cov(z, data["y"])[0, 1] / np.cov(z, x)[0, 1]
+    assert found[None, "x"] == pytest.approx(slope, abs=1e-5)
+    assert found[None, "Intercept"] == pytest.approx(data["y"].mean() - slope * x.mean(), abs=1e-5)
+    line = exact_fit(pgbb.LinearRegression("y ~ x").prepare(schema), data, schema, None, None)
+    assert abs(line[None, "x"] - slope) > 0.2
+    mean = exact_fit(pgbb.Mean("y").prepare(schema), data, schema, None, None)
+    assert list(mean.values()) == pytest.approx([data["y"].mean()], abs=1e-5)

@@ -63,7 +63,10 @@ def solve(
 def exact_fit(
     problem: Problem, data: "Source", schema: Schema, weights: str | None, levels: tuple[float, ...] | None
 ) -> dict[tuple[float | None, str], float]:
-    """The exact minimiser at every level, in original units: NOT PRIVATE."""
+    """The exact minimiser at every level, or the two-stage estimate, in original units: NOT PRIVATE."""
+    if problem.kind == "iv":
+        values = to_original(problem, _two_stages(problem, non_private(data, problem, schema, weights)))
+        return {(None, name): float(v) for name, v in zip(problem.names, values, strict=True)}
     if problem.score is None:
         raise InvalidValue(
             "non_private_reference = True is not allowed with a custom loss: it has no exact solver. Leave it out."
@@ -74,6 +77,18 @@ def exact_fit(
         values = to_original(problem, solve(problem, records, index=at))
         found.update({(at, name): float(v) for name, v in zip(problem.names, values, strict=True)})
     return found
+
+
+def _two_stages(problem: Problem, records: NonPrivateRecords) -> Floats:
+    """Least squares on regressors as the instruments predict them; rows hold the terms of both sides of the bar."""
+    root = np.sqrt(np.where(records.valid, records.weight.astype(np.float64), 0.0))
+    rows, y = records.x.astype(np.float64) * root[:, None], (records.y.astype(np.float64) - problem.shift) * root
+    x, z = (rows[:, problem.settings[name]] for name in ("rows", "uses"))
+    predicted = z @ np.linalg.lstsq(z, x)[0]
+    found, _, rank, _ = np.linalg.lstsq(predicted, y)
+    if rank < x.shape[1]:
+        raise PgbbError("the instruments do not move the regressors: there is no two-stage estimate.")
+    return np.asarray(found, np.float64)
 
 
 def gradient(
@@ -188,8 +203,12 @@ class Solver:
         return total, size
 
     def _checked(self, theta: Floats, done: Bools, weights: Floats) -> Floats:
-        """`theta`, if the model's own score, which the iteration did not use, agrees that it is a minimum."""
-        if done.all():
+        """`theta`, if the model's own score, which the iteration did not use, agrees that it is a minimum.
+
+        A mean with an unknown scale has no score, and is exact.
+        """
+        s = self.problem.settings
+        if done.all() and not (s.get("family") == "gaussian" and s.get("scale") is None):
             total, size = self._gradient(theta, weights)
             done = np.linalg.norm(total, axis=1) <= TOLERANCE * np.maximum(1, size)
         if not done.all():
