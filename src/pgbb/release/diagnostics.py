@@ -200,8 +200,8 @@ def hidden(source: Draws, identified: NDArray[np.bool_], levels: list[float] | N
         if len(rows := np.flatnonzero(~identified[:, i])):
             together.setdefault(tuple(rows.tolist()), []).append(name)
     found = []
-    for rows, names in together.items():
-        at = sorted(levels[r] for r in rows) if levels is not None else []
+    for where_not, names in together.items():
+        at = sorted(levels[r] for r in where_not) if levels is not None else []
         if len(at) > 5:
             where = f" at {len(at)} values of {source.model.index_name} from {at[0]:g} to {at[-1]:g}"
         else:
