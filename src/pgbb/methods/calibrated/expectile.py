@@ -6,6 +6,7 @@ The loss is w·r², w = τ above the line and 1 − τ below. Public arithmetic 
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb.methods.calibrated.absent import absent, without
 from pgbb.methods.calibrated.algebra import limited
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import box_for
@@ -53,13 +54,16 @@ def fit_expectile(asker: Asker, problem: Problem, design: Design) -> tuple[Local
         error = error + (OTHER * at.spread * near.reach) ** 2 * np.eye(p)
         theta = box.clip(theta - near.matrix @ limited(step, near.solid, size))
 
+    lost = absent(near)
+
     def curvature(at: Floats, before: Curvature | None) -> Curvature:
         raw, noise = family.curvature(at, level * near.moment, max(tau, 1 - tau) / level)
         if before is not None:
-            return asked_again(raw, before, noise, shrink=asker.shrink)
+            found = asked_again(raw, before, noise, shrink=asker.shrink)
+            return without(found, lost)
         target = bordered(raw, near.moment, 0.0, min(tau, 1 - tau))
         left = noise_of_multiple(target, near.moment, near.moment_sd)
-        return curvature_of(raw, target, noise, left, shrink=asker.shrink)
+        return without(curvature_of(raw, target, noise, left, shrink=asker.shrink), lost)
 
     prior = Prior(at.start(p, constant), np.full(p, SPREADS * at.spread * near.reach), problem.transform)
     return family.finish(box, theta, error, size, curvature, prior, located=at.found)

@@ -57,7 +57,7 @@ def first_stage(near: Frame, moments: Curvature, rows: list[int], uses: list[int
     each = np.sqrt(np.mean(moments.sd**2)) * np.linalg.norm(x @ frame, axis=0)
     i, j = np.triu_indices(len(rows))
     noise = np.sqrt((each[i] ** 2 + each[j] ** 2) / np.where(i == j, 2.0, 1.0))
-    bend = turn.T @ m @ turn
+    bend = turn.T @ moments.value @ turn  # with nothing along what is absent
     return Stages(turn, frame, Curvature((bend + bend.T) / 2, noise), x.T @ m @ x)
 
 

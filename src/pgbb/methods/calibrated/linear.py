@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb._numerics.symmetric import unpack
+from pgbb.methods.calibrated.absent import absent, without
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import box_for
 from pgbb.methods.calibrated.curvature import Curvature, curvature_of
@@ -62,4 +63,5 @@ def wide_curvature(asker: Asker, near: Frame) -> Curvature:
     square = min(max(LOUD / noise, 1.0), max(longest, 1.0))
     answer, sd = asker.ask("curvature", "wide_moment", near.matrix, np.sqrt(square))
     raw = unpack(answer, len(near.matrix)) * square
-    return curvature_of(raw, near.moment, sd * square, near.moment_sd, shrink=asker.shrink)
+    found = curvature_of(raw, near.moment, sd * square, near.moment_sd, shrink=asker.shrink)
+    return without(found, absent(near, raw, sd * square))

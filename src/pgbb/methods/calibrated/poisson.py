@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb.methods.calibrated.absent import absent, without
 from pgbb.methods.calibrated.algebra import limited
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import Box, box_for
@@ -92,14 +93,17 @@ def fit_poisson(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGa
     least = WITHIN * at.spread * float(np.sqrt(np.trace(near.moment)))
     family = Clipped(asker, near, link, least, model.aim(theta))
 
+    lost = absent(near)
+
     def curvature(at: Floats, before: Curvature | None) -> Curvature:
         shape = model.at(at)
         raw, noise = family.curvature(at, shape)
         if before is not None:
-            return asked_again(raw, before.plus(shape - model.at(theta)), noise, shrink=asker.shrink)
+            found = asked_again(raw, before.plus(shape - model.at(theta)), noise, shrink=asker.shrink)
+            return without(found, lost)
         target = bordered(raw, shape, 0.0, 0.1)
         left = noise_of_multiple(target, near.moment, near.moment_sd)
-        return curvature_of(raw, target, noise, left, shrink=asker.shrink)
+        return without(curvature_of(raw, target, noise, left, shrink=asker.shrink), lost)
 
     prior = Prior(believed, np.full(p, BELIEVED * near.reach), problem.transform)
     return family.finish(box, theta, error, size, curvature, prior, model, at.found)
