@@ -62,13 +62,15 @@ LOST = {
     "a constant column": (lambda d: d.assign(b=1.0), ["b"]),
     "a column at its end": (lambda d: d.assign(b=-5.0), ["b"]),
     "two equal columns": (lambda d: d.assign(a=(d["b"] + 5) / 10), ["a", "b"]),
-    "an absent level": (lambda d: d, ["g[T.never]"]),
-    "a level that all have": (lambda d: d.assign(g="v"), ["g[T.v]", "g[T.never]"]),
+    "an absent level": (lambda d: d, []),
+    "a level that all have": (lambda d: d.assign(g="v"), ["g[T.v]"]),
 }
 
 
-@pytest.mark.parametrize("case", LOST)
-@pytest.mark.parametrize("model", ["huber", "logistic"])
+CASES_OF = [("huber", case) for case in LOST] + [("logistic", "an absent level"), ("logistic", "a level that all have")]
+
+
+@pytest.mark.parametrize("model, case", CASES_OF)
 def test_what_the_data_cannot_tell_is_marked_and_the_rest_is_not(model, case):
     make, lost = LOST[case]
     for seed in range(4):
@@ -78,5 +80,5 @@ def test_what_the_data_cannot_tell_is_marked_and_the_rest_is_not(model, case):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", pgbb.PgbbWarning)
             marked = ~release.summary()["identified"]
-        assert marked[lost].all()
-        assert not marked.drop([*lost, "Intercept"]).any()
+        assert marked[[*lost, "g[T.never]"]].all()
+        assert not marked.drop([*lost, "g[T.never]", "Intercept"]).any()

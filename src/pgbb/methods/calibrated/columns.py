@@ -148,4 +148,4 @@ def _symmetric(rows: Floats) -> Floats:
     moment = rows.T @ rows / len(rows)
     scale = np.sqrt(np.maximum(np.diag(moment), 1e-12))
     values, vectors = np.linalg.eigh(moment / np.outer(scale, scale))
-    return (vectors / np.sqrt(np.maximum(values, LEAST_CORRELATION))) @ vectors.T / scale[:, None]
+    return np.asarray((vectors / np.sqrt(np.maximum(values, LEAST_CORRELATION))) @ vectors.T / scale[:, None])

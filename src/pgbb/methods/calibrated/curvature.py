@@ -186,7 +186,7 @@ def covariance_of(
     raw: Floats, shape: Floats, sd: float, mean: Floats | None = None, *, shrink: Shrink
 ) -> tuple[Floats, Floats]:
     """A covariance shrunk to a multiple of `shape` (and what lies beside it) and kept positive; and the noise left."""
-    tiny = 1e-6 * max(abs(float(np.trace(raw))) / max(float(np.trace(shape)), 1e-300), sd, 1e-300)  # in any unit
+    tiny = 1e-6 * max(abs(float(np.trace(raw))) / max(float(np.trace(shape)), 1e-300), sd, 1e-40)  # in any unit
     target = bordered(raw, shape, 0.0, 0.0, mean, tiny)
     value, left = shrink(raw, target, sd)
     return floored(value, FLOOR * max(float(np.linalg.eigvalsh(target)[0]), 0.0)), left

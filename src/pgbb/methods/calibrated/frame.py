@@ -35,7 +35,9 @@ WRONG = 1.2  # mean of scores far out, over their standard deviation, where a mo
 SMALL = 0.1  # of the sampling error: what may be left out
 FARTHEST = 8.0  # times as far, squared, reaches a frame of a skewed design
 CUT = 1 / 3  # part of the last answer on moments that asks how many records ω weights down; its noise grows by 5 %
-FINEST = 2.0**18  # times a direction is magnified, at most: single precision shows finer ones with an error of their own
+FINEST = (
+    2.0**18
+)  # times a direction is magnified, at most: single precision shows finer ones with an error of their own
 NEAREST = 0.1  # end of the first bin of distances, in reaches
 
 
@@ -156,9 +158,7 @@ def design_frame(asker: Asker, design: Design, score: float = SCORE, *, alone: b
     frame, reach = _scaled(frame, design, (reach * farther) ** 2, alone, common)
     reference = None if rows is None else rows @ frame
     moments = _second_moments(asker, frame, reach, doubtful)
-    return Frame(
-        frame, *moments, reach, far.left_out(farther, p), reference, None if rows is None else doubtful
-    )
+    return Frame(frame, *moments, reach, far.left_out(farther, p), reference, None if rows is None else doubtful)
 
 
 def _second_moments(
@@ -258,9 +258,7 @@ def _lone_flags(design: Design) -> list[int]:
     return [j for j, t in enumerate(design.terms) if design.is_flag(j) and t.factors[0].column not in products]
 
 
-def _moment(
-    raw: Floats, sd: float, reach: float, shrink: Shrink, doubtful: NDArray[np.bool_]
-) -> tuple[Floats, Floats]:
+def _moment(raw: Floats, sd: float, reach: float, shrink: Shrink, doubtful: NDArray[np.bool_]) -> tuple[Floats, Floats]:
     """E ωuuᵀ, and the noise left in it: axes that are seen are pulled to be white, as far as noise hides them.
 
     So are those that noise hides, if they may be white: where columns lie is known, and by that they are. An axis that
@@ -275,5 +273,7 @@ def _moment(
     i, j, _ = triangle(p)
     level = float(np.median(np.diag(raw)[seen])) if seen.any() else sd
     usual = float(np.clip(sd * reach**2, USUAL, UNUSUAL))
-    value, left = shrink(raw, np.where(seen, level, np.diag(raw)) * np.eye(p), sd, pulled=seen[i] & seen[j], usual=usual)
+    value, left = shrink(
+        raw, np.where(seen, level, np.diag(raw)) * np.eye(p), sd, pulled=seen[i] & seen[j], usual=usual
+    )
     return value, np.where((i == j) | (seen[i] & seen[j]), left, 0.0)

@@ -120,7 +120,8 @@ class Prior:
         small = np.sum(moved**2, axis=1) < SLIGHT * np.sum(line**2, axis=1)
         pure = np.linalg.solve(line, np.where(small[:, None], 0.0, moved))
         kept = lost.T @ pure
-        if lost.size and np.linalg.cond(kept) > 1e6:  # a direction has little of every coefficient: it stays as it is
+        sizes = np.linalg.svd(kept, compute_uv=False) if lost.size else np.ones(1)
+        if sizes[-1] < 1e-6 * sizes[0]:  # a direction has little of every coefficient: it stays as it is
             pure, kept = lost, np.eye(lost.shape[1])
         away: Floats = np.eye(len(frame)) - pure @ np.linalg.solve(kept, lost.T)
         return away
@@ -133,7 +134,7 @@ def _most(noise: Floats) -> Floats:
     small noise by two standard deviations is more likely none; beside a large noise it is as likely white.
     """
     steps = np.log(np.maximum(noise, 1e-300) / QUIET) / np.log(LOUD / QUIET)
-    return SURELY + (HIDDEN - SURELY) * np.clip(steps, 0.0, 1.0)
+    return np.asarray(SURELY + (HIDDEN - SURELY) * np.clip(steps, 0.0, 1.0))
 
 
 def _roots(covariance: Floats) -> tuple[Floats, Floats]:
