@@ -306,7 +306,6 @@ CERTIFICATE = (
 """The one command of docs/howto/cluster.md."""
 
 
-@contextlib.contextmanager
 def test_a_killed_worker_of_this_machine_may_take_its_time_to_start_again(monkeypatch):
     def waits():
         return parse_timedelta(dask.config.get("distributed.deploy.lost-worker-timeout"))
@@ -329,6 +328,7 @@ def test_a_script_that_its_workers_would_run_again_is_told_what_to_write(monkeyp
         module._client(pgbb.Cluster("local:1"), stack)
 
 
+@contextlib.contextmanager
 def overheard(port):
     """A port that leads to another one, and the bytes that pass."""
     heard, server = bytearray(), socket.create_server(("127.0.0.1", 0))

@@ -280,7 +280,7 @@ def test_what_is_not_identified_is_named_once_and_so_is_an_intercept_made_of_it(
 
 
 def test_many_levels_are_named_by_their_range():
-    with pytest.warns(PgbbWarning, match=r"; educ at 7 values of tau from 0\.1 to 0\.28\."):
+    with pytest.warns(PgbbWarning, match=r" Intercept, educ at 7 values of tau from 0\.1 to 0\.28\."):
         Posterior(model("interval"), SCHEMA, hidden("interval")).summary(np.linspace(0.28, 0.1, 7).tolist())
 
 
