@@ -3,7 +3,7 @@
 import numpy as np
 
 from pgbb._numerics import Floats
-from pgbb.methods.calibrated.algebra import floored
+from pgbb.methods.calibrated.algebra import as_answered, floored
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import Box
 from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of
@@ -51,7 +51,9 @@ def fit_custom(asker: Asker, problem: Problem) -> LocalGaussian:
         tried = [difference("curvature", at, r) for r in DISTANCES]
         clear = [(raw, noise) for raw, noise in tried if np.linalg.eigvalsh(raw)[0] > 6 * noise]
         raw, noise = clear[-1] if clear else tried[0]
-        return curvature_of(raw, np.eye(d) * max(float(np.trace(raw)) / d, noise), noise, shrink=asker.shrink)
+        # where answers do not show every direction, a pull to the same curvature in all would make weak ones look seen
+        shrink = asker.shrink if clear else as_answered
+        return curvature_of(raw, np.eye(d) * max(float(np.trace(raw)) / d, noise), noise, shrink=shrink)
 
     def spread(at: Floats, bend: Curvature) -> tuple[Floats, Floats]:
         raw, sd = asker.score_moments(at)
