@@ -58,12 +58,14 @@ REASONS: dict[str, tuple[tuple[str, str], ...]] = {
         (
             "last iterate",
             "widths agree but those of black at ε = 4; the printed MAE is up to twice ours, the printed coverage lower "
-            "accordingly, for which no reason was found. Four runs.",
+            "accordingly, for which no reason was found. Four runs, whose widths at ε = 1 vary by up to a quarter of "
+            "their mean.",
         ),
         ("sgld", _STEP),
         (
             "calibrated mae",
-            "one run of ten marks a level (τ = .3) as not identified, whose interval is the box; the other nine err by .04.",
+            "one run of ten marks a level (τ = .3) as not identified, whose interval is the box; the other nine err by "
+            ".04.",
         ),
     ),
     "comparison": (("dp_mcmc data model free", "log ratios of any loss serve here, not of a likelihood alone."),),
