@@ -190,7 +190,8 @@ def kernels(p: int = 14, n: int = 2**16) -> None:
                 if (function, q.shapes) in seen or not in_one_kernel(function, q.power, p + EXTRA, q.shapes):
                     continue
                 seen.add((function, q.shapes))
-                given = [np.sort(rng.uniform(0.2, 1, shape).astype(np.float32), axis=-1) for shape in q.shapes]
+                drawn = [rng.uniform(0.2, 1, shape) for shape in q.shapes]
+                given = [np.sort(np.atleast_1d(a)).reshape(a.shape).astype(np.float32) for a in map(np.asarray, drawn)]
                 found = np.asarray(jax.jit(partial(fused_sums, function, q.power))(rows, given), np.int64)
                 plainly = jax.jit(lambda r, g, f=function, w=q.power: slab_sums(f, w, 2**13, None, n // 2**13, r, g))
                 whole, plain = (
