@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 BENDS = 0.25  # of itself, by which a curvature differs over a step
+NONE = 1e-25  # mean square of scores that are all zero
 STEP = 0.5  # of what stands clear of noise: curvature along which a step is taken is at least that
 
 
@@ -186,7 +187,8 @@ def covariance_of(
     raw: Floats, shape: Floats, sd: float, mean: Floats | None = None, *, shrink: Shrink
 ) -> tuple[Floats, Floats]:
     """A covariance shrunk to a multiple of `shape` (and what lies beside it) and kept positive; and the noise left."""
-    tiny = 1e-6 * max(abs(float(np.trace(raw))) / max(float(np.trace(shape)), 1e-300), sd, 1e-40)  # in any unit
+    size = max(abs(float(np.trace(raw))) / max(float(np.trace(shape)), 1e-300), sd)  # in any unit
+    tiny = 1e-6 * (size if size > NONE else 1.0)
     target = bordered(raw, shape, 0.0, 0.0, mean, tiny)
     value, left = shrink(raw, target, sd)
     return floored(value, FLOOR * max(float(np.linalg.eigvalsh(target)[0]), 0.0)), left

@@ -35,9 +35,7 @@ WRONG = 1.2  # mean of scores far out, over their standard deviation, where a mo
 SMALL = 0.1  # of the sampling error: what may be left out
 FARTHEST = 8.0  # times as far, squared, reaches a frame of a skewed design
 CUT = 1 / 3  # part of the last answer on moments that asks how many records ω weights down; its noise grows by 5 %
-FINEST = (
-    2.0**18
-)  # times a direction is magnified, at most: single precision shows finer ones with an error of their own
+FINEST = 2.0**18  # times a direction is magnified, at most: single precision shows no finer ones
 NEAREST = 0.1  # end of the first bin of distances, in reaches
 
 
