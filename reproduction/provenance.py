@@ -19,7 +19,7 @@ from reproduction.study import Settings, Study
 __all__ = ["METHODS", "commit", "device", "revision", "versions"]
 
 ROOT = Path(__file__).resolve().parents[1]
-METHODS = {"calibrated": 7} | dict.fromkeys(
+METHODS = {"calibrated": 8} | dict.fromkeys(
     (
         "pgbb", "sgld", "noisy_gibbs", "dp_bootstrap", "augmented", "abc", "repro", "posterior_sampling", "dp_mcmc",
         "reference",
