@@ -45,7 +45,7 @@ LAST = 0.25  # bandwidth of the last gradient, in units of that
 UNLIKE = 0.2  # how far coefficients of a level are from those of the mean, in spreads a standard normal quantile
 BENDS = 1.0  # of itself, by which a density differs over the farthest that a step goes: that of exponential tails
 PLACED = 1.5  # standard deviations of a distribution function that a level is away from its ends, or it is hidden
-BLUR = 1.0  # bandwidths of the last gradients are at most this many standard deviations of what they help to find
+BLUR = 2.0  # bandwidths of the last gradients are at most this many standard deviations of what they help to find
 UNSURE = 1.5  # times as far as is expected: curvature deviates so along a few directions, beyond noise that hides all
 UNEVEN = 0.3  # variance of what a gradient lacks because densities bend, on other axes beside that of the intercept
 
@@ -108,11 +108,12 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
         width = np.maximum(h / 2 ** (turn + nearer), narrow("levels", h))  # long steps see farther
         _, _, theta, _ = gradient("levels", theta, width, rough)
 
-    widest, slopes, doubt = h, Slopes(), UNSURE if asker.asks("slopes") else 1.0
+    hidden = asker.noise("final") > 0  # without noise all of it is seen
+    widest, slopes, doubt = h, Slopes(), UNSURE if hidden and asker.asks("slopes") else 1.0
     if asker.asks("curvature"):
         wanted = asker.noise("curvature") * near.reach**2 * np.sqrt(2 * p)
         h = np.clip(REACH * np.clip(wanted, np.minimum(n ** (-1 / 3), reach), reach) / density, finest, widest)
-    widths = np.stack([h, h / NEARER, np.minimum(narrow("final", h), h / NEARER)])
+    widths = np.stack([h, h / NEARER, np.minimum(narrow("final", h) / 2, h / NEARER)])
 
     def curvatures_at(at: Floats, *, last: bool) -> Curvatures:
         """Of all levels, with what is known of their densities from here on."""
@@ -139,14 +140,14 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     privacy, settled = [], []
     for j, (given, read) in enumerate(zip(curvatures, reads, strict=True)):
         own, loud = levels[j] * (1 - levels[j]) * sampling / n, np.sqrt(loudness[j])
-        bend = replace(read.bend, sd=read.bend.sd / doubt)
+        bend = replace(read.bend, sd=read.bend.sd / doubt) if hidden else given
         noises, early, late = (sd_first * loud, sd_second * loud), bend.step(before[j]), bend.step(g[j])
         factor = max(
             widening_for_last_step(early, late, bend.solid, own, *noises),
             widening_for_contradiction(g[j] - before[j], walked[j], late, given, own, *noises),
         )
         back = np.linalg.inv(bend.solid)
-        unsure = 3 * bend.blur(back @ own @ back, np.zeros(p))  # E H⁻¹SH⁻¹ to second order, where H is in doubt
+        unsure = 3 * hidden * bend.blur(back @ own @ back, np.zeros(p))  # E H⁻¹SH⁻¹, to second order
         wide, total = felt(0.0, read.noise + unsure + levels[j] * (1 - levels[j]) * near.left_out, own, factor)
         known = smooth_enough and bool(placed[j]) and factor < np.inf and not box.touched(best[j], frame, bend, total)
         drawn = own + wide**2 * np.eye(p)
