@@ -42,9 +42,11 @@ USUAL, VARIES = 0.22, 0.15  # the shape of a tail of scores beyond a hundredth o
 INNER = -0.03  # by how much heavier it is beyond e hundredths: few files have a few extreme records
 OTHER = 1.3  # root mean square of how far an excess is from that of such tails, as a factor
 LEFT, FALLS = 0.015, 1.8  # of a root mean square of lengths, E(length − b)₊ for b of 3.5 of them, and its power of b
-SHAPES, OFF = (0.0, 0.15, 0.3, 0.45), (-1.0, 0.0, 1.0)  # that are tried, and noise, in its deviations
+READ = 0.7  # noise of a shape that is read from shares whose noise is as large as they are
+SHAPES, OFF = (0.0, 0.15, 0.3, 0.45, 0.6), (-1.0, 0.0, 1.0)  # that are tried, and noise, in its deviations
 SQUARES = 0.1  # noise of second moments of scores beside them, where their bound is chosen by it
 KNOWN = 0.1  # how well the law of lengths tells their sum, relative
+SHAPELESS = 1.2  # sampling errors that usual tails move a coordinate by: beyond that their shape decides, unseen
 PART = 0.5  # of the answer on the excess that asks how many scores are cut, and for their squares
 
 
@@ -96,8 +98,8 @@ class Tails:
 def tails_of(law: Distribution) -> Tails:
     """Tails around the one that is read from the law, as noise may have moved it, with usual shapes.
 
-    The shape itself is not read: how a law falls where it is seen says next to nothing of how it falls beyond, and a
-    hump of a tenth of the records, as of children born too early, would pass for a tail without end.
+    A shape that looks heavy counts against lighter ones, and one that looks light says nothing: how a law falls where
+    it is seen says little of how it falls beyond.
     """
     each, log = [], []
     for off in OFF:
@@ -105,9 +107,11 @@ def tails_of(law: Distribution) -> Tails:
         below[0], below[-1] = 0.0, 1.0
         read = tail_of(Distribution(law.edges, np.diff(below), law.sd))
         usual = USUAL + INNER * np.log(read.share / LEAST_TAIL)
+        doubt = READ * law.sd / read.share + 0.1
         for shape in SHAPES:
             each.append(Tail(read.start, read.share, read.slope, shape))
-            log.append(-0.5 * (off**2 + ((shape - usual) / VARIES) ** 2))
+            seen = max(read.weight - shape, 0.0) / doubt  # a tail that is lighter than it looks
+            log.append(-0.5 * (off**2 + ((shape - usual) / VARIES) ** 2 + seen**2))
     chance = np.exp(np.array(log) - max(log))
     found = Tails(tuple(each), chance / chance.sum(), float(law.edges[-1]))
     return replace(found, inside=law.mean(np.minimum(law.middles, found.start) ** 2))
@@ -123,7 +127,7 @@ def bound_for(
 
     >>> one = Tails((Tail(2.0, 0.02, 0.5),), np.ones(1), 60.0)
     >>> [round(v, 4) for v in bound_for(one, 1e-3, 0.001)]
-    [2.8533, 0.0018, 0.0024]
+    [2.8484, 0.0018, 0.0024]
     >>> [round(v, 4) for v in bound_for(one, 1e-3, 0.006)]
     [3.5879, 0.0004, 0.0005]
     """
@@ -193,7 +197,8 @@ def clip_scores(
     """The bound of scores and what it takes off: the stages "residuals" and "tail".
 
     What is cut off is as long as the tail of lengths has it. It points along the mean of u, where residuals are skewed,
-    which way is not known; and anywhere else, most where covariates lie far out.
+    which way is not known; and anywhere else, most where covariates lie far out. Where these tails would move a
+    coordinate by more than `SHAPELESS` sampling errors, doubt grows faster than that: a few records decide.
 
     Args:
       asker: asks.
@@ -212,10 +217,11 @@ def clip_scores(
     sampling = float(np.sqrt(tails.inside / p / asker.n))
     axis = aim * np.ones(p) if np.any(aim) else ALONG * axis
     shape = ACROSS**2 * np.diag(_across(near)) + np.outer(axis, axis)
-    b, mean, root = bound_for(tails, asker.noise("final"), sampling, float(np.sqrt(np.trace(shape) / p)), least)
-    moved, left, note = _excess(
-        asker, near, theta, b, tails, sampling, given, root**2 * shape, mean * aim * np.ones(p)
-    )  # fmt: skip
+    part = float(np.sqrt(np.trace(shape) / p))
+    b, mean, root = bound_for(tails, asker.noise("final"), sampling, part, least)
+    wider = max(root * part / max(SHAPELESS * sampling, 1e-300), 1.0) ** 1.5
+    believed = (wider * root) ** 2 * shape
+    moved, left, note = _excess(asker, near, theta, b, tails, sampling, given, believed, mean * aim * np.ones(p))
     total = tails.total
     noise = asker.noise(asker.spread or "final")
     inner = min(max(np.sqrt(SQUARES * total / p / max(noise, 1e-300)), tails.start), b)
