@@ -109,7 +109,8 @@ def open_files():
             target = os.readlink(path)
         except OSError:
             continue
-        if target.startswith(("/", "socket:")) and not target.startswith(("/dev/", "/proc/", sys.prefix)):
+        libraries = (sys.prefix, os.path.realpath(sys.prefix))  # a virtual environment may be a link
+        if target.startswith(("/", "socket:")) and not target.startswith(("/dev/", "/proc/", *libraries)):
             found[target] = True
     return found
 

@@ -252,7 +252,7 @@ MISTAKES = [
     *[([c, "newer.pgbb", *out], "format version 2") for c, out in (
         ("show", []), ("verify", []), ("sample", []), ("export", []), ("plot", ["--out", "z.png"]), ("report", []),
     )],
-    (["fit", "twice.csv", "-s", "s.toml", "-f", "y ~ x", *BUDGET, "-o", "z.pgbb"], "more than once"),
+    (["fit", "twice.csv", "-s", "s.toml", "-f", "y ~ x", *BUDGET, "-o", "z.pgbb"], "each of these columns once"),
     (["init", "twice.csv", "--out", "z.toml"], "columns 1, 3 with the name of another"),
     (["init", "unnamed.csv", "--out", "z.toml"], "column 2 without a name"),
 ]  # fmt: skip
