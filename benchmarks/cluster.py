@@ -306,7 +306,7 @@ def paper(n: int = 10_000_000_000, count: int = 1000, size: int = 2**19) -> None
     from distributed import wait
 
     from pgbb.private import worker
-    from pgbb.private.partition import survey
+    from pgbb.private.parquet_partitions import survey
 
     model = pgbb.QuantileRegression(f"y ~ {' + '.join(f'x{j}' for j in range(COLUMNS))}", taus=list(LEVELS))
     told = worker.told(model, SCHEMA, None)

@@ -46,7 +46,7 @@ from pgbb.private.batch_sums import add_batch_sums, noise_totals
 from pgbb.private.gradients import weighted_rows
 from pgbb.private.randomness import Randomness
 from pgbb.private.records import Records
-from pgbb.private.rows import EXTRA
+from pgbb.private.row_layout import EXTRA
 from pgbb.private.session import Session
 from pgbb.private.wide_integers import joined, wide_sum
 

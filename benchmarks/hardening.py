@@ -24,12 +24,12 @@ import numpy as np
 
 from pgbb._numerics.compiled import Compiled, dots
 from pgbb.model.blocks import block_sizes, draw_weights
-from pgbb.private import loop, piece, sums
-from pgbb.private.draws import Draws
+from pgbb.private import loop, partial_sums, sums
 from pgbb.private.poisson import buffer_size
-from pgbb.private.rows import EXTRA
+from pgbb.private.row_layout import EXTRA
 from pgbb.private.session import Step
 from pgbb.private.slabs import formed, width_of
+from pgbb.private.step_randomness import Draws
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # reproduction/ lies beside benchmarks/
 
@@ -143,7 +143,7 @@ def unhardened() -> Iterator[None]:
         mock.patch.object(loop, "joined", lambda high, _: high),
         mock.patch.object(loop, "run_one", plain_run),
         mock.patch.object(sums, "_partial_sums", plain_partial_sums),
-        mock.patch.object(piece, "counts_only", lambda statistic, power: False),
+        mock.patch.object(partial_sums, "counts_only", lambda statistic, power: False),
         mock.patch.object(sums, "counts_only", lambda statistic, power: False),
         mock.patch.object(sums, "rounded_normals", plain_normals),
     ):

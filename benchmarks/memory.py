@@ -115,7 +115,7 @@ def measure(path: str, small: str, method: str, p: int, repeats: int) -> None:
     import pgbb.methods.calibrated.statistics
     import pgbb.methods.pgbb.training
     import pgbb.private.loading
-    from pgbb.private.rows import EXTRA
+    from pgbb.private.row_layout import EXTRA
 
     warnings.simplefilter("ignore")
     jax.devices()
@@ -162,7 +162,7 @@ def measure_scratch(path: str, p: int, folder: str) -> None:
     import pgbb
     import pgbb.methods.calibrated.statistics
     import pgbb.private.loading
-    from pgbb.private.rows import EXTRA
+    from pgbb.private.row_layout import EXTRA
     from pgbb.private.scratch import Scratch
 
     warnings.simplefilter("ignore")

@@ -27,12 +27,12 @@ from pgbb.accountant import noise_scale
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.families import fit
 from pgbb.methods.calibrated.questions import composition, questions_for, whole_noise
-from pgbb.private import columns
 from pgbb.private import sums as private_sums
-from pgbb.private.here import Here
-from pgbb.private.piece import fused_sums, in_one_kernel, slab_sums, traced_for
+from pgbb.private import vectorised
+from pgbb.private.local_engine import Here
+from pgbb.private.partial_sums import fused_sums, in_one_kernel, slab_sums, traced_for
 from pgbb.private.randomness import Randomness
-from pgbb.private.rows import EXTRA
+from pgbb.private.row_layout import EXTRA
 from pgbb.private.slabs import CORES, slab_rows
 from pgbb.private.wide_integers import SPLIT
 
@@ -101,9 +101,9 @@ def operations(traced: Any) -> int:
         inner = step.params.get("jaxpr") or step.params.get("call_jaxpr")
         if inner is not None and hasattr(inner, "jaxpr"):
             found += operations(inner)
-        elif step.primitive.name in columns._NUMBER_BY_NUMBER:
+        elif step.primitive.name in vectorised._NUMBER_BY_NUMBER:
             found += math.prod(step.outvars[0].aval.shape)
-        elif step.primitive.name in columns._OVER_AXES:
+        elif step.primitive.name in vectorised._OVER_AXES:
             found += math.prod(step.invars[0].aval.shape)
     return found
 

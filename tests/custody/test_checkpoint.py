@@ -21,7 +21,7 @@ from pgbb.custody.checkpoint import CheckpointError
 from pgbb.custody.entries import GONE, STOPPED, LedgerError
 from pgbb.custody.ledger import Ledger
 from pgbb.custody.owner import Owner
-from pgbb.private import draws, noise, randomness, session, sums
+from pgbb.private import noise, randomness, session, step_randomness, sums
 
 N, CHUNK = 200, 10
 CHARGE = lru_cache(Filter.charge)  # the slow part of a short fit
@@ -161,7 +161,12 @@ def test_the_public_weights_are_those_of_the_uninterrupted_run_and_the_noise_is_
 def spy(monkeypatch):
     """What is drawn: keys, noise, and the blocks of the records; and the records as they are held."""
     seen = {"keys": [], "noise": [], "blocks": [], "placed": []}
-    make, draw, part, put = noise.Stream.__init__, draws.rounded_normals, draws.random_blocks, session.place
+    make, draw, part, put = (
+        noise.Stream.__init__,
+        step_randomness.rounded_normals,
+        step_randomness.random_blocks,
+        session.place,
+    )
 
     def made(stream, key, number=0):
         seen["keys"] += [key] if number == 0 else []
@@ -171,8 +176,8 @@ def spy(monkeypatch):
         return lambda *a, **k: (seen[what].append(function(*a, **k)), seen[what][-1])[1]
 
     monkeypatch.setattr(noise.Stream, "__init__", made)
-    monkeypatch.setattr(draws, "rounded_normals", noted("noise", draw))
-    monkeypatch.setattr(draws, "random_blocks", noted("blocks", part))
+    monkeypatch.setattr(step_randomness, "rounded_normals", noted("noise", draw))
+    monkeypatch.setattr(step_randomness, "random_blocks", noted("blocks", part))
     monkeypatch.setattr(session, "place", noted("placed", put))
     return seen
 

@@ -32,14 +32,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyreadstat
 
-from pgbb.model.counts import PoissonRegression
 from pgbb.model.formula import Design
 from pgbb.model.models import HuberRegression, QuantileRegression
+from pgbb.model.poisson import PoissonRegression
 from pgbb.model.schema import Date, Flag, Levels, Range, Schema
 from pgbb.private.cells import Kind as Stored
 from pgbb.private.files import File
 from pgbb.private.loading import records_for, stored_for
-from pgbb.private.opened import Opened, Piece
+from pgbb.private.open_table import Opened, Piece
 from pgbb.private.records import load_columns
 from pgbb.private.sources import open_source
 

@@ -16,7 +16,7 @@ from pgbb.private import batch_sums, loop
 from pgbb.private import poisson_on_device as batches
 from pgbb.private.randomness import Randomness
 from pgbb.private.records import Records
-from pgbb.private.rows import EXTRA
+from pgbb.private.row_layout import EXTRA
 from pgbb.private.session import Session, Step, run_many
 from pgbb.private.wide_integers import joined
 

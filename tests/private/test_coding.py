@@ -9,9 +9,9 @@ import pgbb
 from pgbb.engine.protocol import Question
 from pgbb.methods.calibrated.statistics import clipped_score
 from pgbb.private.coding import coding_of
-from pgbb.private.here import Here
+from pgbb.private.device_layout import shifted
 from pgbb.private.loading import records_for, stored_for
-from pgbb.private.placement import shifted
+from pgbb.private.local_engine import Here
 from pgbb.private.records import Stored
 
 pytestmark = pytest.mark.quick

@@ -13,12 +13,12 @@ from pgbb._numerics.compiled import Compiled, computed_once
 from pgbb.accountant import Mechanism
 from pgbb.private import session as private
 from pgbb.private import wide_integers
-from pgbb.private.draws import Draws, _bits
 from pgbb.private.gradients import weighted_rows
 from pgbb.private.loop import _gathered
 from pgbb.private.randomness import Randomness
 from pgbb.private.records import Records
 from pgbb.private.session import Session
+from pgbb.private.step_randomness import Draws, _bits
 from pgbb.private.wide_integers import wide_sum
 from tests.helpers import python
 

@@ -32,7 +32,7 @@ from pgbb.custody.ledger import Ledger
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.formula import Design
 from pgbb.model.schema import Flag, Levels, Range, Schema
-from pgbb.private import text
+from pgbb.private import csv_files
 from pgbb.private.records import load, load_columns
 from pgbb.sklearn import PrivateLogisticClassifier, PrivateQuantileRegressor
 from tests.private import front_door
@@ -333,8 +333,8 @@ def test_well_written_files_are_read_as_the_csv_module_reads_them(tmp_path):
 
 def test_a_quotation_mark_that_never_closes_takes_no_memory_and_no_record(tmp_path, monkeypatch):
     path = tmp_path / "d.csv"
-    monkeypatch.setattr("pgbb.private.text.LONGEST", 2**10)
-    monkeypatch.setattr("pgbb.private.text._BLOCK", 2**8)
+    monkeypatch.setattr("pgbb.private.csv_files.LONGEST", 2**10)
+    monkeypatch.setattr("pgbb.private.csv_files._BLOCK", 2**8)
     path.write_text("c,x\n1,a\n" + '2,"a\n' + "3,a\n" * 5000)
     valid = columns(path, c=Range(0, 4), x=Levels("a", "b"))[-1]
     assert len(valid) == 5002 and valid.count(False) == 1 and not valid[1]
@@ -388,10 +388,10 @@ def test_looking_ahead_decides_as_reading_does(tmp_path, monkeypatch):
         path.write_bytes(f"c,x\n{body}".encode())
         found = []
         for block, longest in ((2**18, 2**20), (1, 0), (2, 3), (7, 11), (16, 2**20)):
-            monkeypatch.setattr("pgbb.private.text._BLOCK", block)
-            monkeypatch.setattr("pgbb.private.text.LONGEST", longest)
-            blocks = text._clean(text._Lines(io.BytesIO(path.read_bytes())), text._Rules(b","), 2)
-            found.append(b"".join(b if b'"' in b else text._cut(b, b",", 2) for b in blocks))
+            monkeypatch.setattr("pgbb.private.csv_files._BLOCK", block)
+            monkeypatch.setattr("pgbb.private.csv_files.LONGEST", longest)
+            blocks = csv_files._clean(csv_files._Lines(io.BytesIO(path.read_bytes())), csv_files._Rules(b","), 2)
+            found.append(b"".join(b if b'"' in b else csv_files._cut(b, b",", 2) for b in blocks))
         assert len(set(found)) == 1
 
 
@@ -413,7 +413,7 @@ def test_records_are_counted_as_they_are_read(tmp_path):
     for _ in range(200):
         head = r.choice(["c\n", "c,x\n", '"c",x\r\n', 'c,"x\ny"\n', "\ufeffc,x\n"])
         path.write_bytes((head + "1" + "".join(r.choices(pieces, k=r.randrange(50)))).encode())
-        assert text._count(path, text._Rules(b",")) - 1 == len(columns(path, c=Range(0, 4))[-1])
+        assert csv_files._count(path, csv_files._Rules(b",")) - 1 == len(columns(path, c=Range(0, 4))[-1])
 
 
 @pytest.mark.parametrize("kind", ["range of floats", "levels of days"])
@@ -560,7 +560,7 @@ def test_the_command_line_says_and_charges_the_same(kind, tmp_path):
 
 
 def test_arrow_and_pandas_read_the_same_from_every_cell_that_arrow_takes(tmp_path, monkeypatch):
-    r, path, typed = random.Random(5), tmp_path / "d.csv", text._typed
+    r, path, typed = random.Random(5), tmp_path / "d.csv", csv_files._typed
     schema = {"a": Range(-1e30, 1e30), "f": Flag(), "g": Levels("a", "1", "2.5"), "m": Levels("x", "?", missing="?")}
     words = [
         "nan",
@@ -607,9 +607,9 @@ def test_arrow_and_pandas_read_the_same_from_every_cell_that_arrow_takes(tmp_pat
         body = "\n".join(",".join(cell() if r.random() < 0.4 else g for g in good) for _ in range(r.randint(1, 3)))
         path.write_text(f"a,f,g,m\n{body}\n", encoding="utf-8")
         taken.clear()
-        monkeypatch.setattr(text, "_typed", lambda *given: taken.append(typed(*given)) or taken[-1])
+        monkeypatch.setattr(csv_files, "_typed", lambda *given: taken.append(typed(*given)) or taken[-1])
         fast = columns(path, **schema)
-        monkeypatch.setattr(text, "_typed", lambda *_: None)
+        monkeypatch.setattr(csv_files, "_typed", lambda *_: None)
         both += any(table is not None for table in taken)
         assert repr(columns(path, **schema)) == repr(fast), body
     assert both > 100
@@ -623,6 +623,6 @@ def test_a_plus_sign_in_front_changes_no_number(tmp_path, monkeypatch):
         path.write_text("a\n" + "\n".join(sign + t for t in texts) + "\n")
         found.append(columns(path, a=Range(0, 100)))
         with monkeypatch.context() as patch:
-            patch.setattr(text, "_typed", lambda *_: None)
+            patch.setattr(csv_files, "_typed", lambda *_: None)
             found.append(columns(path, a=Range(0, 100)))
     assert all(other == found[0] for other in found)

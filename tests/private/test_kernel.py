@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pgbb.private import kernel, piece
+from pgbb.private import kernel, partial_sums
 from pgbb.private import sums as module
-from pgbb.private.piece import BITS, counts_only, fused_sums, in_one_kernel, traced_for
-from pgbb.private.rows import EXTRA
+from pgbb.private.partial_sums import BITS, counts_only, fused_sums, in_one_kernel, traced_for
+from pgbb.private.row_layout import EXTRA
 from pgbb.private.wide_integers import SPLIT
 from tests.methods.calibrated import slow
 
@@ -25,7 +25,7 @@ SHOWN = [
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch):
     for name in ("kernel_sums", "kernel_counts"):
-        monkeypatch.setattr(piece, name, partial(getattr(kernel, name), interpret=True))
+        monkeypatch.setattr(partial_sums, name, partial(getattr(kernel, name), interpret=True))
 
 
 def rows(n=N, seed=0, flag=False):

@@ -9,7 +9,7 @@ import pytest
 
 import pgbb
 from pgbb.custody.ledger import Ledger
-from pgbb.private import opened, records
+from pgbb.private import open_table, records
 from pgbb.private.reading import stored_for
 from pgbb.private.scratch import Scratch
 
@@ -92,7 +92,7 @@ def test_a_folder_without_room_is_refused_and_refunded(folder, ledger):
 def test_a_file_that_changes_while_it_is_read_is_refused_and_refunded(how, folder, ledger, tmp_path, monkeypatch):
     path, real, pieces = tmp_path / "d.parquet", records._clamped, []
     DATA.to_parquet(path)
-    monkeypatch.setattr(opened, "CHUNK", 50_000)
+    monkeypatch.setattr(open_table, "CHUNK", 50_000)
 
     def clamped(piece, **given):
         pieces.append(piece.n)

@@ -10,8 +10,8 @@ from pgbb import Custom, Flag, HuberRegression, LogisticRegression, Mean, PgbbEr
 from pgbb.accountant import Mechanism
 from pgbb.model.blocks import block_of_position, block_sizes, random_blocks
 from pgbb.private import session
+from pgbb.private.device_layout import place
 from pgbb.private.loading import records_for
-from pgbb.private.placement import place
 from pgbb.private.pseudo_samples import answer
 from pgbb.private.randomness import Randomness
 from pgbb.private.session import Session, Step, run_many

@@ -15,11 +15,11 @@ from pgbb.custody.ledger import Ledger
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.formula import Design
 from pgbb.model.schema import Flag, Levels, Range, Schema
-from pgbb.private import opened, records
+from pgbb.private import open_table, records
+from pgbb.private.device_layout import place
 from pgbb.private.loading import records_for
-from pgbb.private.placement import place
 from pgbb.private.records import examine, load, load_columns
-from pgbb.private.rows import empty_rows
+from pgbb.private.row_layout import empty_rows
 
 pytestmark = pytest.mark.quick
 
@@ -56,7 +56,7 @@ def table(n=N, seed=0):
 
 
 def arrays(source, monkeypatch, piece=2**15):
-    monkeypatch.setattr(opened, "CHUNK", piece)
+    monkeypatch.setattr(open_table, "CHUNK", piece)
     found = load(source, DESIGN, SCHEMA, weights="w")
     return found.rows.tobytes(), found.valid.tobytes()
 
@@ -99,7 +99,7 @@ def test_stata_in_pieces_gives_the_same_bits(tmp_path, monkeypatch, piece):
     frame.to_stata(tmp_path / "d.dta", write_index=False)
     design = Design.parse("y ~ a + k + c", SCHEMA)
     first = load(tmp_path / "d.dta", design, SCHEMA, weights="w")
-    monkeypatch.setattr(opened, "CHUNK", piece)
+    monkeypatch.setattr(open_table, "CHUNK", piece)
     assert load(tmp_path / "d.dta", design, SCHEMA, weights="w").rows.tobytes() == first.rows.tobytes()
 
 
@@ -113,7 +113,7 @@ def test_models_without_a_formula_are_read_in_pieces_too(tmp_path, monkeypatch, 
     for problem in (mean, custom):
         first = records_for(table(), problem, SCHEMA)
         with monkeypatch.context() as patch:
-            patch.setattr(opened, "CHUNK", piece)
+            patch.setattr(open_table, "CHUNK", piece)
             again = records_for(tmp_path / "d.parquet", problem, SCHEMA)
         assert again.rows.tobytes() == first.rows.tobytes() and again.valid.tobytes() == first.valid.tobytes()
 
@@ -133,7 +133,7 @@ def test_examine_counts_over_all_pieces(tmp_path, monkeypatch, piece):
     pq.write_table(table(), tmp_path / "d.parquet")
     (tmp_path / "d.csv").write_text("a,k\n1,1\n\n2.0,9\nx,2\n3,2.5\n")
     first = [examine(tmp_path / name, SCHEMA) for name in ("d.parquet", "d.csv")]
-    monkeypatch.setattr(opened, "CHUNK", piece)
+    monkeypatch.setattr(open_table, "CHUNK", piece)
     assert [examine(tmp_path / name, SCHEMA) for name in ("d.parquet", "d.csv")] == first
     assert first[0][0]["records"] == N and {row["column"]: row["dtype"] for row in first[1]}["a"] == "int64"
 
@@ -175,7 +175,7 @@ def test_a_folder_without_parquet_is_refused(tmp_path):
 
 
 def test_a_file_that_ends_in_the_middle_is_refused_quietly(tmp_path, monkeypatch):
-    monkeypatch.setattr(opened, "CHUNK", 2)
+    monkeypatch.setattr(open_table, "CHUNK", 2)
     path = tmp_path / "d.parquet"
     pq.write_table(pa.table({"y": [1.0] * 9, "a": ["secret"] * 9}), path, compression="none", use_dictionary=False)
     whole = path.read_bytes()

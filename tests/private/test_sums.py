@@ -15,8 +15,8 @@ from pgbb.accountant import Mechanism, compose
 from pgbb.methods.calibrated import statistics as ask_for
 from pgbb.methods.calibrated.questions import composition, questions_for
 from pgbb.private import sums as module
-from pgbb.private.here import Here
 from pgbb.private.loading import records_for
+from pgbb.private.local_engine import Here
 from pgbb.private.randomness import Randomness
 from pgbb.private.records import Records
 from pgbb.private.sums import Sums

@@ -27,7 +27,7 @@ from pgbb._io import put_in_place, write_new
 from pgbb.custody.entries import Entry
 from pgbb.custody.ledger import Ledger
 from pgbb.errors import PgbbWarning
-from pgbb.methods.position import ANEW, CheckpointError, Saved, Tree, plain, position_from_dict, position_to_dict
+from pgbb.methods.run_state import ANEW, CheckpointError, Saved, Tree, plain, position_from_dict, position_to_dict
 from pgbb.private.door import Position
 
 __all__ = ["Checkpoint", "CheckpointError"]

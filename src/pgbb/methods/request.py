@@ -20,7 +20,7 @@ from pgbb.accountant import ACCOUNTANTS, Target, noise_scale
 from pgbb.accountant.calibrate import Accountant
 from pgbb.engine.protocol import Asked, Workers
 from pgbb.errors import InvalidValue, PgbbWarning
-from pgbb.methods.position import Saved, Tree
+from pgbb.methods.run_state import Saved, Tree
 from pgbb.model.models import Custom, Model, Problem, QuantileRegression, Simulated
 from pgbb.model.schema import Range, Schema
 from pgbb.private.door import Dataset, Position, open_dataset

@@ -14,8 +14,8 @@ import numpy as np
 from pgbb.accountant import Mechanism, compose
 from pgbb.methods.constants import Checked, Count, Limits, Positive, Share
 from pgbb.methods.effective_size import effective_sample_size, too_few
-from pgbb.methods.position import Tree
 from pgbb.methods.request import Planned, Request, by_level, clipped
+from pgbb.methods.run_state import Tree
 from pgbb.model.models import Problem
 from pgbb.private.door import Randomness
 from pgbb.release.file import Release

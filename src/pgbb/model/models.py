@@ -13,8 +13,8 @@ import numpy as np
 
 from pgbb import _validate
 from pgbb.errors import InvalidValue
-from pgbb.model.counts import PoissonRegression
 from pgbb.model.custom import Custom, Simulated
+from pgbb.model.poisson import PoissonRegression
 from pgbb.model.problem import Index, Namespace, Problem, Values
 from pgbb.model.schema import Flag, Range, Schema
 

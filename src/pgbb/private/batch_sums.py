@@ -20,7 +20,7 @@ from pgbb.model.problem import Problem
 from pgbb.private import poisson_on_device as batches
 from pgbb.private.gradients import clipped_score
 from pgbb.private.poisson_on_device import Ref
-from pgbb.private.rows import EXTRA
+from pgbb.private.row_layout import EXTRA
 from pgbb.private.wide_integers import LOW, SPLIT
 
 __all__ = ["add_batch_sums", "noise_totals", "serves"]

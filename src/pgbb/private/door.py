@@ -30,8 +30,8 @@ from pgbb.accountant import Composition, Mechanism, PosteriorDraws, Resampling
 from pgbb.engine.protocol import Asked, Engine
 from pgbb.model.problem import Problem
 from pgbb.model.schema import Schema
+from pgbb.private.gibbs_posterior import BoundedLoss, posterior_draws
 from pgbb.private.moments import Moment, entries, noisy_sums
-from pgbb.private.posterior import BoundedLoss, posterior_draws
 from pgbb.private.randomness import Position, Randomness
 from pgbb.private.refits import (
     largest_sensitivity,
@@ -40,7 +40,7 @@ from pgbb.private.refits import (
     noisy_refits,
     refit_sensitivity,
 )
-from pgbb.private.rows import EXTRA
+from pgbb.private.row_layout import EXTRA
 
 if TYPE_CHECKING:
     from pgbb.private.loading import (

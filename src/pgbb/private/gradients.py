@@ -9,7 +9,7 @@ from jax import Array
 from pgbb._numerics.compiled import computed_once, dots
 from pgbb.model.problem import Problem
 from pgbb.private.clipping import BATCH, clipped, largest_square, limit
-from pgbb.private.rows import EXTRA
+from pgbb.private.row_layout import EXTRA
 
 __all__ = ["clipped_score", "weighted", "weighted_rows"]
 

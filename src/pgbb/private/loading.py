@@ -7,7 +7,7 @@ from pgbb.model.problem import Problem
 from pgbb.model.schema import Schema
 from pgbb.private.arrays import columns_of, single, table
 from pgbb.private.files import File
-from pgbb.private.partition import survey
+from pgbb.private.parquet_partitions import survey
 from pgbb.private.reading import reading_for, records_for, stored_for
 from pgbb.private.records import Examined, NonPrivateRecords, Records, Source, Stored, examine
 from pgbb.private.sources import open_shown
@@ -42,7 +42,7 @@ def public_samples(source: Source, problem: Problem, schema: Schema) -> "PublicS
 
 def here(records: Records | Stored, problem: Problem, group_size: int, *, keep: bool) -> Engine:
     """The engine that is this process; unless it is to `keep` the records, it takes their memory over."""
-    from pgbb.private.here import Here  # needs JAX
+    from pgbb.private.local_engine import Here  # needs JAX
 
     return Here(records, problem.shift, group_size, consume=not keep)
 

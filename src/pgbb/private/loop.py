@@ -21,8 +21,8 @@ from pgbb.model.blocks import block_sizes
 from pgbb.model.problem import Problem
 from pgbb.private import poisson_on_device as batches
 from pgbb.private.batch_sums import add_batch_sums, noise_totals, serves
+from pgbb.private.device_layout import Data
 from pgbb.private.gradients import weighted_rows
-from pgbb.private.placement import Data
 from pgbb.private.poisson import MULTIPLE
 from pgbb.private.wide_integers import joined, wide_sum
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pgbb.accountant import Mechanism
 from pgbb.model.blocks import CELL, block_sizes, cells
 from pgbb.private.noise import Stream, gaps
-from pgbb.private.rows import aligned
+from pgbb.private.row_layout import aligned
 
 Ints = NDArray[np.int32]
 Singles = NDArray[np.float32]

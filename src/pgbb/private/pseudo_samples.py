@@ -9,8 +9,8 @@ from jax import Array
 from pgbb.accountant import Mechanism
 from pgbb.model.blocks import block_of_position, block_sizes
 from pgbb.model.problem import Problem
+from pgbb.private.device_layout import Data, place
 from pgbb.private.gradients import weighted_rows
-from pgbb.private.placement import Data, place
 from pgbb.private.records import Records
 
 __all__ = ["PublicSamples", "answer"]

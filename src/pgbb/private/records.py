@@ -16,16 +16,16 @@ from typing import ClassVar, NamedTuple, Self, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb._numerics.ahead import ahead
 from pgbb._numerics.memory import free_memory
+from pgbb._numerics.prefetch import ahead
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.formula import Design
 from pgbb.model.schema import Date, Levels, Range, Schema
 from pgbb.private.cells import encode as encode_cells
 from pgbb.private.cells import filler, refusal
 from pgbb.private.coding import Coding
-from pgbb.private.opened import Opened, Piece
-from pgbb.private.rows import EXTRA, aligned, empty_rows
+from pgbb.private.open_table import Opened, Piece
+from pgbb.private.row_layout import EXTRA, aligned, empty_rows
 from pgbb.private.scratch import Scratch
 from pgbb.private.sources import Source, open_source
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb.errors import InvalidValue, PgbbError
-from pgbb.private.rows import aligned
+from pgbb.private.row_layout import aligned
 
 __all__ = ["Scratch"]
 

@@ -20,12 +20,12 @@ from pgbb.accountant import Mechanism
 from pgbb.errors import PgbbError
 from pgbb.model.problem import Problem
 from pgbb.private import loop
-from pgbb.private.draws import Draws, Who
-from pgbb.private.elsewhere import asked_elsewhere
+from pgbb.private.device_layout import Data, place
 from pgbb.private.loop import Inputs, Step, Tree
-from pgbb.private.placement import Data, place
+from pgbb.private.loop_on_workers import asked_elsewhere
 from pgbb.private.poisson import MULTIPLE, buffer_size
 from pgbb.private.randomness import Position, Randomness
+from pgbb.private.step_randomness import Draws, Who
 
 if TYPE_CHECKING:
     from pgbb.engine.protocol import Engine

@@ -13,8 +13,8 @@ from jax.experimental.layout import Layout, with_layout_constraint
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
-from pgbb._numerics.ahead import ahead
 from pgbb._numerics.compiled import computed_once, power_of_two
+from pgbb._numerics.prefetch import ahead
 from pgbb.private.coding import Coding
 
 if TYPE_CHECKING:

@@ -17,15 +17,15 @@ import pyarrow as pa
 from pgbb._io import parquet_file, parquet_files
 from pgbb.errors import InvalidValue
 from pgbb.model.schema import Schema
-from pgbb.private import opened
+from pgbb.private import open_table
 from pgbb.private.cells import Cells, Coded, Held, Kind, arrow_kind, as_cells, numpy_kind, readable
+from pgbb.private.csv_files import open_csv, plausible
+from pgbb.private.duckdb_queries import open_query
+from pgbb.private.excel_files import open_sheet
 from pgbb.private.files import DATABASES, FORMATS, SHEETS, STATISTICAL, TEXT, File
-from pgbb.private.opened import Opened, Piece, parts, quiet, quietly
-from pgbb.private.queries import open_query
-from pgbb.private.sheets import open_sheet
-from pgbb.private.stata import open_stata
-from pgbb.private.statistical import open_statistical
-from pgbb.private.text import open_csv, plausible
+from pgbb.private.open_table import Opened, Piece, parts, quiet, quietly
+from pgbb.private.sas_spss_files import open_statistical
+from pgbb.private.stata_files import open_stata
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
@@ -288,7 +288,7 @@ def arrow_pieces(
     release = pa.default_memory_pool().release_unused  # what was freed, which would be kept for another piece
     with file:
         at = 0
-        batches = file.iter_batches(batch_size=opened.CHUNK, row_groups=groups, columns=names, use_threads=False)
+        batches = file.iter_batches(batch_size=open_table.CHUNK, row_groups=groups, columns=names, use_threads=False)
         for done, batch in enumerate(batches, 1):
             start, stop = max(low - at, 0), len(batch) if high is None else min(high - at, len(batch))
             at += len(batch)

@@ -30,7 +30,7 @@ from pgbb.engine.protocol import Engine, Question
 from pgbb.errors import PgbbError
 from pgbb.private.coding import Coding
 from pgbb.private.noise import rounded_normals
-from pgbb.private.piece import (
+from pgbb.private.partial_sums import (
     BITS,
     Statistic,
     counts_only,

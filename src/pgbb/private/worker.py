@@ -22,12 +22,12 @@ from pgbb.errors import InvalidValue
 from pgbb.model.problem import Problem
 from pgbb.model.schema import Schema
 from pgbb.private.coding import Coding
-from pgbb.private.partition import Partition
+from pgbb.private.parquet_partitions import Partition
 from pgbb.private.reading import form_for, stored_for
 from pgbb.private.records import NoRecords
-from pgbb.private.share import share_of
 from pgbb.private.sources import part_of_frame
 from pgbb.private.sums import Slabs, asked, compile_ahead, slabs_of
+from pgbb.private.worker_batches import share_of
 
 __all__ = ["Kept", "answer", "encode", "pack", "prepare", "receipt", "told", "unpack"]
 

@@ -8,8 +8,8 @@ import pgbb
 from pgbb import Flag, Levels, PgbbWarning, QuantileRegression, Range, Schema
 from pgbb.methods.calibrated import frame, statistics
 from pgbb.methods.calibrated.algebra import prefixes
+from pgbb.methods.calibrated.column_terms import own_terms
 from pgbb.methods.calibrated.columns import SCORES, Columns, _values, reference_design, whitening
-from pgbb.methods.calibrated.own import own_terms
 from pgbb.methods.calibrated.questions import BINS
 from pgbb.methods.calibrated.response import Distribution
 

@@ -9,7 +9,7 @@ import pgbb
 from pgbb import Expectile, Flag, Levels, PoissonRegression, Range, Schema
 from pgbb.cli import app
 from pgbb.methods.calibrated.response import Distribution
-from pgbb.methods.calibrated.tails import tails_of
+from pgbb.methods.calibrated.score_clip import tails_of
 from pgbb.private.door import non_private
 from pgbb.reference.solvers import solve, to_original
 

@@ -13,8 +13,8 @@ from pgbb.methods.calibrated.huber import _rise, _scale, _straightened
 from pgbb.methods.calibrated.questions import composition, questions_for
 from pgbb.methods.calibrated.response import Distribution
 from pgbb.methods.calibrated.start import least_squares, locate_response
-from pgbb.private.here import Here
 from pgbb.private.loading import records_for
+from pgbb.private.local_engine import Here
 from pgbb.private.randomness import Randomness
 from pgbb.private.sums import Sums
 

@@ -11,7 +11,7 @@ import pgbb
 from pgbb import Flag, Levels, Mean, Range, Schema
 from pgbb.cli import app
 from pgbb.methods.calibrated.groups import BEYOND, CLEAR, UNEVEN, End
-from pgbb.methods.calibrated.tails import Tail
+from pgbb.methods.calibrated.score_clip import Tail
 
 pytestmark = pytest.mark.filterwarnings("ignore:not identified")
 NAMES = [f"g{j}" for j in range(20)]

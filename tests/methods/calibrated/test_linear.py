@@ -11,7 +11,7 @@ from pgbb.methods.calibrated import frame as near
 from pgbb.methods.calibrated import statistics
 from pgbb.methods.calibrated.pareto import Tail
 from pgbb.methods.calibrated.response import Distribution
-from pgbb.methods.calibrated.tails import NOTHING, PART, Tails, bound_for, tails_of
+from pgbb.methods.calibrated.score_clip import NOTHING, PART, Tails, bound_for, tails_of
 
 SCHEMA = pgbb.Schema(x=pgbb.Range(0, 40), g=pgbb.Flag(), y=pgbb.Range(-50, 150))
 MODEL = pgbb.LinearRegression("y ~ x + g")

@@ -9,9 +9,9 @@ from scipy.special import ndtr
 import pgbb
 from pgbb import Custom, HuberRegression, InvalidValue, LogisticRegression, Mean, QuantileRegression, Range, Schema
 from pgbb.accountant import Composition, Mechanism, epsilon
+from pgbb.methods.pgbb.all_levels import joint_of
 from pgbb.methods.pgbb.coordinates import Coordinates
-from pgbb.methods.pgbb.joint import joint_of
-from pgbb.methods.pgbb.moments import SHARE, _bend, asks_bend, sizes, with_moments
+from pgbb.methods.pgbb.moment_answers import SHARE, _bend, asks_bend, sizes, with_moments
 from pgbb.methods.pgbb.noise_aware import analyse, bent, shrunk
 from pgbb.methods.pgbb.shape import bend_at, bends_alike, shape_of
 from pgbb.methods.registry import settings_for
@@ -170,7 +170,7 @@ def test_second_moments_have_their_share_of_the_budget_and_enter_the_certificate
 
 
 def test_no_second_moment_is_asked_for_a_third_time():
-    from pgbb.methods.pgbb.opening import open_for
+    from pgbb.methods.pgbb.session_setup import open_for
     from pgbb.methods.pgbb.settings import Settings
     from pgbb.methods.request import prepared
 

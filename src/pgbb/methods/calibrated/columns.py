@@ -15,7 +15,7 @@ from scipy.special import ndtr, ndtri
 
 from pgbb._numerics import Floats
 from pgbb.methods.calibrated.algebra import prefixes
-from pgbb.methods.calibrated.own import Own
+from pgbb.methods.calibrated.column_terms import Own
 from pgbb.methods.calibrated.pareto import heaviest, tail_of
 from pgbb.methods.calibrated.questions import BINS
 from pgbb.methods.calibrated.response import UNSEEN, Distribution, distribution

@@ -10,7 +10,7 @@ from pgbb.methods.calibrated.absent import absent, without
 from pgbb.methods.calibrated.algebra import limited
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import box_for
-from pgbb.methods.calibrated.clipped import Clipped
+from pgbb.methods.calibrated.clipped_scores import Clipped
 from pgbb.methods.calibrated.curvature import (
     Curvature,
     asked_again,
@@ -21,8 +21,8 @@ from pgbb.methods.calibrated.curvature import (
 )
 from pgbb.methods.calibrated.frame import design_frame
 from pgbb.methods.calibrated.prior import SPREADS, Prior
+from pgbb.methods.calibrated.score_clip import ALONG, mean_axis
 from pgbb.methods.calibrated.start import first_fit, locate_response
-from pgbb.methods.calibrated.tails import ALONG, mean_axis
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian

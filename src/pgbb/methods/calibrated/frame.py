@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from pgbb._numerics.symmetric import pack, triangle, unpack
 from pgbb.methods.calibrated.algebra import USUAL, Shrink, clear_of, strategy
 from pgbb.methods.calibrated.asking import Asker
+from pgbb.methods.calibrated.column_terms import own_terms
 from pgbb.methods.calibrated.columns import locate_columns, reference_design, whitening
 from pgbb.methods.calibrated.curvature import raised
-from pgbb.methods.calibrated.own import own_terms
 from pgbb.methods.calibrated.pareto import Lengths
 from pgbb.methods.calibrated.questions import BINS, LEAST_REACH
 from pgbb.methods.calibrated.response import asked_law

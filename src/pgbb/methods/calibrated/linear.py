@@ -17,8 +17,8 @@ from pgbb.methods.calibrated.curvature import Curvature, curvature_of
 from pgbb.methods.calibrated.frame import Frame, design_frame
 from pgbb.methods.calibrated.prior import SPREADS, Prior
 from pgbb.methods.calibrated.refine import refine
+from pgbb.methods.calibrated.score_clip import NOTHING, clip_scores, mean_axis, score_spread
 from pgbb.methods.calibrated.start import first_fit, locate_response
-from pgbb.methods.calibrated.tails import NOTHING, clip_scores, mean_axis, score_spread
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian

@@ -13,7 +13,7 @@ from typing import Any
 
 from pgbb.accountant import Composition, Mechanism, compose, noise_scale
 from pgbb.errors import InvalidValue
-from pgbb.methods.calibrated.own import own_terms
+from pgbb.methods.calibrated.column_terms import own_terms
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from pgbb.accountant import Mechanism
-from pgbb.methods.pgbb.joint import Joint
-from pgbb.methods.pgbb.moments import asks_bend
+from pgbb.methods.pgbb.all_levels import Joint
+from pgbb.methods.pgbb.moment_answers import asks_bend
 from pgbb.model.models import Problem
 from pgbb.private.door import Step
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from pgbb._numerics.threads import mapped
 from pgbb.errors import InvalidValue
-from pgbb.methods.pgbb.opening import Opened, open_for
+from pgbb.methods.pgbb.session_setup import Opened, open_for
 from pgbb.methods.pgbb.settings import Settings, plan, problem_of
 from pgbb.methods.request import Request
 from pgbb.model.models import Problem

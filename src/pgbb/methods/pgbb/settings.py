@@ -9,8 +9,8 @@ from pgbb.accountant import Composition, Mechanism, noise_scale
 from pgbb.accountant.gaussian import gdp_mu
 from pgbb.errors import InvalidValue
 from pgbb.methods.calibrated.method import levels_of
-from pgbb.methods.pgbb.joint import Joint, joint_of
-from pgbb.methods.pgbb.moments import with_moments
+from pgbb.methods.pgbb.all_levels import Joint, joint_of
+from pgbb.methods.pgbb.moment_answers import with_moments
 from pgbb.methods.request import Planned, Request, clipped, prepared
 from pgbb.model.models import Problem
 

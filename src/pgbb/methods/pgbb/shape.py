@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb.methods.pgbb.coordinates import Coordinates
-from pgbb.methods.pgbb.moments import slope_of
+from pgbb.methods.pgbb.moment_answers import slope_of
 from pgbb.model.models import Problem
 
 __all__ = ["bend_at", "bends_alike", "shape_of"]

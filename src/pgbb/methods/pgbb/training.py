@@ -18,7 +18,7 @@ from pgbb._numerics.compiled import computed_once
 from pgbb._numerics.threads import mapped
 from pgbb.accountant import Mechanism
 from pgbb.methods.pgbb import dither, generator, kernels
-from pgbb.methods.pgbb.joint import Joint
+from pgbb.methods.pgbb.all_levels import Joint
 from pgbb.methods.pgbb.kernels import Layout
 from pgbb.model.models import Problem
 from pgbb.private.door import Session, Step, run_many

@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 
 from pgbb.model.schema import Column, Date, Levels, Schema
-from pgbb.private import opened
+from pgbb.private import open_table
 from pgbb.private.cells import Cells, Coded, Kind
-from pgbb.private.opened import Opened, Piece, quiet, quietly
+from pgbb.private.open_table import Opened, Piece, quiet, quietly
 
 __all__ = ["decoded", "open_stata"]
 
@@ -149,7 +149,7 @@ def open_stata(path: Path) -> Opened:
             while done < n:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    frame = reader.read(nrows=opened.CHUNK, columns=names or None)
+                    frame = reader.read(nrows=open_table.CHUNK, columns=names or None)
                 done += len(frame)
                 yield Piece(
                     len(frame), {name: variables[name].cells(frame[name], schema[name], encoding) for name in names}

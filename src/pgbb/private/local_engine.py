@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from pgbb.engine.protocol import Batch, Question
 from pgbb.errors import PgbbError
+from pgbb.private.device_layout import Held, taken
+from pgbb.private.partial_sums import BITS, Statistic, one_by_one
 from pgbb.private.persons import outer_sums
-from pgbb.private.piece import BITS, Statistic, one_by_one
-from pgbb.private.placement import Held, taken
-from pgbb.private.rows import EXTRA
+from pgbb.private.row_layout import EXTRA
 from pgbb.private.slabs import slabs_of
 from pgbb.private.sums import asked, compile_ahead
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pgbb.errors import InvalidValue, PgbbError, PgbbNote
 from pgbb.private.files import File
-from pgbb.private.opened import Opened, quietly
+from pgbb.private.open_table import Opened, quietly
 
 __all__ = ["open_query"]
 

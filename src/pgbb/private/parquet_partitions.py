@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
     from pgbb.private.cells import Kind
-    from pgbb.private.opened import Opened, Piece
+    from pgbb.private.open_table import Opened, Piece
 
 __all__ = ["Partition", "survey"]
 
@@ -41,7 +41,7 @@ class Partition:
     def opened(self) -> "Opened":
         """The partition as a source of records."""
         from pgbb.private.cells import arrow_kind
-        from pgbb.private.opened import Opened
+        from pgbb.private.open_table import Opened
         from pgbb.private.sources import arrow_pieces
 
         def kinds(names: list[str], _: Schema) -> "dict[str, Kind]":

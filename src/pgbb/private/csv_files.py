@@ -23,10 +23,10 @@ import pyarrow as pa
 
 from pgbb.errors import InvalidValue
 from pgbb.model.schema import Date, Range, Schema
-from pgbb.private import opened
+from pgbb.private import open_table
 from pgbb.private.cells import Array, Cells, Kind, Text, as_cells
 from pgbb.private.files import ISO, File
-from pgbb.private.opened import Opened, Piece, quiet, quietly
+from pgbb.private.open_table import Opened, Piece, quiet, quietly
 
 __all__ = ["open_csv", "plausible"]
 
@@ -298,7 +298,12 @@ def open_csv(file: File) -> Opened:
                     continue
                 plain = io.BytesIO(text if b'"' in text else _cut(text, rules.separator, len(found)))
                 for frame in pd.read_csv(
-                    plain, header=0, names=range(len(found)), usecols=sorted(at.values()), chunksize=opened.CHUNK, **how
+                    plain,
+                    header=0,
+                    names=range(len(found)),
+                    usecols=sorted(at.values()),
+                    chunksize=open_table.CHUNK,
+                    **how,
                 ):
                     yield Piece(len(frame), {name: cells(frame[at[name]], name, schema) for name in names})
 

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb.private.rows import EXTRA, empty_rows
+from pgbb.private.row_layout import EXTRA, empty_rows
 
 if TYPE_CHECKING:
     from pgbb.private.records import Records, Stored  # needs pandas, which a machine that only trains may lack

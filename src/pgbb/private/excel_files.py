@@ -19,7 +19,7 @@ from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.schema import Schema
 from pgbb.private.cells import Kind
 from pgbb.private.files import File
-from pgbb.private.opened import Opened, Piece, parts, quietly
+from pgbb.private.open_table import Opened, Piece, parts, quietly
 
 __all__ = ["open_sheet"]
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from pgbb._numerics.compiled import Compiled, computed_once, dots
 from pgbb.private.clipping import FULL_BATCH, clipped, limit
 from pgbb.private.coding import Coding
-from pgbb.private.columns import by_columns
 from pgbb.private.kernel import kernel_counts, kernel_sums, serves
-from pgbb.private.rows import EXTRA
+from pgbb.private.row_layout import EXTRA
 from pgbb.private.slabs import floor, formed, width_of
+from pgbb.private.vectorised import by_columns
 from pgbb.private.wide_integers import LOW, SPLIT
 
 __all__ = [

@@ -16,8 +16,8 @@ from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.schema import Column, Date, Levels, Schema
 from pgbb.private.cells import Cells, Coded, Kind
 from pgbb.private.files import File
-from pgbb.private.opened import Opened, Piece, parts, quiet, quietly
-from pgbb.private.stata import decoded
+from pgbb.private.open_table import Opened, Piece, parts, quiet, quietly
+from pgbb.private.stata_files import decoded
 
 __all__ = ["open_statistical"]
 

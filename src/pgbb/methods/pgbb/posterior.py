@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from pgbb._numerics.symmetric import pack, triangle, unpack
 from pgbb.accountant import Mechanism
-from pgbb.methods.pgbb import moments
+from pgbb.methods.pgbb import moment_answers
+from pgbb.methods.pgbb.all_levels import Joint
 from pgbb.methods.pgbb.coordinates import Coordinates
 from pgbb.methods.pgbb.dither import BURN_IN, EARLY
-from pgbb.methods.pgbb.joint import Joint
 from pgbb.methods.pgbb.noise_aware import ASKED, BENT, Found, analyse, bent, curvature_of, posterior_of, shrunk
 from pgbb.methods.pgbb.shape import bend_at, bends_alike, shape_of
 from pgbb.model.models import Problem
@@ -37,19 +37,19 @@ class SecondMoments:
         self._sums, self._problem, self._joint = sums, problem, joint
         self._mechanism, self._sigma = mechanism, sigma
         self._box = problem.center - problem.radius, problem.center + problem.radius
-        self._noise = sums.noise(moments.STAGE)
-        self._first_sd, self._last_sd = moments.noises(problem, self._noise)
+        self._noise = sums.noise(moment_answers.STAGE)
+        self._first_sd, self._last_sd = moment_answers.noises(problem, self._noise)
         self._moment: Floats | None = None  # of the design
         self._found: list[Found] | None = None  # what `after` has read off the transcript
 
     @property
     def sizes(self) -> tuple[int, int]:
         """Numbers of the answers before and after."""
-        return moments.sizes(self._problem)
+        return moment_answers.sizes(self._problem)
 
     def before(self) -> tuple[Floats, Floats]:
         """Second moments of the design, packed, and the matrix from whitened coordinates to θ."""
-        answer, _ = moments.before(self._sums, self._problem)
+        answer, _ = moment_answers.before(self._sums, self._problem)
         return answer, self._coordinates(answer).step
 
     def after(self, found: Any, transcript: dict[str, np.ndarray]) -> Floats:
@@ -65,7 +65,7 @@ class SecondMoments:
         bound = ROOM * float(np.linalg.norm(likely * where.root[i] * where.root[j]))
         if bends_alike(problem):
             bound = (1 + ROUNDING) * bend_at(problem, theta)
-        return moments.after(self._sums, problem, theta, max(bound, 1e-30))
+        return moment_answers.after(self._sums, problem, theta, max(bound, 1e-30))
 
     def posterior(
         self, answers: tuple[Any, Any], transcript: dict[str, np.ndarray]
@@ -84,7 +84,7 @@ class SecondMoments:
             self._sampling(where, answers[1]),
             self._box,
             joint.levels,
-            ASKED if moments.asks_bend(problem) else BENT,
+            ASKED if moment_answers.asks_bend(problem) else BENT,
         )
         record = {
             "method": "pgbb",
@@ -151,7 +151,7 @@ class SecondMoments:
 
     def _bent(self, part: Found, where: Coordinates, answer: Any) -> Found:
         """With the curvature that was asked for, where there is one to add and the dither does not contradict it."""
-        if not moments.asks_bend(self._problem) or not part.answers:
+        if not moment_answers.asks_bend(self._problem) or not part.answers:
             return part
         i, j, _ = triangle(len(where.root))
         unit = where.root[i] * where.root[j]

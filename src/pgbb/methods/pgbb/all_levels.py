@@ -83,7 +83,7 @@ def joint_of(problem: Problem, levels: tuple[float, ...] | None, clip: float | N
         index=None,
         score=None,
         joint=cells,
-        origin=(*problem.origin, ("pgbb.methods.pgbb.joint:asked_at_once", (levels, clip))),
+        origin=(*problem.origin, ("pgbb.methods.pgbb.all_levels:asked_at_once", (levels, clip))),
     )
     return Joint(whole, levels, b)
 

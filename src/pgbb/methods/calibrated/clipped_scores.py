@@ -18,7 +18,7 @@ from pgbb.methods.calibrated.frame import Frame
 from pgbb.methods.calibrated.logistic import LogisticCurvature
 from pgbb.methods.calibrated.prior import Prior
 from pgbb.methods.calibrated.refine import refine
-from pgbb.methods.calibrated.tails import clip_scores, score_spread
+from pgbb.methods.calibrated.score_clip import clip_scores, score_spread
 from pgbb.release.local_gaussian import LocalGaussian
 
 Floats = NDArray[np.float64]

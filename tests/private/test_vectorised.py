@@ -8,9 +8,9 @@ from pgbb._numerics.compiled import Compiled
 from pgbb.methods.calibrated import statistics
 from pgbb.methods.calibrated.algebra import prefixes
 from pgbb.methods.calibrated.questions import BINS
-from pgbb.private import here, sums
-from pgbb.private.columns import by_columns
+from pgbb.private import local_engine, sums
 from pgbb.private.records import Records
+from pgbb.private.vectorised import by_columns
 
 
 def odd(shared, record):
@@ -76,7 +76,7 @@ def test_a_device_without_room_is_said_so(why):
     wanted = (PgbbError, "memory of the device .* does not suffice for 9 records of 108 bytes")
     kind, words = wanted if "RESOURCE" in why else (jax.errors.JaxRuntimeError, "something else")
     with pytest.raises(kind, match=words):
-        here.Here(records, 0.0).sum(sums.Question(vast, (), 0))
+        local_engine.Here(records, 0.0).sum(sums.Question(vast, (), 0))
 
 
 @pytest.mark.parametrize("order", ["sorted", "decreasing", "gaps"])

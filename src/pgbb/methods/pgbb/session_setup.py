@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from pgbb import _validate
 from pgbb.accountant import Composition, Mechanism
-from pgbb.methods.pgbb.joint import Joint
-from pgbb.methods.pgbb.moments import STAGE
+from pgbb.methods.pgbb.all_levels import Joint
+from pgbb.methods.pgbb.moment_answers import STAGE
 from pgbb.methods.pgbb.settings import Settings, asked_of, plan
 from pgbb.methods.request import Planned, Request
 from pgbb.model.models import Problem
@@ -14,7 +14,7 @@ from pgbb.model.schema import Schema
 from pgbb.private.door import Randomness, open_dataset, public_samples
 
 if TYPE_CHECKING:
-    from pgbb.methods.pgbb.second import SecondMoments
+    from pgbb.methods.pgbb.posterior import SecondMoments
 
 __all__ = ["Opened", "open_for"]
 
@@ -56,7 +56,7 @@ def open_for(request: Request, settings: Settings, problem: Problem) -> Opened:
     randomness = Randomness.create(request.insecure_seed, order=order)
     second = None
     if joint is not None:
-        from pgbb.methods.pgbb.second import SecondMoments
+        from pgbb.methods.pgbb.posterior import SecondMoments
 
         assert isinstance(target, Composition)
         extra = Composition(target.mechanisms[1:], target.scales[1:])

@@ -19,7 +19,7 @@ from pgbb.model.problem import Problem
 from pgbb.private.noise import rounded_normals
 from pgbb.private.poisson import inverse, nested_weights
 from pgbb.private.randomness import Randomness
-from pgbb.private.rows import aligned
+from pgbb.private.row_layout import aligned
 from pgbb.private.wide_integers import LOW, SPLIT
 
 __all__ = ["Draws", "Who"]
