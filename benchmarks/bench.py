@@ -348,7 +348,7 @@ def fitted(m: Row) -> Row:
 
 def _answers(kind: str, p: int) -> int:
     """How many answers a fit of the default method asks for."""
-    from pgbb.methods.calibrated.questions import questions_for
+    from pgbb.methods.calibrated.stages import questions_for
     from pgbb.planning.forecast import Reference
 
     return sum(s.asks for s in questions_for(Reference(kind, p).problem(), 1))  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from scipy.optimize import brentq
 from scipy.stats import kstest
 
 import pgbb
-from pgbb.model.losses import bounded_loss
+from pgbb.model.loss_values import bounded_loss
 
 SCHEMA = pgbb.Schema(x=pgbb.Range(-1, 1), y=pgbb.Flag(), z=pgbb.Range(-9, 9))
 LOGIT = pgbb.LogisticRegression("y ~ x - 1")

@@ -26,7 +26,7 @@ from pgbb._numerics.compiled import Compiled
 from pgbb.accountant import noise_scale
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.families import fit
-from pgbb.methods.calibrated.questions import composition, questions_for, whole_noise
+from pgbb.methods.calibrated.stages import composition, questions_for, whole_noise
 from pgbb.private import sums as private_sums
 from pgbb.private import vectorised
 from pgbb.private.local_engine import Here

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pgbb.accountant import gdp_mu
-from pgbb.methods.calibrated.questions import whole_noise
+from pgbb.methods.calibrated.stages import whole_noise
 from pgbb.methods.registry import METHODS
 from pgbb.model.models import CLIP, Model
 from reproduction.fits import fit_many

@@ -22,7 +22,7 @@ from scipy.special import betaincinv
 from pgbb import _validate
 from pgbb.accountant import ACCOUNTANTS, Composition, Mechanism, PosteriorDraws, compose, epsilon, noise_scale
 from pgbb.errors import PgbbError
-from pgbb.model.losses import BoundedLoss, bounded_loss, ratio_problem
+from pgbb.model.loss_values import BoundedLoss, bounded_loss, ratio_problem
 from pgbb.model.models import IV, Custom, Expectile, LinearRegression, Mean, Model, PoissonRegression, Problem
 from pgbb.model.schema import Levels, Range, Schema
 from pgbb.private.door import Moment, Randomness, open_dataset

@@ -13,7 +13,7 @@ from pgbb.accountant import Mechanism
 from pgbb.methods import dp_mcmc
 from pgbb.methods.effective_size import effective_sample_size
 from pgbb.methods.request import by_level
-from pgbb.model.losses import ratio_problem
+from pgbb.model.loss_values import ratio_problem
 from pgbb.private.door import Randomness, Step, open_dataset
 
 SCHEMA = Schema(y=Range(-5, 5), b=Flag(), x=Range(-1, 1))

@@ -18,7 +18,7 @@ from pgbb import (
 )
 from pgbb.accountant import PosteriorDraws, epsilon
 from pgbb.methods.request import by_level
-from pgbb.model.losses import bounded_loss
+from pgbb.model.loss_values import bounded_loss
 from pgbb.private.gibbs_posterior import _log_density, posterior_draws
 from pgbb.private.randomness import Randomness
 from pgbb.private.records import Records

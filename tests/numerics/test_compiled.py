@@ -12,7 +12,7 @@ import pgbb
 from pgbb._numerics import compiled as _compiled
 from pgbb._numerics.compiled import Compiled, computed_once, dots, times
 from pgbb.engine.protocol import Question
-from pgbb.methods.calibrated.questions import questions_for
+from pgbb.methods.calibrated.stages import questions_for
 from pgbb.private import gradients, loop, sums
 
 LIBRARIES = ("__ynn", " dot(", "custom-call", "kind=kCustom")

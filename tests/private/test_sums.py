@@ -13,7 +13,7 @@ from scipy import stats
 from pgbb import Flag, LogisticRegression, PgbbError, QuantileRegression, Range, Schema
 from pgbb.accountant import Mechanism, compose
 from pgbb.methods.calibrated import statistics as ask_for
-from pgbb.methods.calibrated.questions import composition, questions_for
+from pgbb.methods.calibrated.stages import composition, questions_for
 from pgbb.private import sums as module
 from pgbb.private.loading import records_for
 from pgbb.private.local_engine import Here

@@ -7,7 +7,7 @@ from pgbb import PgbbError
 from pgbb._numerics.compiled import Compiled
 from pgbb.methods.calibrated import statistics
 from pgbb.methods.calibrated.algebra import prefixes
-from pgbb.methods.calibrated.questions import BINS
+from pgbb.methods.calibrated.stages import BINS
 from pgbb.private import local_engine, sums
 from pgbb.private.records import Records
 from pgbb.private.vectorised import by_columns

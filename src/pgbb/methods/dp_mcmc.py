@@ -22,7 +22,7 @@ from pgbb.errors import InvalidValue
 from pgbb.methods.constants import Checked, Count, Limits, Positive, Share
 from pgbb.methods.effective_size import SMALLEST_ESS, effective_sample_size, too_few
 from pgbb.methods.request import Planned, Request, by_level
-from pgbb.model.losses import ratio_problem
+from pgbb.model.loss_values import ratio_problem
 from pgbb.model.models import Problem
 from pgbb.private.door import Randomness
 from pgbb.release.file import Release

@@ -14,7 +14,7 @@ from pgbb.accountant import PosteriorDraws, epsilon, noise_scale
 from pgbb.errors import InvalidValue
 from pgbb.methods.constants import Checked, Limits, Positive
 from pgbb.methods.request import Planned, Request, by_level
-from pgbb.model.losses import BoundedLoss, bounded_loss, has_likelihood
+from pgbb.model.loss_values import BoundedLoss, bounded_loss, has_likelihood
 from pgbb.model.models import HuberRegression, Problem
 from pgbb.private.door import Randomness
 from pgbb.release.certificate import ASSUMES

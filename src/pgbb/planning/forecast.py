@@ -21,7 +21,7 @@ from pgbb.methods.calibrated.frame import SCORE, score_of, squared_reach
 from pgbb.methods.calibrated.huber import score_bound
 from pgbb.methods.calibrated.mean import CLOSEST, half_window
 from pgbb.methods.calibrated.quantile import REACH, WIDEST
-from pgbb.methods.calibrated.questions import Stage, composition, questions_for, whole_noise
+from pgbb.methods.calibrated.stages import Stage, composition, questions_for, whole_noise
 from pgbb.model import models
 from pgbb.model.models import HuberRegression, Model, Problem
 from pgbb.model.schema import Flag, Levels, Range, Schema

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pgbb.accountant import PosteriorDraws
 from pgbb.errors import PgbbError
-from pgbb.model.losses import BoundedLoss
+from pgbb.model.loss_values import BoundedLoss
 from pgbb.private.noise import Stream
 from pgbb.private.randomness import Randomness
 

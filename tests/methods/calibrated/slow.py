@@ -9,7 +9,7 @@ from pgbb import Custom, Range, Schema
 from pgbb._numerics.compiled import squared
 from pgbb.methods.calibrated import statistics as ask_for
 from pgbb.methods.calibrated.algebra import prefixes, strategy
-from pgbb.methods.calibrated.questions import BINS
+from pgbb.methods.calibrated.stages import BINS
 
 P = 3
 C, KAPPA, WEIGHT = 1.345, 0.71, 0.5

@@ -10,8 +10,8 @@ from pgbb.methods.calibrated import frame, statistics
 from pgbb.methods.calibrated.algebra import prefixes
 from pgbb.methods.calibrated.column_terms import own_terms
 from pgbb.methods.calibrated.columns import SCORES, Columns, _values, reference_design, whitening
-from pgbb.methods.calibrated.questions import BINS
 from pgbb.methods.calibrated.response import Distribution
+from pgbb.methods.calibrated.stages import BINS
 
 SCHEMA = Schema(x=Range(0, 1000), f=Flag(), g=Levels("a", "b", "c"), y=Range(-20, 20))
 MODEL = QuantileRegression("y ~ x + I(x ** 2) + f + g", taus=[0.5])

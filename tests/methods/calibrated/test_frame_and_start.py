@@ -10,8 +10,8 @@ from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import box_for
 from pgbb.methods.calibrated.frame import _scaled, _turn, design_frame
 from pgbb.methods.calibrated.huber import _rise, _scale, _straightened
-from pgbb.methods.calibrated.questions import composition, questions_for
 from pgbb.methods.calibrated.response import Distribution
+from pgbb.methods.calibrated.stages import composition, questions_for
 from pgbb.methods.calibrated.start import least_squares, locate_response
 from pgbb.private.loading import records_for
 from pgbb.private.local_engine import Here

@@ -24,7 +24,7 @@ from pgbb import QuantileRegression as Quantile
 from pgbb.accountant import epsilon as epsilon_of
 from pgbb.methods.calibrated.asking import INGREDIENTS
 from pgbb.methods.calibrated.method import Settings, run
-from pgbb.methods.calibrated.questions import questions_for, whole_noise
+from pgbb.methods.calibrated.stages import questions_for, whole_noise
 from pgbb.methods.request import Request
 from pgbb.private import sums
 from pgbb.private.loading import records_for

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pgbb._numerics.symmetric import unpack
 from pgbb.methods.calibrated.algebra import Shrink, as_answered, shrink
-from pgbb.methods.calibrated.questions import Question, Stage
+from pgbb.methods.calibrated.stages import Question, Stage
 from pgbb.model.models import Problem
 
 if TYPE_CHECKING:

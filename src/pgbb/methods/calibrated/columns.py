@@ -17,8 +17,8 @@ from pgbb._numerics import Floats
 from pgbb.methods.calibrated.algebra import prefixes
 from pgbb.methods.calibrated.column_terms import Own
 from pgbb.methods.calibrated.pareto import heaviest, tail_of
-from pgbb.methods.calibrated.questions import BINS
 from pgbb.methods.calibrated.response import UNSEEN, Distribution, distribution
+from pgbb.methods.calibrated.stages import BINS
 from pgbb.model.formula import Design, Dummy
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pgbb.methods.calibrated.absent import absent, without
 from pgbb.methods.calibrated.algebra import limited
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import box_for
-from pgbb.methods.calibrated.clipped_scores import Clipped
+from pgbb.methods.calibrated.clipped_regression import Clipped
 from pgbb.methods.calibrated.curvature import (
     Curvature,
     asked_again,

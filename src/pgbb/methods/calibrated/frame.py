@@ -17,8 +17,8 @@ from pgbb.methods.calibrated.column_terms import own_terms
 from pgbb.methods.calibrated.columns import locate_columns, reference_design, whitening
 from pgbb.methods.calibrated.curvature import raised
 from pgbb.methods.calibrated.pareto import Lengths
-from pgbb.methods.calibrated.questions import BINS, LEAST_REACH
 from pgbb.methods.calibrated.response import asked_law
+from pgbb.methods.calibrated.stages import BINS, LEAST_REACH
 from pgbb.model.formula import Design
 
 Floats = NDArray[np.float64]

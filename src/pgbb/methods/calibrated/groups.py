@@ -14,8 +14,8 @@ from pgbb._numerics import Floats
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.pareto import Tail, tail_of
 from pgbb.methods.calibrated.prior import SPREADS
-from pgbb.methods.calibrated.questions import BINS
 from pgbb.methods.calibrated.response import Distribution, asked_law, locate
+from pgbb.methods.calibrated.stages import BINS
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian

@@ -6,8 +6,8 @@ import numpy as np
 
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.pareto import Lengths
-from pgbb.methods.calibrated.questions import BINS
 from pgbb.methods.calibrated.response import Distribution, Located, histogram, locate
+from pgbb.methods.calibrated.stages import BINS
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
 

@@ -10,7 +10,7 @@ from pgbb import _validate
 from pgbb.accountant import Composition, noise_scale
 from pgbb.methods.calibrated.asking import INGREDIENTS, Asker, Ingredient
 from pgbb.methods.calibrated.families import fit
-from pgbb.methods.calibrated.questions import Stage, composition, questions_for, whole_noise
+from pgbb.methods.calibrated.stages import Stage, composition, questions_for, whole_noise
 from pgbb.methods.request import Planned, Request, prepared
 from pgbb.model.models import Problem
 from pgbb.private.door import Dataset, Randomness, open_sums

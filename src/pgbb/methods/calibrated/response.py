@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pgbb.methods.calibrated.algebra import monotone, prefixes
 from pgbb.methods.calibrated.asking import Asker
-from pgbb.methods.calibrated.questions import BINS
+from pgbb.methods.calibrated.stages import BINS
 
 Floats = NDArray[np.float64]
 

@@ -12,8 +12,8 @@ from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.curvature import covariance_of
 from pgbb.methods.calibrated.frame import Frame
 from pgbb.methods.calibrated.pareto import LEAST_TAIL, Tail, tail_of
-from pgbb.methods.calibrated.questions import BINS
 from pgbb.methods.calibrated.response import Distribution, asked_law
+from pgbb.methods.calibrated.stages import BINS
 
 Floats = NDArray[np.float64]
 

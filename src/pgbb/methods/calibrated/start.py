@@ -10,8 +10,8 @@ from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import Box
 from pgbb.methods.calibrated.curvature import filtered
 from pgbb.methods.calibrated.frame import Frame
-from pgbb.methods.calibrated.questions import BINS, JITTERS
 from pgbb.methods.calibrated.response import Distribution, Located, histogram, locate
+from pgbb.methods.calibrated.stages import BINS, JITTERS
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 

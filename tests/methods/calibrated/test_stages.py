@@ -22,7 +22,7 @@ from pgbb import (
 from pgbb.accountant import epsilon, noise_scale
 from pgbb.accountant.gaussian import gdp_epsilon, gdp_mu
 from pgbb.methods.calibrated import statistics
-from pgbb.methods.calibrated.questions import Question, Stage, composition, questions_for
+from pgbb.methods.calibrated.stages import Question, Stage, composition, questions_for
 
 WIDE = [f"x{j}" for j in range(24)]
 SCHEMA = Schema(
