@@ -11,24 +11,13 @@ from pgbb.methods.calibrated.algebra import USUAL, Shrink, floored
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of
 from pgbb.methods.calibrated.frame import Frame
-from pgbb.methods.calibrated.slopes import Shape, Slopes, overlap_of, scale_line
 from pgbb.methods.calibrated.start import PEAK
 from pgbb.release.local_gaussian import FLOOR
 
 Curvatures = list[Curvature]
 """One of each level."""
 
-__all__ = [
-    "NEARER",
-    "ROUGH",
-    "Curvatures",
-    "Slopes",
-    "curvatures_of",
-    "plain_curvatures",
-    "scale_line",
-    "sharpness",
-    "spread_of",
-]
+__all__ = ["NEARER", "ROUGH", "Curvatures", "curvatures_of", "plain_curvatures", "sharpness", "spread_of"]
 
 SQUARED = 0.28209479  # integral of its square, for the standard normal density
 NEARER = 3.0  # densities are compared over the bandwidth of the curvature and one shorter by this factor
@@ -37,7 +26,6 @@ SMOOTHNESS = 0.1  # how far densities over the two are from each other, relative
 ROUGH = 0.35  # how far densities are from that of all residuals, relative
 LEAST_DENSITY = 0.2  # of what the residuals say, at least
 WHITE = 0.12  # how far entries of a curvature are from a density times those of E xxᵀ, relative
-ALIKE = 0.06  # the same where the shape follows how densities change with the covariates
 
 
 def sharpness(
@@ -52,7 +40,7 @@ def sharpness(
     """
     least = 12 * asker.noise("density") * np.sqrt(len(levels)) * PEAK / density  # or noise is all that is seen
     h = np.stack([h[0], h[1], np.clip(least, h[2], h[1])])
-    overlap = overlap_of(np.tile(levels, 3), (h * density).ravel())
+    overlap = _overlap(np.tile(levels, 3), (h * density).ravel())
     answer, sd = asker.ask("density", "densities", theta, h, overlap, around)
     found, noise = answer.reshape(h.shape) * PEAK / h * overlap, sd * PEAK / h * overlap
     found = np.maximum(found, 1e-12)
@@ -77,12 +65,18 @@ def sharpness(
     return wide, ratio, np.where((heaped > 0) | gap, np.maximum(doubt, ratio), doubt)
 
 
-def _unlike(moment: Floats, white: float = WHITE) -> Floats:
+def _unlike(moment: Floats) -> Floats:
     """How far a curvature is from a density times E xxᵀ, over that density, on each packed coordinate."""
     i, j, length = triangle(len(moment))
     diagonal = np.maximum(np.diag(moment), 0.0)
-    result: Floats = white * length * np.sqrt(diagonal[i] * diagonal[j])
+    result: Floats = WHITE * length * np.sqrt(diagonal[i] * diagonal[j])
     return result
+
+
+def _overlap(levels: Floats, width: Floats) -> float:
+    """The largest norm of all levels' kernels at one point, were residuals uniform; longer rows are clipped."""
+    grid = np.linspace(0, 1, 401)[:, None]
+    return float(np.sqrt(np.max(np.sum(np.exp(-(((grid - levels) / width) ** 2)), axis=1))))
 
 
 def curvatures_of(
@@ -95,23 +89,16 @@ def curvatures_of(
     ratio: Floats,
     near: Frame,
     around: Floats,
-    shapes: list[Shape] | None,
-    *,
-    last: bool = True,
 ) -> Curvatures:
-    """Curvature of each level: f times its shape, E xxᵀ unless more is known; from the `last` matrix that is asked,
-    over the bandwidths h, where one is."""
-    doubt = WHITE if shapes is None else ALIKE
-    shapes = [Shape(near.moment, near.moment_sd)] * len(levels) if shapes is None else shapes
-    if not last or not asker.asks("curvature"):
-        made = zip(f.tolist(), shapes, strict=True)
-        return [Curvature(g * s.value, g * np.hypot(s.sd, _unlike(s.value, doubt))) for g, s in made]
+    """Curvature of each level: as asked over the bandwidths h, or f times E xxᵀ where no matrix is asked."""
+    if not asker.asks("curvature"):
+        return plain_curvatures(near.moment, near, f)
     m, p = theta.shape
-    overlap = overlap_of(levels, h * density)
+    overlap = _overlap(levels, h * density)
     answer, sd = asker.ask("curvature", "cell_curvature", theta, h, overlap, near.matrix, around)
     unit = PEAK / h * overlap * ratio  # as many times what is seen over this distance
     raw = unpack(answer.reshape(m, -1), p) * unit[:, None, None]
-    found = _pooled(raw, sd * unit, shapes, f, asker.shrink)
+    found = _pooled(raw, sd * unit, near.moment, near.moment_sd, f, asker.shrink)
     return [c.sampled(float(SQUARED / w), asker.n) for c, w in zip(found, h, strict=True)]
 
 
@@ -139,8 +126,8 @@ def spread_of(
     return covariance_of(raw * unit**2 / m, near.moment, sd * unit**2 / m, shrink=asker.shrink)
 
 
-def _pooled(raw: Floats, sd: Floats, shapes: list[Shape], density: Floats, shrink: Shrink) -> Curvatures:
-    """Curvature of each level, shrunk to f_j times its shape, which is moved by what all levels have in common.
+def _pooled(raw: Floats, sd: Floats, moment: Floats, moment_sd: Floats, density: Floats, shrink: Shrink) -> Curvatures:
+    """Curvature of each level, shrunk to f_j times a shape common to all levels, itself shrunk to E xxᵀ.
 
     In a location-scale model the shape is common: H(τ) = f(τ) E[xxᵀ/s(x)].
     """
@@ -149,11 +136,9 @@ def _pooled(raw: Floats, sd: Floats, shapes: list[Shape], density: Floats, shrin
     total = float(trust @ f)
     noise = total**-0.5 if sd.all() else 0.0
     pooled = np.einsum("j,jkl->kl", trust, raw) / total
-    target = np.einsum("j,jkl->kl", trust * f, np.stack([s.value for s in shapes])) / total
-    doubt = np.sqrt((trust * f / total) @ np.stack([s.sd for s in shapes]) ** 2)
-    shape, left = shrink(pooled, target, noise, doubt)
-    targets = [floored(s.value + shape - target, FLOOR * float(np.linalg.eigvalsh(s.value)[0])) for s in shapes]
+    shape, left = shrink(pooled, moment, noise, moment_sd)
+    shape = floored(shape, FLOOR * float(np.linalg.eigvalsh(moment)[0]))
     return [
-        curvature_of(r, f_j * t, float(q), f_j * left, shrink=shrink, usual=USUAL / 2)
-        for r, f_j, q, t in zip(raw, f, sd, targets, strict=True)
+        curvature_of(r, f_j * shape, float(s), f_j * left, shrink=shrink, usual=USUAL / 2)
+        for r, f_j, s in zip(raw, f, sd, strict=True)
     ]

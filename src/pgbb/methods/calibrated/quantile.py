@@ -19,10 +19,8 @@ from pgbb.methods.calibrated.densities import (
     NEARER,
     ROUGH,
     Curvatures,
-    Slopes,
     curvatures_of,
     plain_curvatures,
-    scale_line,
     sharpness,
     spread_of,
 )
@@ -45,9 +43,7 @@ LAST = 0.25  # bandwidth of the last gradient, in units of that
 UNLIKE = 0.2  # how far coefficients of a level are from those of the mean, in spreads a standard normal quantile
 BENDS = 1.0  # of itself, by which a density differs over the farthest that a step goes: that of exponential tails
 PLACED = 1.5  # standard deviations of a distribution function that a level is away from its ends, or it is hidden
-BLUR = 1.0  # bandwidths of the last gradients are at most this many standard deviations of what they help to find
-UNSURE = 1.5  # times as far as is expected: curvature deviates so along a few directions, beyond noise that hides all
-UNEVEN = 0.3  # variance of what a gradient lacks because densities bend, on other axes beside that of the intercept
+BLUR = 2.0  # the last two bandwidths are at most this many standard deviations of what they help to find
 
 
 def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats) -> tuple[LocalGaussian, Cut]:
@@ -65,10 +61,9 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     around = places_around(design)
     finest = max(1e-4 * size, design.response_step / len(around))
     h = np.clip(REACH * reach / density, finest, 2 * size)
-    theta, nearer = np.repeat(start[None], m, axis=0), asker.asks("spreads")
+    theta = np.repeat(start[None], m, axis=0)
     if constant:
-        line = scale_line(asker, near, start, size) if nearer else np.eye(p)[0]
-        theta = box.clip(theta + np.outer(residuals.quantile(levels), line))
+        theta[:, 0] += residuals.quantile(levels)
     farthest = 2 * reach / density  # no step moves fitted values by more
 
     loudness, inverse = np.sum(b**2, axis=1), np.linalg.inv(frame)
@@ -77,7 +72,7 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     shifts = (residuals.sd / density) ** 2 * constant  # of the intercept, where a quantile of residuals is a noisy one
     level = np.outer(inverse[:, 0], inverse[:, 0])
     toward = near.moment @ inverse[:, 0] if constant else np.zeros(p)  # E u
-    uneven = np.outer(toward, toward) + UNEVEN * solid
+    uneven = np.outer(toward, toward) + solid
     transcripts = [
         Transcript.begun(
             inverse @ t, error + v * np.eye(p) + s * level, f * solid, (BENDS * f**2 / (4 * r)) ** 2 * uneven, solid
@@ -105,32 +100,21 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
 
     rough = plain_curvatures(solid, near, density, ROUGH)
     for turn in range(asker.question("levels", "cells").times):
-        width = np.maximum(h / 2 ** (turn + nearer), narrow("levels", h))  # long steps see farther
+        width = np.maximum(h / 2**turn, narrow("levels", h))  # long steps see farther
         _, _, theta, _ = gradient("levels", theta, width, rough)
 
-    hidden = asker.noise("final") > 0  # without noise all of it is seen
-    widest, slopes, doubt = h, Slopes(), UNSURE if hidden and asker.asks("slopes") else 1.0
     if asker.asks("curvature"):
-        wanted = asker.noise("curvature") * near.reach**2 * np.sqrt(2 * p)
-        h = np.clip(REACH * np.clip(wanted, np.minimum(n ** (-1 / 3), reach), reach) / density, finest, widest)
-    widths = np.stack([h, h / NEARER, np.minimum(narrow("final", h), h / NEARER)])
+        reach = np.clip(
+            asker.noise("curvature") * near.reach**2 * np.sqrt(2 * p), np.minimum(n ** (-1 / 3), reach), reach
+        )
+    h = np.clip(REACH * reach / density, finest, h)
+    widths = np.stack([h, h / NEARER, np.minimum(narrow("final", h) / 2, h / NEARER)])
+    smooth, ratio, ratio_sd = sharpness(asker, theta, levels, widths, density, around)
+    f = smooth * ratio
+    found = curvatures_of(asker, theta, levels, h, density, f, ratio, near, around)
+    curvatures = [replace(c, factor_sd=float(s)) for c, s in zip(found, ratio_sd / ratio, strict=True)]
 
-    def curvatures_at(at: Floats, *, last: bool) -> Curvatures:
-        """Of all levels, with what is known of their densities from here on."""
-        smooth, ratio, ratio_sd = sharpness(asker, at, levels, widths, density, around)
-        f = smooth * ratio
-        slopes.ask(asker, at, levels, h, density, smooth, near, around)
-        found = curvatures_of(asker, at, levels, h, density, f, ratio, near, around, slopes.shapes, last=last)
-        bent = (BENDS * np.maximum(f, density) ** 2 / (4 * reach)) ** 2
-        transcripts[:] = [replace(t, bends=v * uneven) for t, v in zip(transcripts, bent, strict=True)]
-        doubts = zip(found, ratio_sd / ratio, strict=True)
-        return [replace(c, sd=doubt * c.sd, factor_sd=float(s)) for c, s in doubts]
-
-    rounds, point = asker.question("refine", "cells").times, theta
-    for turn in range(rounds):
-        theta = point
-        curvatures = curvatures_at(theta, last=turn == rounds - 1)
-        before, sd_first, point, _ = gradient("refine", theta, narrow("refine", h / 2), curvatures)
+    before, sd_first, point, _ = gradient("refine", theta, narrow("refine", h / 2), curvatures)
     g, sd_second, best, reads = gradient("final", point, narrow("final", h * LAST), curvatures)
     walked = (point - theta) @ inverse.T
     sampling, left = spread_of(asker, point, narrow("final", h * LAST), levels, near, around)
@@ -139,16 +123,13 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     placed = np.minimum(levels, 1 - levels) > PLACED * residuals.sd
     privacy, settled = [], []
     for j, (given, read) in enumerate(zip(curvatures, reads, strict=True)):
-        own, loud = levels[j] * (1 - levels[j]) * sampling / n, np.sqrt(loudness[j])
-        bend = replace(read.bend, sd=read.bend.sd / doubt) if hidden else given
+        own, loud, bend = levels[j] * (1 - levels[j]) * sampling / n, np.sqrt(loudness[j]), read.bend
         noises, early, late = (sd_first * loud, sd_second * loud), bend.step(before[j]), bend.step(g[j])
         factor = max(
             widening_for_last_step(early, late, bend.solid, own, *noises),
             widening_for_contradiction(g[j] - before[j], walked[j], late, given, own, *noises),
         )
-        back = np.linalg.inv(bend.solid)
-        unsure = 3 * hidden * bend.blur(back @ own @ back, np.zeros(p))  # E H⁻¹SH⁻¹, to second order
-        wide, total = felt(0.0, read.noise + unsure + levels[j] * (1 - levels[j]) * near.left_out, own, factor)
+        wide, total = felt(0.0, read.noise + levels[j] * (1 - levels[j]) * near.left_out, own, factor)
         known = smooth_enough and bool(placed[j]) and factor < np.inf and not box.touched(best[j], frame, bend, total)
         drawn = own + wide**2 * np.eye(p)
         settled.append(prior.settle(bend, drawn, total, frame, point[j], best[j], known=known))

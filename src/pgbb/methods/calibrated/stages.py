@@ -224,34 +224,24 @@ def _by_person(stages: Sequence[Stage], spread: bool) -> tuple[Stage, ...]:
 def _quantile(design: Design, levels: int, noise: float, weighted: bool) -> tuple[Stage, ...]:
     p = len(design.terms)
     shown = _shown(p, noise, WORTH)  # or the matrix would be too dear
-    again = 2 if noise < HIDING else 1  # densities are asked before and after the first gradient
-    leans = design.has_intercept and noise < HIDING  # or noise would hide how they change with the covariates
     quiet = _shown(p, noise, WORTH / 4)
     frame, each, curves = (p, p), (levels,), (levels, p)
     around = (JITTERS if design.response_step else 1,)
     cells = (curves, each, (levels + 1, levels + 1), frame, around)
-    fine = 0.03 if shown else 0.05
+    fine = 0.03 if shown else 0.09 if noise < FEW else 0.05
     stages = (
         *_design(design, noise, not shown),
         *_start(p, noise),
-        *([Stage("spreads", 0.02, "how the size of residuals changes with the covariates", (
-            Question("weighted_spread", ((p,), (), frame)),
-        ))] if leans else ()),
         Stage("levels", 0.08, "all levels, roughly", (
             Question("cells", cells, times=6 if quiet else 4 if shown else 2 if noise < FEW else 1),
         )),
-        *([Stage("slopes", 0.04, "how densities change with the covariates", (
-            Question("cell_slopes", (curves, each, (), frame, around), times=again),
-        ))] if leans else ()),
         *([Stage("curvature", CURVATURE, "curvature at each level", (
             Question("cell_curvature", (curves, each, (), frame, around)),
         ))] if shown else ()),
         Stage("density", fine, "densities over three distances: what smoothing does", (
-            Question("densities", (curves, (3, levels), (), around), times=again),
+            Question("densities", (curves, (3, levels), (), around)),
         )),
-        Stage("refine", REFINE[noise > FEW], "gradients of all levels", (
-            Question("cells", cells, times=again),
-        )),
+        Stage("refine", REFINE[noise > FEW], "gradients of all levels", (Question("cells", cells),)),
         *([Stage("spread", 0.03, "second moments of the weighted design", (
             Question("moment", (frame,), power=2),
         ))] if weighted else ()),

@@ -21,7 +21,6 @@ from pgbb.model.models import Problem
 
 __all__ = [
     "cell_curvature",
-    "cell_slopes",
     "cells",
     "clipped_curvature",
     "clipped_excess",
@@ -50,7 +49,6 @@ __all__ = [
     "moment_and_cut",
     "offset_mean",
     "weighted_response",
-    "weighted_spread",
     "wide_moment",
 ]
 
@@ -123,11 +121,6 @@ def weighted_response(x: Any, y: Any, theta: Any, reach: Any, frame: Any) -> Any
     return computed_once(jnp.clip((y - times(x, theta)) / reach, -1.0, 1.0)) * _bounded(x, frame)[0]
 
 
-def weighted_spread(x: Any, y: Any, theta: Any, reach: Any, frame: Any) -> Any:
-    """√ωu·|r|/reach for the residual r = y − xᵀθ clipped to ± reach: how its size changes with the covariates."""
-    return computed_once(jnp.clip(jnp.abs(y - times(x, theta)) / reach, 0.0, 1.0)) * _bounded(x, frame)[0]
-
-
 @_looked_up
 def histogram(x: Any, y: Any, theta: Any) -> Any:
     """The bin of the residual (of y, at θ = 0)."""
@@ -163,12 +156,6 @@ def cell_curvature(x: Any, y: Any, theta: Any, h: Any, overlap: Any, frame: Any,
     kernel = jnp.mean(jnp.exp(-0.5 * ((y + around[:, None] - times(x, theta.T)) / h) ** 2), axis=0) / overlap
     kernel, square = computed_once((kernel, packed(_bounded(x, frame)[0])))
     return jnp.concatenate([kernel[j : j + 1] * square for j in range(len(theta))])
-
-
-def cell_slopes(x: Any, y: Any, theta: Any, h: Any, overlap: Any, frame: Any, around: Any) -> Any:
-    """exp(−r_j²/2h_j²)/overlap · √ωu for every level j, side by side; on average `around` the response."""
-    kernel = jnp.mean(jnp.exp(-0.5 * ((y + around[:, None] - times(x, theta.T)) / h) ** 2), axis=0) / overlap
-    return computed_once(kernel)[:, None] * _bounded(x, frame)[0][None, :]
 
 
 def densities(x: Any, y: Any, theta: Any, h: Any, overlap: Any, around: Any) -> Any:

@@ -48,8 +48,7 @@ class Transcript:
       gradients: as answered, (T, p).
       noise: their covariances, (T, p, p).
       width: over which each of them is smoothed, in units of the response.
-      bends: covariance of the error that the loss not being quadratic makes over a squared distance of one, (p, p); all
-        answers have the same error, each as many times as the square of its distance is.
+      bends: covariance of the error that the loss not being quadratic makes over a squared distance of one, (p, p).
       metric: of distances in units of the response, (p, p).
     """
 
@@ -90,10 +89,10 @@ class Transcript:
         """The same, where the loss is quadratic near the center: farther answers are trusted less."""
         x, (turns, p) = self.points - center, self.points.shape
         far = np.einsum("ta,ab,tb->t", x, self.metric, x) + self.width**2
+        noise = self.noise + (far**2)[:, None, None] * self.bends
         entry, slopes = bend.variances, x @ bend.value
         covariance = _covariance(entry, x, x) + bend.factor_sd**2 * np.einsum("ta,sc->tasc", slopes, slopes)
-        covariance[np.arange(turns), :, np.arange(turns), :] += self.noise
-        covariance += np.einsum("t,s,ac->tasc", far, far, self.bends)  # what bends, bends all of them the same way
+        covariance[np.arange(turns), :, np.arange(turns), :] += noise
         square = covariance.reshape(turns * p, turns * p)
         ones = np.tile(np.eye(p), (turns, 1))
         square[np.diag_indices(turns * p)] += ROUNDING * float(np.max(np.diag(square)))
