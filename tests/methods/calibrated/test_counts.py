@@ -89,8 +89,8 @@ def test_noise_makes_a_longer_tail_possible():
     for tails in (sure, unsure):
         assert tails.chance.sum() == pytest.approx(1)
     (mean, root), (other, wide) = (t.excess(np.array([6.0])) for t in (sure, unsure))
-    assert 0.5 < mean[0] / np.maximum(lengths - 6, 0).mean() < 4 and mean[0] < root[0] < 4 * mean[0]
-    assert wide[0] > 1.3 * root[0] and other[0] > 2 * mean[0]
+    assert 0.5 < mean[0] / np.maximum(lengths - 6, 0).mean() < 4 and root[0] < 2 * mean[0]
+    assert wide[0] > 3 * root[0] and other[0] > mean[0]
 
 
 def test_few_large_counts_among_zeros_are_not_clipped_away():

@@ -10,8 +10,7 @@ from pgbb._numerics.compiled import squared
 from pgbb.methods.calibrated import frame as near
 from pgbb.methods.calibrated import statistics
 from pgbb.methods.calibrated.pareto import Tail
-from pgbb.methods.calibrated.response import Distribution
-from pgbb.methods.calibrated.score_clip import NOTHING, PART, Tails, bound_for, tails_of
+from pgbb.methods.calibrated.score_clip import NOTHING, PART, Tails, bound_for
 
 SCHEMA = pgbb.Schema(x=pgbb.Range(0, 40), g=pgbb.Flag(), y=pgbb.Range(-50, 150))
 MODEL = pgbb.LinearRegression("y ~ x + g")
@@ -69,21 +68,6 @@ def test_the_bound_grows_as_noise_falls_and_as_the_tail_is_longer():
     assert heavy.lengths(np.array([0.001]))[0] == pytest.approx(np.quantile(lengths, 0.999), rel=0.03)
     beyond = np.maximum(lengths - np.quantile(lengths, 0.999), 0).mean()
     assert heavy.excess(np.array([0.001]))[0] == pytest.approx(beyond, rel=0.1)
-
-
-def test_what_a_clip_takes_off_is_never_doubted_less_than_a_public_rule_has_it():
-    """Lengths whose last thousandth lies far beyond a law that ends: no histogram shows it, the rule allows for it."""
-    rng = np.random.default_rng(7)
-    lengths = np.abs(rng.normal(size=10**6))
-    lengths[:1000] = rng.uniform(8, 14, 1000)
-    edges = np.concatenate([[0.0], np.geomspace(0.03, 60, 64)])
-    share = np.histogram(lengths, edges)[0] / 10**6
-    tails = tails_of(Distribution(edges, share, 0.01))
-    for bound in (3.5, 5.0, 7.0):
-        cut = np.maximum(lengths - bound, 0).mean()
-        assert 0.3 * cut < tails.excess(np.array([bound]))[1][0] < 8 * cut
-    light = Tails((Tail(2.0, 0.05, 0.2),), np.ones(1), 60.0)
-    assert light.excess(np.array([7.0]))[1][0] < 0.01 * cut  # the twin: a tail as it is read, and no rule
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-20, 1.0, 1e6, 1e18])

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from pgbb._numerics.symmetric import unpack
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import Box
-from pgbb.methods.calibrated.curvature import Curvature
+from pgbb.methods.calibrated.curvature import Curvature, covariance_of
 from pgbb.methods.calibrated.frame import Frame
 from pgbb.methods.calibrated.logistic import LogisticCurvature
 from pgbb.methods.calibrated.prior import Prior
 from pgbb.methods.calibrated.refine import refine
-from pgbb.methods.calibrated.score_clip import clip_scores, score_spread
+from pgbb.methods.calibrated.response import Distribution
+from pgbb.methods.calibrated.score_clip import ONE_SIDED, Tails, bound_for, excess, lengths, tails_of
 from pgbb.release.local_gaussian import LocalGaussian
 
 Floats = NDArray[np.float64]
@@ -37,15 +38,19 @@ class Clipped:
       asker: asks.
       near: the frame of the design.
       given: what its statistics need beside θ and the frame, which says what family it is.
+      part: of the excess, that a cut moves a coordinate.
       least: bound.
-      aim: where what is cut off points, on average: a vector no longer than one.
+      aim: where what is cut off points, on average, where that is known: a vector no longer than one.
+      tails: reads the tails that lengths of scores may have.
     """
 
     asker: Asker
     near: Frame
     given: Floats | float
+    part: float = ONE_SIDED
     least: float = 0.0
     aim: Floats | float = 0.0
+    tails: Callable[[Distribution], Tails] = tails_of
 
     def ask(self, stage: str, statistic: str, at: Floats, *rest: Floats | float) -> tuple[Floats, float]:
         """One answer, and the standard deviation of its noise."""
@@ -56,14 +61,11 @@ class Clipped:
         answer, sd = self.ask(stage, "score", at, bound)
         return answer * bound, sd * bound
 
-    def curvature(self, at: Floats, shape: Floats, uneven: float = 1.0) -> tuple[Floats, float]:
-        """The curvature, whose terms are cut where noise allows and which is about `shape`; its noise.
-
-        `uneven`: the largest weight of a record in it, beside the mean one.
-        """
+    def curvature(self, at: Floats, shape: Floats) -> tuple[Floats, float]:
+        """The curvature, whose terms are cut where noise allows and which is about `shape`; its noise."""
         scale = float(np.trace(shape))
         noise = self.asker.noise("curvature") * len(shape) / max(scale, 1e-300)
-        square = float(np.clip(LOUD / max(noise, 1e-300), NEAREST * uneven, FARTHEST * uneven)) * scale
+        square = float(np.clip(LOUD / max(noise, 1e-300), NEAREST, FARTHEST)) * scale
         answer, sd = self.ask("curvature", "curvature", at, np.sqrt(square))
         return unpack(answer, len(shape)) * square, sd * square
 
@@ -76,22 +78,29 @@ class Clipped:
         curvature: Callable[[Floats, Curvature | None], Curvature],
         prior: Prior,
         model: LogisticCurvature | None = None,
-        located: bool = True,
     ) -> tuple[LocalGaussian, list[str]]:
         """The bound, what it takes off, two rounds of gradients; the posterior, and a note. Arguments as `refine`."""
-        asker, near, n = self.asker, self.near, self.asker.n
-        cut = clip_scores(asker, near, theta, size, np.zeros(len(theta)), self.given, self.aim, self.least)
+        asker, near, p, n = self.asker, self.near, len(theta), self.asker.n
+        law = lengths(asker, near, theta, size, self.given)
+        tails = self.tails(law)
+        sampling = float(np.sqrt(law.mean(np.minimum(law.middles, tails.start) ** 2) / p / n))
+        part = float(np.hypot(self.part, np.linalg.norm(self.aim) / np.sqrt(p)))
+        b, mean, root = bound_for(tails, asker.noise("final"), sampling, part, self.least)
+        cut = excess(asker, near, theta, b, self.part * root, sampling, self.given, self.aim * mean)
+        square = max(cut.square, tails.square(b))
 
         def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
-            answer, sd = self.score(stage, at, cut.bound)
+            answer, sd = self.score(stage, at, b)
             return answer + cut.moved, sd
 
         def spread(at: Floats, bend: Curvature) -> tuple[Floats, Floats]:
-            return score_spread(asker, near, at, cut, bend.value, self.given)
+            raw, sd = asker.score_moments(at, near.matrix, self.given, b)
+            found, left = covariance_of(raw * b**2, bend.value, sd * b**2, shrink=asker.shrink)
+            wider = 1 + min(square / max(float(np.trace(found)), 1e-300), 2.0)
+            return found * wider, left * wider
 
         asked = curvature, gradient, spread
         posterior = refine(
-            box, n, theta, error, near.matrix, *asked, box.clip, prior, cut.bound, model=model, common=cut.covariance,
-            located=located,
-        )  # fmt: skip
+            box, n, theta, error, near.matrix, *asked, box.clip, prior, b, model=model, common=cut.covariance
+        )
         return posterior, [cut.note]

@@ -6,7 +6,6 @@ The loss is w·r², w = τ above the line and 1 − τ below. Public arithmetic 
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb.methods.calibrated.absent import absent, without
 from pgbb.methods.calibrated.algebra import limited
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import box_for
@@ -21,7 +20,7 @@ from pgbb.methods.calibrated.curvature import (
 )
 from pgbb.methods.calibrated.frame import design_frame
 from pgbb.methods.calibrated.prior import SPREADS, Prior
-from pgbb.methods.calibrated.score_clip import ALONG, mean_axis
+from pgbb.methods.calibrated.score_clip import ONE_SIDED, usual_tail
 from pgbb.methods.calibrated.start import first_fit, locate_response
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
@@ -31,7 +30,6 @@ Floats = NDArray[np.float64]
 
 __all__ = ["fit_expectile"]
 
-ONE_SIDED = 0.6  # how far apart the two sides are where nearly all long scores are on one
 OTHER = 0.1  # of the spread of the response, that a step misses because curvature changes
 
 
@@ -45,8 +43,7 @@ def fit_expectile(asker: Asker, problem: Problem, design: Design) -> tuple[Local
     theta, error = first_fit(asker, near, at, box, constant)
     apart = abs(2 * tau - 1)  # of the two sides of the line
     level = 2 * tau * (1 - tau)  # of w, in the middle
-    aim = -np.sign(2 * tau - 1) * min(apart / ONE_SIDED, 1.0) * ALONG * mean_axis(near, constant)
-    family = Clipped(asker, near, tau, aim=aim)
+    family = Clipped(asker, near, tau, (1 + apart) * ONE_SIDED, tails=usual_tail)
     error = error + (at.spread * near.reach * apart) ** 2 * np.eye(p)
     for _ in range(asker.question("locate", "clipped_score").times):
         g, sd = family.score("locate", theta, max(tau, 1 - tau) * size * np.sqrt(p) / near.reach)
@@ -54,16 +51,13 @@ def fit_expectile(asker: Asker, problem: Problem, design: Design) -> tuple[Local
         error = error + (OTHER * at.spread * near.reach) ** 2 * np.eye(p)
         theta = box.clip(theta - near.matrix @ limited(step, near.solid, size))
 
-    lost = absent(near)
-
     def curvature(at: Floats, before: Curvature | None) -> Curvature:
-        raw, noise = family.curvature(at, level * near.moment, max(tau, 1 - tau) / level)
+        raw, noise = family.curvature(at, level * near.moment)
         if before is not None:
-            found = asked_again(raw, before, noise, shrink=asker.shrink)
-            return without(found, lost)
+            return asked_again(raw, before, noise, shrink=asker.shrink)
         target = bordered(raw, near.moment, 0.0, min(tau, 1 - tau))
         left = noise_of_multiple(target, near.moment, near.moment_sd)
-        return without(curvature_of(raw, target, noise, left, shrink=asker.shrink), lost)
+        return curvature_of(raw, target, noise, left, shrink=asker.shrink)
 
     prior = Prior(at.start(p, constant), np.full(p, SPREADS * at.spread * near.reach), problem.transform)
-    return family.finish(box, theta, error, size, curvature, prior, located=at.found)
+    return family.finish(box, theta, error, size, curvature, prior)

@@ -15,10 +15,10 @@ from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import EFFECT, Box
 from pgbb.methods.calibrated.curvature import Curvature, filtered, raised
 from pgbb.methods.calibrated.frame import Frame, design_frame
-from pgbb.methods.calibrated.linear import wide_curvature
+from pgbb.methods.calibrated.linear import score_spread, wide_curvature
 from pgbb.methods.calibrated.prior import SPREADS, Prior
 from pgbb.methods.calibrated.refine import refine
-from pgbb.methods.calibrated.score_clip import NOTHING, clip_scores, mean_axis, score_spread
+from pgbb.methods.calibrated.score_clip import NOTHING, ONE_SIDED, bound_for, excess, lengths, read_tail
 from pgbb.methods.calibrated.start import locate_response
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
@@ -57,7 +57,7 @@ def first_stage(near: Frame, moments: Curvature, rows: list[int], uses: list[int
     each = np.sqrt(np.mean(moments.sd**2)) * np.linalg.norm(x @ frame, axis=0)
     i, j = np.triu_indices(len(rows))
     noise = np.sqrt((each[i] ** 2 + each[j] ** 2) / np.where(i == j, 2.0, 1.0))
-    bend = turn.T @ moments.value @ turn  # with nothing along what is absent
+    bend = turn.T @ m @ turn
     return Stages(turn, frame, Curvature((bend + bend.T) / 2, noise), x.T @ m @ x)
 
 
@@ -84,14 +84,18 @@ def fit_instruments(asker: Asker, problem: Problem, design: Design) -> tuple[Loc
     believed = np.diag((at.spread / moved) ** 2)
     step, error = filtered(found.curvature.solid, found.turn.T @ answer * size, sd * size, believed)
     beta = box.clip(start + found.frame @ step)
-    cut = clip_scores(asker, near, everywhere(beta), size, mean_axis(near, True))
+    law = lengths(asker, near, everywhere(beta), size)
+    tails = read_tail(law)
+    sampling = float(np.sqrt(law.mean(np.minimum(law.middles, tails.start) ** 2) / len(near.matrix) / n))
+    b, _, root = bound_for(tails, asker.noise("final"), sampling)
+    cut = excess(asker, near, everywhere(beta), b, ONE_SIDED * root, sampling)
 
     def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
-        answer, sd = asker.ask(stage, "clipped_score", everywhere(at), near.matrix, NOTHING, cut.bound)
-        return found.turn.T @ (answer * cut.bound + cut.moved), sd * cut.bound
+        answer, sd = asker.ask(stage, "clipped_score", everywhere(at), near.matrix, NOTHING, b)
+        return found.turn.T @ (answer * b + cut.moved), sd * b
 
     def spread(at: Floats, _: Curvature) -> tuple[Floats, Floats]:
-        value, left = score_spread(asker, near, everywhere(at), cut, moments.value)
+        value, left = score_spread(asker, near, everywhere(at), b, moments, cut.square)
         value = found.turn.T @ value @ found.turn
         return (value + value.T) / 2, np.full(p * (p + 1) // 2, float(np.sqrt(np.mean(left**2))))
 
@@ -99,7 +103,6 @@ def fit_instruments(asker: Asker, problem: Problem, design: Design) -> tuple[Loc
     asked = (lambda *_: found.curvature), gradient, spread  # the curvature is the same everywhere
     common = found.turn.T @ cut.covariance @ found.turn
     posterior = refine(
-        box, n, beta, error, found.frame, *asked, box.clip, prior, cut.bound, common=common, quadratic=True,
-        located=at.found,
+        box, n, beta, error, found.frame, *asked, box.clip, prior, b, common=common, quadratic=True
     )  # fmt: skip
     return posterior, [cut.note]

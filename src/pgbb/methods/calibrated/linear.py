@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb._numerics.symmetric import unpack
-from pgbb.methods.calibrated.absent import absent, without
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import box_for
-from pgbb.methods.calibrated.curvature import Curvature, curvature_of
+from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of
 from pgbb.methods.calibrated.frame import Frame, design_frame
 from pgbb.methods.calibrated.prior import SPREADS, Prior
 from pgbb.methods.calibrated.refine import refine
-from pgbb.methods.calibrated.score_clip import NOTHING, clip_scores, mean_axis, score_spread
+from pgbb.methods.calibrated.score_clip import NOTHING, ONE_SIDED, bound_for, excess, lengths, read_tail
 from pgbb.methods.calibrated.start import first_fit, locate_response
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
@@ -25,7 +24,7 @@ from pgbb.release.local_gaussian import LocalGaussian
 
 Floats = NDArray[np.float64]
 
-__all__ = ["fit_linear", "wide_curvature"]
+__all__ = ["fit_linear", "score_spread", "wide_curvature"]
 
 LOUD = 0.1  # noise of the curvature, relative, where its reach is chosen by it
 
@@ -38,22 +37,35 @@ def fit_linear(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGau
     box = box_for(problem, near, at.size(constant), at.start(p, constant))
     bend = wide_curvature(asker, near)
     theta, error = first_fit(asker, near, at, box, constant)
-    cut = clip_scores(asker, near, theta, at.size(constant), mean_axis(near, constant))
+    law = lengths(asker, near, theta, at.size(constant))
+    tails = read_tail(law)
+    sampling = float(np.sqrt(law.mean(np.minimum(law.middles, tails.start) ** 2) / p / n))
+    b, _, root = bound_for(tails, asker.noise("final"), sampling)
+    cut = excess(asker, near, theta, b, ONE_SIDED * root, sampling)
 
     def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
-        answer, sd = asker.ask(stage, "clipped_score", at, near.matrix, NOTHING, cut.bound)
-        return answer * cut.bound + cut.moved, sd * cut.bound
+        answer, sd = asker.ask(stage, "clipped_score", at, near.matrix, NOTHING, b)
+        return answer * b + cut.moved, sd * b
 
     def spread(at: Floats, _: Curvature) -> tuple[Floats, Floats]:
-        return score_spread(asker, near, at, cut, bend.value)
+        return score_spread(asker, near, at, b, bend, cut.square)
 
     prior = Prior(at.start(p, constant), np.full(p, SPREADS * at.spread * near.reach), problem.transform)
     asked = (lambda *_: bend), gradient, spread  # the curvature is the same everywhere
     posterior = refine(
-        box, n, theta, error, near.matrix, *asked, box.clip, prior, cut.bound, common=cut.covariance, quadratic=True,
-        located=at.found,
-    )  # fmt: skip
+        box, n, theta, error, near.matrix, *asked, box.clip, prior, b, common=cut.covariance, quadratic=True
+    )
     return posterior, [cut.note]
+
+
+def score_spread(
+    asker: Asker, near: Frame, at: Floats, b: float, bend: Curvature, square: float
+) -> tuple[Floats, Floats]:
+    """Second moments of scores cut at b, with what the cut takes off them, and their noise: the stage "spread"."""
+    raw, sd = asker.score_moments(at, near.matrix, NOTHING, b)
+    found, left = covariance_of(raw * b**2, bend.value, sd * b**2, shrink=asker.shrink)
+    wider = 1 + min(square / max(float(np.trace(found)), 1e-300), 2.0)
+    return found * wider, left * wider
 
 
 def wide_curvature(asker: Asker, near: Frame) -> Curvature:
@@ -63,5 +75,4 @@ def wide_curvature(asker: Asker, near: Frame) -> Curvature:
     square = min(max(LOUD / noise, 1.0), max(longest, 1.0))
     answer, sd = asker.ask("curvature", "wide_moment", near.matrix, np.sqrt(square))
     raw = unpack(answer, len(near.matrix)) * square
-    found = curvature_of(raw, near.moment, sd * square, near.moment_sd, shrink=asker.shrink)
-    return without(found, absent(near, raw, sd * square))
+    return curvature_of(raw, near.moment, sd * square, near.moment_sd, shrink=asker.shrink)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb.methods.calibrated.absent import absent, without
 from pgbb.methods.calibrated.algebra import limited
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import Box, box_for
@@ -38,6 +37,7 @@ __all__ = ["fit_poisson"]
 EFFECT = 0.7  # of log μ, that a standard deviation of a covariate moves, typically
 OTHER = 0.1  # of it, that a step misses because curvature changes
 BELIEVED = 3.0  # the same of the prior: its standard deviation
+PART = 0.35  # of what is cut off, that moves a coordinate beside where large counts point
 WITHIN = 2.5  # typical lengths of a score, as the spread of the counts has them, that are not clipped
 FARTHEST = 1.5  # of log μ, that a step moves, at most
 LEAST = 1e-3  # mean count, in spreads of the response, where a first fit has none
@@ -91,22 +91,19 @@ def fit_poisson(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGa
     near, error = near.turned(axes), axes.T @ error @ axes
     model = _model(near, constant, base, float(link[0]))
     least = WITHIN * at.spread * float(np.sqrt(np.trace(near.moment)))
-    family = Clipped(asker, near, link, least, model.aim(theta))
-
-    lost = absent(near)
+    family = Clipped(asker, near, link, PART, least, model.aim(theta))
 
     def curvature(at: Floats, before: Curvature | None) -> Curvature:
         shape = model.at(at)
         raw, noise = family.curvature(at, shape)
         if before is not None:
-            found = asked_again(raw, before.plus(shape - model.at(theta)), noise, shrink=asker.shrink)
-            return without(found, lost)
+            return asked_again(raw, before.plus(shape - model.at(theta)), noise, shrink=asker.shrink)
         target = bordered(raw, shape, 0.0, 0.1)
         left = noise_of_multiple(target, near.moment, near.moment_sd)
-        return without(curvature_of(raw, target, noise, left, shrink=asker.shrink), lost)
+        return curvature_of(raw, target, noise, left, shrink=asker.shrink)
 
     prior = Prior(believed, np.full(p, BELIEVED * near.reach), problem.transform)
-    return family.finish(box, theta, error, size, curvature, prior, model, at.found)
+    return family.finish(box, theta, error, size, curvature, prior, model)
 
 
 def _model(near: Frame, constant: bool, base: float, most: float) -> PoissonCurvature:

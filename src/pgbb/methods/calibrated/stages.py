@@ -276,9 +276,9 @@ def _linear(design: Design, noise: float) -> tuple[Stage, ...]:
         *_design(design, noise),
         located,
         first,
-        Stage("residuals", _grown(0.06, noise, 2), "histogram of the lengths of scores", (lengths,)),
+        Stage("residuals", 0.03, "histogram of the lengths of scores", (lengths,)),
         Stage("curvature", 0.05, "second moments of far-out covariates too", (Question("wide_moment", (frame, ())),)),
-        Stage("tail", 0.03, "mean of what the clip takes off", (Question("clipped_excess", (*given, (), (), ())),)),
+        Stage("tail", 0.06, "mean of what the clip takes off", (Question("clipped_excess", (*given, (), (), ())),)),
         Stage("spread", 0.05, "second moments of the score", (replace(score, power=2, outer=True),)),
         Stage("refine", REFINE[noise > FEW], "gradient", (score,)),
     )
@@ -310,13 +310,13 @@ def _clipped(
         replace(located, questions=(replace(located.questions[0], times=looks),)),
         replace(start, questions=(*start.questions, *first)),
         Stage("locate", 0.02 * steps, "gradients, roughly", (replace(score, times=steps),)),
-        Stage("residuals", _grown(0.06, noise, 2), "histogram of the lengths of scores", (
+        Stage("residuals", 0.06, "histogram of the lengths of scores", (
             Question("clipped_lengths", (*given, (BINS + 1,), (BINS, BINS))),
         )),
         Stage("curvature", 0.07, "curvature, before and after the first of the gradients below", (
             Question("clipped_curvature", (*given, ()), times=2),
         )),
-        Stage("tail", 0.03, "mean of what the clip takes off", (Question("clipped_excess", (*given, (), (), ())),)),
+        Stage("tail", 0.04, "mean of what the clip takes off", (Question("clipped_excess", (*given, (), (), ())),)),
         Stage("spread", 0.04, "second moments of the score", (replace(score, power=2, outer=True),)),
         Stage("refine", REFINE[noise > FEW], "gradient", (score,)),
     )  # fmt: skip
