@@ -100,10 +100,12 @@ def test_few_large_counts_among_zeros_are_not_clipped_away():
     y = np.where(rng.random(3000) < np.where(x == 1, 0.2, 0.06), rng.poisson(15, 3000), 0)
     schema = pgbb.Schema(y=pgbb.Range(0, 60, step=1), x=pgbb.Flag())
     model, truth = PoissonRegression("y ~ x"), np.log([0.9, 3.0]) - [0, np.log(0.9)]
-    for seed in range(4):
+    missed = 0
+    for seed in range(12):
         table = pgbb.fit(model, pd.DataFrame({"y": y, "x": x}), schema=schema, epsilon=1, delta=1e-6,
                          insecure_seed=seed).summary()  # fmt: skip
-        assert (np.abs(table["mean"] - truth) < 3.5 * table["sd"]).all() or not table["identified"].all()
+        missed += table["identified"].all() and (np.abs(table["mean"] - truth) > 3.5 * table["sd"]).any()
+    assert missed <= 1
 
 
 @pytest.mark.parametrize(
