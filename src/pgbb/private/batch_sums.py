@@ -19,6 +19,7 @@ from pgbb._numerics.compiled import power_of_two
 from pgbb.model.problem import Problem
 from pgbb.private import poisson_on_device as batches
 from pgbb.private.gradients import clipped_score
+from pgbb.private.kernel import ERF
 from pgbb.private.poisson_on_device import Ref
 from pgbb.private.row_layout import EXTRA
 from pgbb.private.wide_integers import LOW, SPLIT
@@ -28,12 +29,6 @@ __all__ = ["add_batch_sums", "noise_totals", "serves"]
 _ROWS = 64  # of one program: so many whole numbers of 24 bits add up in 32; capacities of lists are a multiple of it
 _WARPS = 1
 _WIDEST = 64  # numbers of a row
-_ERF = (  # erf x = x·P(x²)/Q(x²) in single precision, as Eigen has it, from the highest power
-    (-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05, -7.34990630326855e-04,
-     -2.95459980854025e-03, -1.60960333262415e-02),
-    (-1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03, -7.37332916720468e-03,
-     -1.42647390514189e-02),
-)  # fmt: skip
 
 
 def serves(problem: Problem, width: int) -> bool:
@@ -44,7 +39,7 @@ def serves(problem: Problem, width: int) -> bool:
 def _normal_cdf(z: Array) -> Array:
     """Φ in single precision: kernels have no error function."""
     x = jnp.clip(z * math.sqrt(0.5), -4.0, 4.0)
-    above, below = (reduce(lambda value, c: value * (x * x) + c, part, jnp.zeros_like(x)) for part in _ERF)
+    above, below = (reduce(lambda value, c: value * (x * x) + c, part, jnp.zeros_like(x)) for part in ERF)
     return 0.5 + 0.5 * x * above / below
 
 

@@ -27,13 +27,13 @@ from jax.extend.core import ClosedJaxpr, Literal
 
 from pgbb.private.wide_integers import LOW, SPLIT
 
-__all__ = ["kernel_counts", "kernel_sums", "serves"]
+__all__ = ["ERF", "kernel_counts", "kernel_sums", "serves"]
 
 _LANES = 32  # records of a program at a time: a warp
 _GROUP = 96  # numbers that a kernel adds up, at most
 _TRIPS = 32  # tiles of a program
 _MOST = 2**15  # operations of all kernels: a longer function takes too long to compile
-_ERF = (  # erf x = x·P(x²)/Q(x²) in single precision, as Eigen has it, from the highest power
+ERF = (  # erf x = x·P(x²)/Q(x²) in single precision, as Eigen has it, from the highest power
     (-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05, -7.34990630326855e-04,
      -2.95459980854025e-03, -1.60960333262415e-02),
     (-1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03, -7.37332916720468e-03,
@@ -218,7 +218,7 @@ def _power(arithmetic: "Arithmetic", base: Any, exponent: int) -> Any:
 def _erf(arithmetic: "Arithmetic", x: Any) -> Any:
     x = jnp.clip(x, -4.0, 4.0)
     square = arithmetic.times(x, x)
-    above, below = (reduce(lambda v, c: arithmetic.fused(v, square, c), part[1:], part[0]) for part in _ERF)
+    above, below = (reduce(lambda v, c: arithmetic.fused(v, square, c), part[1:], part[0]) for part in ERF)
     return arithmetic.times(x, above) / below
 
 
