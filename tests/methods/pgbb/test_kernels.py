@@ -90,12 +90,12 @@ def distance(a, b):
 
 @pytest.mark.parametrize("k, d, index", [(1, 17, LEVELS), (5, 4, LEVELS)])
 def test_steps_are_those_of_plain_operations(k, d, index):
-    m, p = mechanism(k), problem(d, index)
-    params, (draw, slope) = start(m, p, 0), drawn(m, p, 30, 0)
+    m, p = mechanism(k, steps=16), problem(d, index)
+    params, (draw, slope) = start(m, p, 0), drawn(m, p, 12, 0)
     expected, found = (run(m, p, fuse, params, (draw, slope)) for fuse in (False, True))
     assert max(map(distance, expected, found)) < 1e-4
     (last, _, average), _ = found[-1]
-    assert distance(last, average) > 1e-3  # it began at step 20
+    assert distance(last, average) > 1e-3  # it began at step 8
     for wrong in ((draw, -slope), (draw | {"t": draw["t"] + 1}, slope)):
         assert distance(expected[-1], run(m, p, True, params, wrong)[-1]) > 1e-3
 

@@ -63,7 +63,7 @@ def noiseless():
     def release(n, blocks):
         return fit(
             HuberRegression("y ~ a + b - 1"), frame(n, 1), schema=SCHEMA, epsilon=1.0, delta=1e-6, blocks=blocks,
-            steps=5000, draws_per_step=16, sampling_rate=1.0, learning_rate=3e-3, non_private=True, insecure_seed=1,
+            steps=2500, draws_per_step=16, sampling_rate=1.0, learning_rate=3e-3, non_private=True, insecure_seed=1,
         )  # fmt: skip
 
     return release
@@ -92,7 +92,7 @@ def test_without_noise_draws_follow_the_exact_blocked_bootstrap(n, blocks, noise
 def test_a_private_regression_recovers_the_coefficients():
     release = fit(
         HuberRegression("y ~ a + b - 1"), frame(20_000, 2), schema=SCHEMA, epsilon=2.0, delta=1e-6, blocks=10,
-        steps=2000, draws_per_step=2, sampling_rate=0.05, learning_rate=2e-3, insecure_seed=3,
+        steps=1000, draws_per_step=2, sampling_rate=0.05, learning_rate=2e-3, insecure_seed=3,
     )  # fmt: skip
     table = release.summary()
     assert table.loc[["a", "b"], "mean"].to_numpy() == pytest.approx(TRUTH, abs=0.06)
@@ -104,7 +104,7 @@ def test_a_private_regression_recovers_the_coefficients():
 def test_joint_levels_share_one_budget_and_are_ordered():
     release = fit(
         QuantileRegression("y ~ a + b", taus=[0.1, 0.5, 0.9]), frame(20_000, 4), schema=SCHEMA, epsilon=4.0,
-        delta=1e-6, blocks=5, steps=2500, draws_per_step=4, sampling_rate=0.02, learning_rate=2e-3, insecure_seed=3,
+        delta=1e-6, blocks=5, steps=1200, draws_per_step=4, sampling_rate=0.02, learning_rate=2e-3, insecure_seed=3,
     )  # fmt: skip
     middle = release.summary(tau=0.5)
     assert middle.loc[["a", "b"], "mean"].to_numpy() == pytest.approx(TRUTH, abs=0.1)
@@ -169,7 +169,7 @@ def test_the_certificate_describes_the_mechanism_that_ran():
 def test_pseudo_samples_pull_the_estimate_and_enter_the_certificate():
     data = frame(1000)
     public = pd.DataFrame({"a": np.zeros(50), "b": np.zeros(50), "y": np.full(50, 4.0), "z": np.zeros(50)})
-    settings = {"schema": SCHEMA, "delta": 1e-6, "epsilon": 1.0, "blocks": 5, "steps": 1500, "sampling_rate": 1.0}
+    settings = {"schema": SCHEMA, "delta": 1e-6, "epsilon": 1.0, "blocks": 5, "steps": 700, "sampling_rate": 1.0}
     settings |= {"non_private": True, "insecure_seed": 1, "learning_rate": 3e-3, "draws_per_step": 4}
     model = Mean("y", scale=1.0, clip=20.0)
     plain = fit(model, data, **settings).summary()["mean"].iloc[0]
@@ -180,10 +180,10 @@ def test_pseudo_samples_pull_the_estimate_and_enter_the_certificate():
 
 
 def test_survey_weights_change_the_target():
-    data = frame(4000)
+    data = frame(2000)
     data["w"] = np.where(data["y"] > 0, 1.0, 3.0)
     schema = Schema(**dict(SCHEMA), w=Range(0, 4))
-    settings = {"epsilon": 1.0, "delta": 1e-6, "blocks": 5, "steps": 1500, "sampling_rate": 1.0, "non_private": True}
+    settings = {"epsilon": 1.0, "delta": 1e-6, "blocks": 5, "steps": 700, "sampling_rate": 1.0, "non_private": True}
     settings |= {"insecure_seed": 1, "learning_rate": 3e-3, "draws_per_step": 4, "schema": schema}
     model = QuantileRegression("y ~ 1", taus=[0.5])
     plain = fit(model, data, **settings).summary(tau=0.5)["mean"].iloc[0]

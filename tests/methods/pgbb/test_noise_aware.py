@@ -218,7 +218,7 @@ def means():
         values = np.random.default_rng(1000 + seed).normal(1, 0.5, 2000)
         release = fit(
             Mean("y", scale=0.5, clip=8.0), pd.DataFrame({"y": values}), schema=SCHEMA, epsilon=1.0, delta=1e-5,
-            blocks=10, steps=1000, draws_per_step=2, sampling_rate=0.1, insecure_seed=seed,
+            blocks=10, steps=400, draws_per_step=2, sampling_rate=0.1, insecure_seed=seed,
         )  # fmt: skip
         row = release.summary().iloc[0]
         found.append([row["mean"] - values.mean(), row["privacy_sd"], row["sampling_sd"], row["identified"]])
@@ -240,7 +240,7 @@ def test_the_sampling_error_of_a_release_is_that_of_the_records(means):
 def test_a_private_regression_recovers_the_coefficients_and_says_how_well():
     release = fit(
         HuberRegression("y ~ a + b - 1"), frame(20_000, 2), schema=SCHEMA, epsilon=2.0, delta=1e-6, blocks=10,
-        steps=2000, draws_per_step=2, sampling_rate=0.05, insecure_seed=3,
+        steps=1000, draws_per_step=2, sampling_rate=0.05, insecure_seed=3,
     )  # fmt: skip
     table = release.summary()
     error = (table.loc[["a", "b"], "mean"] - [1.5, -1.0]) / table.loc[["a", "b"], "sd"]
@@ -251,7 +251,7 @@ def test_a_private_regression_recovers_the_coefficients_and_says_how_well():
 def test_levels_share_their_noise_and_are_ordered():
     release = fit(
         QuantileRegression("y ~ a + b", taus=[0.1, 0.5, 0.9]), frame(20_000, 4), schema=SCHEMA, epsilon=4.0,
-        delta=1e-6, blocks=5, steps=2000, draws_per_step=4, sampling_rate=0.02, insecure_seed=3,
+        delta=1e-6, blocks=5, steps=1000, draws_per_step=4, sampling_rate=0.02, insecure_seed=3,
     )  # fmt: skip
     levels = [release.summary(tau=t).loc["Intercept", "mean"] for t in (0.1, 0.5, 0.9)]
     assert levels == pytest.approx([-0.64, 0.0, 0.64], abs=0.06)
