@@ -3,14 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install dist test quick compat demo lint format bench docs docs-serve docs-look screenshots clean
+.PHONY: install dist test quick evidence compat demo lint format bench docs docs-serve docs-look screenshots clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
 $(VENV)/.installed-%: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[$*]'
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[$*]'
 	@touch $@
 
 # With the readers of all file formats, the data of the tutorial, scikit-learn and Dask, so that no page of the docs needs more.
@@ -20,12 +20,22 @@ install: $(BIN)/python
 	@echo "for a shell that finds it, and its Python, first: source $(CURDIR)/$(BIN)/activate"
 
 # SEED=7 runs files, and the tests of a file, in the random order of that seed.
-test: lint
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(if $(SEED),--shuffle $(SEED))
+# mypy runs beside the tests: it has one core for most of a minute.
+test: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy & types=$$!; \
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(if $(SEED),--shuffle $(SEED)); \
+	passed=$$?; wait $$types && exit $$passed
 
 # Between edits: the checkers and the tests that are marked quick and not slow.
 quick: lint
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "quick and not slow"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "quick and not slow and not evidence"
+
+# What takes long, and of which another test shows the like in less.
+evidence: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -n auto --dist loadfile -m evidence
 
 # One pair of versions: make compat PYTHON=python3.13 JAX=0.12.0.1 builds a wheel, installs it into an empty environment
 # and runs the tests, or some of them (TESTS=tests/methods), with what is installed.

@@ -20,11 +20,13 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # before JAX is imported; workers a
 from tests.state import EACH_FILE, differences, taken
 
 FIRST = (
-    "test_page", "test_dask", "test_counts", "test_sums", "test_batch_sums", "test_method", "test_audit",
-    "test_r_reader", "test_comparison", "test_box", "test_session", "test_noise_aware", "test_calibrate",
-    "test_kernels", "test_quick", "test_forecast", "test_front_door", "test_compiled", "test_unblocked", "test_sklearn",
+    "test_method", "test_dask", "test_quick", "test_noise_aware", "test_kernels", "test_batch_sums", "test_sklearn",
+    "test_page", "test_calibrate", "test_audit", "test_plan", "test_bad_data", "test_comparison", "test_registry",
+    "test_forecast", "test_exact", "test_sums", "test_ledger", "test_counts", "test_session", "test_checkpoint",
+    "test_front_door", "test_kernel", "test_box", "test_augmented", "test_instruments", "test_unblocked", "test_repro",
+    "test_r_reader", "test_fit", "test_dp_mcmc", "test_compiled", "test_poisson_on_device", "test_manners",
 )  # fmt: skip
-"""Half a minute each or more: no worker should end with one."""
+"""Ten seconds of processor time each or more, the longest first: no worker should end with one."""
 
 
 def pytest_addoption(parser):

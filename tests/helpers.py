@@ -14,6 +14,11 @@ from pgbb.cli import main
 from tests.state import patience
 
 
+def rest(values, *kept):
+    """Parameters of a test: those that are kept run with every test, the rest with `make evidence`."""
+    return [value if value in kept else pytest.param(value, marks=pytest.mark.evidence) for value in values]
+
+
 def run(*command, **options):
     """A process and what it printed, as text."""
     given = {"capture_output": True, "text": True, "check": False, "timeout": patience(), **options}

@@ -57,6 +57,14 @@ SLOW = (  # 20 or 30 features, many fits, or decided by the last bit
 )
 
 
+LONG = (  # a number of features of their own, for which every sum is compiled
+    "check_estimators_dtypes",
+    "check_regressors_train",
+    "check_classifiers_regression_target",
+    "check_n_features_in_after_fitting",
+)
+
+
 def name_of(check):
     inner = getattr(check, "func", check)
     return inner.__name__ if hasattr(inner, "__name__") else inner.func.__name__
@@ -72,6 +80,8 @@ def checks():
             marks = ()
             if name in FORBIDDEN:
                 marks = pytest.mark.xfail(reason=FORBIDDEN[name], strict=True, run=name not in SLOW)
+            elif name in LONG:
+                marks = pytest.mark.evidence
             if name in LISTS:
                 instance = clone(instance).set_params(feature_range=[BOUNDS["feature_range"]] * LISTS[name])
             yield pytest.param(instance, check, marks=marks, id=f"{type(estimator).__name__}-{name}")

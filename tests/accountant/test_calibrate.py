@@ -69,8 +69,11 @@ def test_a_scaled_problem_has_the_same_epsilon():
     assert at("paper", clip=7.0, sigma=0.14) == pytest.approx(at("paper"), rel=1e-9)
 
 
+LARGE_DELTA = [pytest.param(e, 0.1, marks=pytest.mark.evidence) for e in (0.01, 50.0)]
+
+
 @pytest.mark.parametrize("accountant", ACCOUNTANTS)
-@pytest.mark.parametrize("eps, delta_", [(0.01, 1e-9), (0.01, 0.1), (1.0, 1e-5), (50.0, 1e-9), (50.0, 0.1)])
+@pytest.mark.parametrize("eps, delta_", [(0.01, 1e-9), (1.0, 1e-5), (50.0, 1e-9), *LARGE_DELTA])
 def test_noise_scale_always_returns_a_feasible_sigma(accountant, eps, delta_):
     d = mechanism(n=2000, blocks=5, q=0.05, steps=20 if eps > 0.01 else 4)
     sigma = noise_scale(d, eps, delta_, accountant)
@@ -79,7 +82,7 @@ def test_noise_scale_always_returns_a_feasible_sigma(accountant, eps, delta_):
     assert epsilon(d, sigma * (1 - width), delta_, accountant) > eps
 
 
-@pytest.mark.parametrize("q, steps", [(1e-3, 2_000), (0.5, 3), (1.0, 100)])
+@pytest.mark.parametrize("q, steps", [pytest.param(1e-3, 2_000, marks=pytest.mark.evidence), (0.5, 3), (1.0, 100)])
 def test_noise_scale_of_exact_is_feasible_across_regimes(q, steps):
     d = mechanism(n=2000, blocks=20, q=q, steps=steps)
     sigma = noise_scale(d, 0.5, 1e-6)

@@ -14,13 +14,19 @@ from pgbb.cli import app
 from pgbb.cli.output import schema
 from pgbb.methods.registry import METHODS, settings_for
 from pgbb.methods.request import Request
-from pgbb.planning import costs
+from pgbb.planning import costs, noise
 from pgbb.planning.forecast import Reference, forecast
 from pgbb.planning.noise import forecast_noise
 from tests.helpers import pgbb_here
 
 BUDGET = ["--n", "10000", "--epsilon", "1", "--delta", "1e-4"]
 PLAN = ["--method", "pgbb", *BUDGET, "--steps", "500", "--intervals", "printed"]
+
+
+@pytest.fixture(autouse=True)
+def short_curve(monkeypatch):
+    """Two points of δ(ε), each of which is an exact bound, in place of seven."""
+    monkeypatch.setattr(noise, "_CURVE", (0.5, 1.0))
 
 
 def run(*arguments):
@@ -84,7 +90,7 @@ def test_a_plan_of_pgbb_describes_what_a_fit_asks(given):
     parts = planned.mechanism.parts(planned.sigma) if "intervals" not in given else [(planned.mechanism, planned.sigma)]
     first = parts[0][0]
     assert {name: shown["mechanism"][name] for name in asdict(first)} == asdict(first)
-    assert [(b["answers"], b["noise"]) for b in shown["beside"]] == [(m.answers, noise) for m, noise in parts[1:]]
+    assert [(b["answers"], b["noise"]) for b in shown["beside"]] == [(m.answers, each) for m, each in parts[1:]]
     assert len(parts) == (1 if "intervals" in given else 2) and shown["sigma"] == planned.sigma
 
 
@@ -99,7 +105,7 @@ def test_every_other_method_is_planned_as_a_fit_asks(method):
     model, declared = pgbb.Mean("y", scale=1.0), pgbb.Schema(y=pgbb.Range(-4, 4))
     planned = chosen.load().plan(Request(model, "never opened", declared, 1.0, 1e-4), settings, 10_000)
     found = [(q["answers"], q["noise"]) for q in shown["questions"]]
-    assert found == [(m.answers, noise) for m, noise in planned.mechanism.parts(planned.sigma)]
+    assert found == [(m.answers, each) for m, each in planned.mechanism.parts(planned.sigma)]
     jsonschema.validate(shown, schema("plan"), cls=jsonschema.Draft202012Validator)
     text = invoke(*arguments).stdout
     assert METHODS[method].asks.split()[0] in text and "no data was opened" in text

@@ -159,7 +159,7 @@ LISTED = [
 ]
 
 
-@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("many", [False, pytest.param(True, marks=pytest.mark.evidence)])
 def test_a_session_with_lists_answers_as_one_without(many):
     """The loop of a GPU, its kernels interpreted: every step has its own batch, noise and index."""
     plain, listed = answers_of(many=many, changes=[]), answers_of(many=many, changes=LISTED)

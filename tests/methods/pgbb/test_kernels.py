@@ -88,7 +88,7 @@ def distance(a, b):
     return max(jax.tree.leaves(apart))
 
 
-@pytest.mark.parametrize("k, d, index", [(1, 17, LEVELS), (5, 4, LEVELS)])
+@pytest.mark.parametrize("k, d, index", [pytest.param(1, 17, LEVELS, marks=pytest.mark.evidence), (5, 4, LEVELS)])
 def test_steps_are_those_of_plain_operations(k, d, index):
     m, p = mechanism(k, steps=16), problem(d, index)
     params, (draw, slope) = start(m, p, 0), drawn(m, p, 12, 0)

@@ -69,7 +69,7 @@ def noiseless():
     return release
 
 
-@pytest.mark.parametrize("n, blocks", [(1000, 20), (100, 100)])
+@pytest.mark.parametrize("n, blocks", [(1000, 20), pytest.param(100, 100, marks=pytest.mark.evidence)])
 def test_without_noise_draws_follow_the_exact_blocked_bootstrap(n, blocks, noiseless):
     data, release = frame(n, 1), noiseless(n, blocks)
     x, y, seed = data[["a", "b"]].to_numpy(), data["y"].to_numpy(), int(Randomness.create(1).secret.integers(2**63))
