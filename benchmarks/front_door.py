@@ -2,6 +2,7 @@
 
     python benchmarks/front_door.py [fuzz] [--cases N] [--seed S]     neighbours drawn from tests/private/front_door.py
     python benchmarks/front_door.py replay                            the faults that an attack found, line by line
+    python benchmarks/front_door.py sas FILE.sas7bdat ...             the bytes of one cell, in files that SAS wrote
 
 `fuzz` draws a container, a kind of column, a hostile cell and its place, reads the data with and without the cell, and
 compares all other encoded rows bit for bit, dtypes, n, errors, warnings and what is printed. It prints the cases and
@@ -33,7 +34,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import pgbb
 from pgbb import _validate
-from pgbb.model.schema import Levels, Range
+from pgbb.model.schema import Date, Levels, Range, Schema
+from pgbb.private.records import load_columns
 from tests.private import front_door
 
 WHERE = os.path.relpath(Path(pgbb.__file__).parent, Path(__file__).resolve().parent.parent)
@@ -120,7 +122,6 @@ def _long_text(damaged: bool, folder: Path) -> Path:
 
 
 def _line_feeds() -> str:
-    from pgbb.model.schema import Schema
     from pgbb.private.sources import open_source
 
     with tempfile.TemporaryDirectory() as folder:
@@ -243,14 +244,69 @@ def replay() -> int:
     return int(wrong > 0)
 
 
+# Files of SAS ---------------------------------------------------------------------------------------------------------
+
+_PATTERNS = [
+    *(bytes([byte]) * 8 for byte in (0, 32, 128, 255)), b"\xff\xfeabc\r\n\x1a", b"\1".ljust(8, b"\0"),
+    *(bytes(6) + end for end in (b"\xf0\x7f", b"\xf0\xff", b"\xf8\x7f", b"\xff\xff")), b"\xff" * 6 + b"\xef\x7f",
+    *(bytes(5) + end + b"\xff\xff" for end in (b"\xfe", b"\xbe", b"\xd1")),
+]  # fmt: skip
+"""Eight bytes: numbers, infinities, what SAS writes where nothing is known, text that is no text."""
+
+
+def sas(files: list[str]) -> int:
+    """Each cell whose bytes occur once in its file, replaced by each pattern: what becomes of the other records?"""
+    import pyreadstat
+
+    tried = wrong = 0
+    for name in files:
+        whole, kept = Path(name).read_bytes(), pyreadstat.read_sas7bdat(name, output_format="dict",
+            disable_datetime_conversion=True)  # fmt: skip
+        for column, cells in kept[0].items():
+            for place, cell in enumerate(cells):
+                stored = (
+                    cell.encode() if isinstance(cell, str) else np.float64(np.nan if cell is None else cell).tobytes()
+                )
+                if len(stored) < 4 or whole.count(stored) != 1:
+                    continue
+                declared: list[Any] = [Levels("a", "b"), Range(-1e12, 1e12), Date("1600-01-01", "2200-01-01")]
+                for kind in declared if not isinstance(cell, str) else declared[:1]:
+                    tried, wrong = (x + y for x, y in zip((tried, wrong), _sas_cell(
+                        whole, stored, column, place, kind), strict=True))  # fmt: skip
+    print(f"{WHERE}: {len(files)} files of SAS, {tried:,} cases, {wrong} findings")
+    return int(wrong > 0)
+
+
+def _sas_cell(whole: bytes, stored: bytes, column: str, place: int, declared: Any) -> tuple[int, int]:
+    seen = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "d.sas7bdat"
+        for pattern in (stored, *_PATTERNS):
+            path.write_bytes(whole.replace(stored, (pattern * len(stored))[: len(stored)]))
+            seen.append(front_door.watch(lambda: _column(path, column, declared)))
+    first = seen[0]
+    bad = [s for s in seen[1:] if (s.said, s.n, s.types) != (first.said, first.n, first.types)
+           or s.but(place) != first.but(place)]  # fmt: skip
+    for other in bad:
+        print(f"{column} {place} {declared!r}: {other.said.strip()[:90]!r}, n = {other.n}")
+    return len(_PATTERNS), len(bad)
+
+
+def _column(path: Path, column: str, declared: Any) -> Any:
+    data = load_columns(path, Schema(**{column: declared}), [column])
+    return np.column_stack([data.values[column], data.valid])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=("fuzz", "replay"), default="fuzz")
+    parser.add_argument("what", nargs="?", choices=("fuzz", "replay", "sas"), default="fuzz")
+    parser.add_argument("files", nargs="*", help="of SAS")
     parser.add_argument("--cases", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    sys.exit(fuzz(given.cases, given.seed) if given.what == "fuzz" else replay())
+    runs = {"fuzz": lambda: fuzz(given.cases, given.seed), "replay": replay, "sas": lambda: sas(given.files)}
+    sys.exit(runs[given.what]())
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import datetime
 import decimal
 import fractions
 import gzip
+import importlib.util
 import io
 import re
 import tempfile
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import escape
 
 import duckdb
 import numpy as np
@@ -304,6 +306,70 @@ def _sheet(cells: list[Any], folder: Path, first: str = "other") -> Path:
     return path
 
 
+ODS = (
+    '<?xml version="1.0" encoding="UTF-8"?><office:document-content office:version="1.2"'
+    + "".join(f' xmlns:{n}="urn:oasis:names:tc:opendocument:xmlns:{n}:1.0"' for n in ("office", "table", "text"))
+    + '><office:body><office:spreadsheet><table:table table:name="s">{}</table:table></office:spreadsheet>'
+    "</office:body></office:document-content>"
+)
+ODS_TYPES = {"n": "float", "s": "percentage", "b": "boolean", "d": "date", "e": "currency", "str": "string"}
+
+
+def _ods_cell(cell: Any) -> str:
+    if cell is None:
+        return "<table:table-cell/>"
+    if isinstance(cell, Xml):
+        kind = ODS_TYPES.get(cell.type, cell.type)
+        kept = f' office:value-type="{kind}" office:value="{cell.value}" office:date-value="{cell.value}"'
+        return f"<table:table-cell{kept}><text:p>&{cell.value};</text:p></table:table-cell>"
+    if isinstance(cell, bool | np.bool_):
+        kept = f'boolean" office:boolean-value="{str(bool(cell)).lower()}'
+    elif isinstance(cell, datetime.date) and not pd.isna(cell) and getattr(cell, "tzinfo", None) is None:
+        kept = f'date" office:date-value="{cell.isoformat()}'
+    elif isinstance(cell, datetime.time):
+        kept = f'time" office:time-value="PT{cell.hour:02}H{cell.minute:02}M{cell.second:02}S'
+    elif isinstance(cell, int | float | decimal.Decimal):
+        kept = f'float" office:value="{cell}'
+    elif isinstance(cell, str):
+        text = escape(str.__str__(cell))
+        return f'<table:table-cell office:value-type="string"><text:p>{text}</text:p></table:table-cell>'
+    else:
+        raise Unfit
+    return f'<table:table-cell office:value-type="{kept}"/>'
+
+
+def _ods(cells: list[Any], folder: Path) -> Path:
+    """A sheet of LibreOffice; what is `Xml` is no number and no reference to a character."""
+    rows = [["other", "c"], *([i, cell] for i, cell in enumerate(cells))]
+    body = "".join(f"<table:table-row>{''.join(map(_ods_cell, row))}</table:table-row>" for row in rows)
+    path = folder / "d.ods"
+    with zipfile.ZipFile(path, "w") as made:
+        made.writestr("mimetype", "application/vnd.oasis.opendocument.spreadsheet")
+        made.writestr("META-INF/manifest.xml", "<manifest/>")
+        made.writestr("content.xml", ODS.format(body).encode("utf-8"))
+    return path
+
+
+def _xls(cells: list[Any], folder: Path) -> Path:
+    """A workbook of Excel 97; numbers under the style of a day are days."""
+    import xlwt
+
+    book, path, day = xlwt.Workbook(), folder / "d.xls", xlwt.easyxf(num_format_str="YYYY-MM-DD")
+    sheet, dated = book.add_sheet("s"), sum(isinstance(cell, datetime.date) for cell in cells) >= N - 1
+    for column, name in enumerate(("other", "c")):
+        sheet.write(0, column, name)
+    for i, cell in enumerate(cells):
+        if getattr(cell, "tzinfo", None) is not None or isinstance(cell, datetime.timedelta):
+            raise Unfit
+        given = (
+            xlwt.Formula("1/0") if isinstance(cell, Xml) else float(cell) if isinstance(cell, decimal.Decimal) else cell
+        )
+        sheet.write(i + 1, 0, i)
+        sheet.write(i + 1, 1, given, *[day] * dated)
+    book.save(str(path))
+    return path
+
+
 def _statistical(cells: list[Any], text: bool, hostile: Any, folder: Path, name: str) -> Path:
     """A file of SPSS or SAS; bytes go into text as they are."""
     path, bare = folder / name, [None if c is hostile and isinstance(c, bytes) else c for c in cells]
@@ -398,7 +464,10 @@ def containers(kind: Kind) -> dict[str, Callable[[list[Any], Any, Path], Any]]:
         "csv of Europe": lambda c, h, f: _csv(c, f, separator=";", decimal=",", thousands=".", encoding="latin-1"),
         "tsv, packed, without header": lambda c, h, f: _csv(c, f, name="d.tsv.gz", names=["other", "c", "last"]),
         "sheet": lambda c, h, f: _sheet(c, f),
+        "sheet of LibreOffice": lambda c, h, f: _ods(c, f),
     }
+    if importlib.util.find_spec("xlwt") is not None:  # which fuzzing installs
+        found["sheet of Excel 97"] = lambda c, h, f: _xls(c, f)
     if kind.good in NUMBERS or kind.good in WORDS:
         for name in ("d.sav", "d.xpt"):
             found[name] = lambda c, h, f, t=kind.good in WORDS, n=name: _statistical(c, t, h, f, n)

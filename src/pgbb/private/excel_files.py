@@ -34,6 +34,14 @@ _CONTENT = {
     b"s": re.compile(rb"[0-9]{1,9}"),
 }
 _TEXTS = (b"str", b"inlineStr", b"d")
+_QUOTED = rb"""(?:"[^"]*"|'[^']*')"""
+_ODS_CELL = re.compile(rb"<table:(?:covered-)?table-cell((?:\s+[\w:.-]+\s*=\s*" + _QUOTED + rb")*)(\s*/?>)")
+_ODS_SPACES = re.compile(rb"<text:s\s[^>]*>")
+_ODS_COUNT = re.compile(rb"""=\s*["'][0-9]{1,9}["']""")
+_ODS_ATTRIBUTE = re.compile(rb"\s+([\w:.-]+)\s*=\s*(" + _QUOTED + rb")")
+_ODS_TIMES = re.compile(rb"[0-9]{1,5}")
+_REFERENCE = re.compile(rb"&(?:(amp|lt|gt|quot|apos)|#([0-9]{1,7})|#x([0-9A-Fa-f]{1,6}));|&")
+_CHARACTERS = ((0x9, 0xA), (0xD, 0xD), (0x20, 0xD7FF), (0xE000, 0xFFFD), (0x10000, 0x10FFFF))  # of XML
 
 
 def _plain(cell: "re.Match[bytes]", texts: int) -> bytes:
@@ -48,10 +56,44 @@ def _plain(cell: "re.Match[bytes]", texts: int) -> bytes:
     return cell[0]
 
 
+def _plain_ods(cell: "re.Match[bytes]") -> bytes:
+    """The tag of a cell of an .ods sheet, without what its reader cannot take."""
+    given = {name: value[1:-1] for name, value in _ODS_ATTRIBUTE.findall(cell[1])}
+    odd = _CONTENT[b"n"].fullmatch(given.get(b"office:value", b"0")) is None
+    wrong = {b"office:value-type", b"office:value"} if odd else set()
+    if _ODS_TIMES.fullmatch(given.get(b"table:number-columns-repeated", b"1")) is None:
+        wrong.add(b"table:number-columns-repeated")
+    if not wrong:
+        return cell[0]
+    rest = _ODS_ATTRIBUTE.sub(lambda found: b"" if found[1] in wrong else found[0], cell[1])
+    return cell[0].replace(cell[1], rest)
+
+
+def _reference(found: "re.Match[bytes]") -> bytes:
+    """A reference to a character; as text where there is no such character, since it would end the whole document."""
+    code = int(found[2]) if found[2] else int(found[3], 16) if found[3] else -1
+    if found[1] or any(low <= code <= high for low, high in _CHARACTERS):
+        return found[0]
+    return b"&amp;" + found[0][1:]
+
+
+def _cells(name: str, part: bytes, texts: int) -> bytes:
+    """A part of a workbook, with cells that its reader can take."""
+    if name.endswith("sharedStrings.xml"):
+        return _REFERENCE.sub(_reference, part)
+    if name.startswith("xl/worksheets/") and name.endswith(".xml"):
+        return _CELL.sub(lambda cell: _plain(cell, texts), _REFERENCE.sub(_reference, part))
+    if name == "content.xml":  # all sheets of an .ods file
+        part = _REFERENCE.sub(_reference, part)
+        part = _ODS_SPACES.sub(lambda found: found[0] if _ODS_COUNT.search(found[0]) else b"<text:s/>", part)
+        return _ODS_CELL.sub(_plain_ods, part)
+    return part
+
+
 def _book(path: Path) -> io.BytesIO:
-    """The bytes of a workbook, with the cells of its sheets as `_plain` leaves them; other formats as they are."""
+    """The bytes of a workbook, with cells that its reader can take; .xls and .xlsb as they are."""
     out = io.BytesIO()
-    if path.suffix.lower() not in (".xlsx", ".xlsm"):
+    if path.suffix.lower() not in (".xlsx", ".xlsm", ".ods"):
         out.write(path.read_bytes())
         out.seek(0)
         return out
@@ -59,9 +101,7 @@ def _book(path: Path) -> io.BytesIO:
         shared = [given.read(name) for name in given.namelist() if name.endswith("sharedStrings.xml")]
         texts = sum(len(re.findall(rb"<si[\s/>]", part)) for part in shared)
         for name in given.namelist():
-            part = given.read(name)
-            sheet = name.startswith("xl/worksheets/") and name.endswith(".xml")
-            made.writestr(name, _CELL.sub(lambda cell: _plain(cell, texts), part) if sheet else part)
+            made.writestr(name, _cells(name, given.read(name), texts))
     out.seek(0)
     return out
 
