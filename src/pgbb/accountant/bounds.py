@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
 from scipy.special import ndtri
 
 from pgbb.accountant.compose import Tail, compose_laws
 from pgbb.accountant.description import Composition, Mechanism
 from pgbb.accountant.exact import GridLaw, from_above, from_below, one_loss, weight_bins
+from pgbb.accountant.minimum import minimum_between
 from pgbb.errors import NotCertifiable
 
 __all__ = ["SMALLEST_DELTA", "delta_above", "delta_bounds", "epsilon_bounds"]
@@ -80,10 +80,7 @@ def _best_theta(objective: Callable[[float], float]) -> float:
     values = [objective(np.exp(t)) for t in grid]
     i = int(np.argmin(values))
     low, high = grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)]
-    best = minimize_scalar(
-        lambda t: objective(np.exp(t)), bounds=(low, high), method="bounded", options={"xatol": 1e-3}
-    )
-    return float(np.exp(best.x))
+    return float(np.exp(minimum_between(lambda t: objective(np.exp(t)), float(low), float(high), 1e-3)))
 
 
 def _tilt(parts: list[_Quadrature], theta: float) -> Tilt:

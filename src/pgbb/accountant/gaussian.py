@@ -9,7 +9,6 @@ import math
 import warnings
 from typing import Literal
 
-from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
 from pgbb import _validate
@@ -36,6 +35,8 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     mu, delta = _validate.number("mu", mu, above=0), _validate.delta(delta)
     if gdp_delta(mu, 0.0) <= delta:
         return 0.0
+    from scipy.optimize import brentq  # slow to import
+
     high = mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta)) + 1e-9  # Chernoff
     root = float(brentq(lambda e: gdp_delta(mu, e) - delta, 0.0, high, xtol=1e-14, rtol=1e-14))
     return root * (1 + 1e-12) + 1e-13
@@ -47,6 +48,8 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     >>> round(gdp_mu(1.0, 1e-5), 6)
     0.268051
     """
+    from scipy.optimize import brentq
+
     epsilon, delta = _validate.epsilon(epsilon), _validate.delta(delta)
     low, high = 1e-12, 1.0
     while gdp_delta(high, epsilon) <= delta:

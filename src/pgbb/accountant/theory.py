@@ -8,10 +8,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from scipy.optimize import minimize_scalar
-
 from pgbb import _validate
 from pgbb.accountant.description import Mechanism, gamma_star
+from pgbb.accountant.minimum import minimum_between
 
 __all__ = [
     "Condition", "LeadingOrder", "NoiseFloor", "TrainingBound", "gamma_tilde", "leading_order", "noise_floor",
@@ -178,5 +177,4 @@ def gamma_tilde(
         gap = (blocks - 1) / ((blocks * gamma + 1) * (n - 1)) - 1 / (n + 1)
         return abs(gap) * a_n + 2 * d * math.sqrt(training_error(gamma))
 
-    found = minimize_scalar(risk, bounds=(first, FARTHEST * first), method="bounded", options={"xatol": 1e-6 * first})
-    return float(found.x) if found.fun < risk(first) else first
+    return min(minimum_between(risk, first, FARTHEST * first, 1e-6 * first), first, key=risk)

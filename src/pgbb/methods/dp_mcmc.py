@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
-from scipy.optimize import nnls
 from scipy.special import expit, ndtr
 
 from pgbb._numerics import Floats
@@ -88,6 +87,8 @@ def correction() -> tuple[Floats, Floats, float]:
 
     No law completes a normal one exactly; this is the nearest on a grid, by non-negative least squares.
     """
+    from scipy.optimize import nnls  # slow to import
+
     values, at = np.linspace(-12, 12, 241), np.linspace(-16, 16, 641)
     design = ndtr((at[:, None] - values) / math.sqrt(BARKER))
     weights, _ = nnls(np.vstack([design, np.full(241, 10.0)]), np.append(expit(at), 10.0))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from pgbb._numerics import Floats
@@ -104,6 +103,8 @@ def _solved(model: Mean, total: float, drawn: Floats, low: float, high: float, b
         return box[0]
     if excess(box[1]) <= 0:
         return box[1]
+    from scipy.optimize import brentq  # slow to import
+
     return float(brentq(excess, *box, xtol=1e-12 * (box[1] - box[0])))
 
 

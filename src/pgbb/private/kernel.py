@@ -22,7 +22,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jax.experimental import pallas as pl
 from jax.extend.core import ClosedJaxpr, Literal
 
 from pgbb.private.wide_integers import LOW, SPLIT
@@ -352,6 +351,7 @@ def _called(
     kernel: Callable[..., None], function: Written, form: tuple[int, ...], given: list[Array], interpret: bool
 ) -> Array:
     """What the programs of a kernel give for their rows, which come last of what is given: (programs, *form)."""
+    from jax.experimental import pallas as pl  # slow to import
     from jax.experimental.pallas import triton
 
     _remember_dialect()
@@ -379,7 +379,9 @@ def _trips(
     rows: Any, programs: int, one: Callable[[list[Array]], Sequence[Any]], none: Sequence[Array]
 ) -> Sequence[Array]:
     """Totals over the tiles of a program."""
-    program = pl.program_id(0)
+    from jax.experimental.pallas import program_id
+
+    program = program_id(0)
 
     def trip(i: Array, totals: Sequence[Array]) -> Sequence[Array]:
         found = one(_columns(rows, (i * programs + program) * _LANES))
@@ -391,6 +393,8 @@ def _trips(
 
 def _add(function: Written, found: list[Any], arithmetic: Arithmetic, shared: Any, rows: Any, sums: Any) -> None:
     """What the records of one program add."""
+    from jax.experimental.pallas import program_id
+
     needed = _needed(found)
 
     def one(columns: list[Array]) -> list[Any]:
@@ -399,14 +403,16 @@ def _add(function: Written, found: list[Any], arithmetic: Arithmetic, shared: An
 
     none = [jnp.zeros(_LANES, jnp.int32) for _ in found]
     for k, total in enumerate(_trips(rows, sums.shape[0], one, none)):
-        sums[pl.program_id(0), k, 0] = jnp.sum(total >> SPLIT)
-        sums[pl.program_id(0), k, 1] = jnp.sum(total & LOW)
+        sums[program_id(0), k, 0] = jnp.sum(total >> SPLIT)
+        sums[program_id(0), k, 1] = jnp.sum(total & LOW)
 
 
 def _count(
     function: Written, number: Any, weight: Any, arithmetic: Arithmetic, shared: Any, lower: Any, rows: Any, sums: Any
 ) -> None:
     """In or above which bins a number of the records of one program is."""
+    from jax.experimental.pallas import program_id
+
     needed = _needed([number, weight])
 
     def one(columns: list[Array]) -> list[Array]:
@@ -416,7 +422,7 @@ def _count(
         return [jnp.sum(above.astype(jnp.int32), axis=0)]
 
     (total,) = _trips(rows, sums.shape[0], one, [jnp.zeros(lower.shape, jnp.int32)])
-    sums[pl.program_id(0), :] = total
+    sums[program_id(0), :] = total
 
 
 def _value(values: dict[Number, Array], one: Any) -> Array:

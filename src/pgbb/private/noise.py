@@ -14,7 +14,6 @@ import secrets
 from functools import lru_cache
 from threading import Lock
 
-import mpmath
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.typing import NDArray
@@ -93,6 +92,8 @@ def _rounded(words: Words, scale: float, stream: Stream) -> Ints:
 
 def _rounded_slowly(p: int, scale: float, stream: Stream) -> int:
     """The j ≥ 0 with Q((j + ½)/scale) ≤ p/2^bits < Q((j − ½)/scale), Q the normal tail; more bits while unclear."""
+    import mpmath  # slow to import, and rarely needed
+
     bits = 128
     while True:
         if p > 0:
@@ -100,7 +101,7 @@ def _rounded_slowly(p: int, scale: float, stream: Stream) -> int:
             with mpmath.workprec(bits + 64):
                 slack = mpmath.ldexp(1, -bits - 40)  # far above the error of a tail at this precision
 
-                def tail(k: int) -> mpmath.mpf:
+                def tail(k: int) -> "mpmath.mpf":
                     return mpmath.erfc((mpmath.mpf(k) + 0.5) / (scale * mpmath.sqrt(2))) / 2
 
                 low, high = mpmath.ldexp(p, -bits), mpmath.ldexp(p + 1, -bits)
@@ -158,6 +159,8 @@ def _gaps(words: Words, rate: float, longest: int, stream: Stream) -> Floats:
 
 def _gap_slowly(v: int, rate: float, stream: Stream) -> int:
     """⌊log(v/2^bits)/log(1−q)⌋, with more bits of v while the interval [v, v + 1) holds a boundary."""
+    import mpmath
+
     bits = 64
     while True:
         with mpmath.workprec(bits + 64):

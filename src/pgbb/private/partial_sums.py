@@ -28,7 +28,9 @@ Ints = NDArray[np.int64]
 Statistic = Callable[..., Array]
 """(x, y, *parameters) → numbers: a pure function of one record, of norm at most 1 or clipped to it."""
 
-BITS = 20  # whole numbers of at most 20 bits, one of each of 2¹⁰ chunks, add up in 32 bits without rounding
+BITS = 20  # whole numbers of at most 20 bits, 2¹⁰ in each lane, add up in 32 bits without rounding
+LANES = 2**6  # of a CPU: a slab of 2¹⁶ records has 2¹⁰ in each
+_LOWEST = float(np.finfo(np.float32).min)
 
 
 @partial(Compiled, static_argnames=("statistic", "power"))
@@ -51,7 +53,7 @@ def slab_sums(
     Sums of floating-point numbers are rounded differently when one record is
     replaced, the more the longer the sum; whole numbers add up exactly, in any
     order and on any device. Rounding toward zero makes no row longer. `count`
-    chunks of `size` rows are summed; the compiler does not know how many.
+    chunks of `size` rows, a multiple of `LANES`, are summed; the compiler does not know how many.
     """
     traced = traced_for(statistic, power, width_of(rows, coding), tuple(p.shape for p in parameters))
 
@@ -60,8 +62,12 @@ def slab_sums(
 
     (numbers,) = traced.out_avals[0].shape
     if jax.default_backend() == "cpu":
-        none = jnp.zeros((numbers, size), jnp.int32)
-        return jax.lax.fori_loop(0, count, lambda i, found: found + chunk(i), none)
+
+        def in_lanes(i: Array, found: Array) -> Array:
+            whole = chunk(i)
+            return sum((whole[:, start : start + LANES] for start in range(0, size, LANES)), found)
+
+        return jax.lax.fori_loop(0, count, in_lanes, jnp.zeros((numbers, LANES), jnp.int32))
 
     def add(i: Array, found: Array) -> Array:
         return found + _halves(jnp.sum(chunk(i).reshape(numbers, -1, 2**10), axis=2))
@@ -98,9 +104,13 @@ def counts_only(statistic: Statistic, power: int) -> bool:
 
 
 def _counted(statistic: Statistic, power: int, parameters: Sequence[Array], row: Array) -> Array:
-    """Whether each number of a usable record is in or above each bin."""
-    above = statistic.above(row[:-EXTRA], row[-2], *parameters)  # type: ignore[attr-defined]
-    return (above & (row[-1] > 0)).reshape(-1).astype(jnp.int32)
+    """Whether each number of a usable record is in or above each bin; the numbers of another are below all of them."""
+    *first, edges, table = parameters
+    found = statistic.numbers(row[:-EXTRA], row[-2], *first)  # type: ignore[attr-defined]
+    number = jnp.maximum(jnp.atleast_1d(found), _LOWEST)  # also what is no number stays what it is
+    number = computed_once(jnp.where(row[-1] > 0, number, -jnp.inf))
+    lower = jnp.where(np.arange(len(table)) == 0, -jnp.inf, edges.reshape(-1, edges.shape[-1])[:, :-1])
+    return (~(number[:, None] <= lower)).reshape(-1).astype(jnp.int32)
 
 
 @partial(Compiled, static_argnames="times")

@@ -281,7 +281,7 @@ def stored(
     with ExitStack() as undo:
         if isinstance(rows, Scratch):
             undo.callback(rows.close)
-        for data in map(clamped, ahead(opened.pieces(list(names), schema))):
+        for data in ahead(map(clamped, ahead(opened.pieces(list(names), schema)))):  # read, clamp and fill at once
             if at + data.n > n:
                 raise PgbbError(_CHANGED)
             if isinstance(rows, Scratch):

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from pgbb.private.scratch import Scratch
 
 __all__ = [
-    "CORES", "DEVICE", "RUNNING", "UNIT", "Slab", "Slabs", "device_room", "floor", "formed", "slab_rows", "slabs_of",
-    "width_of",
+    "CORES", "DEVICE", "UNIT", "Slab", "Slabs", "device_room", "floor", "formed", "slab_rows", "slabs_of", "width_of",
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
@@ -30,9 +29,6 @@ UNIT = 2**13
 """Devices share records in units of so many, so that the chunks of a sum are the same however many there are."""
 
 CORES = max(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 2)
-RUNNING = 2 * CORES
-"""Slabs whose sums may wait for a core."""
-
 DEVICE = PartitionSpec("device")  # type: ignore[no-untyped-call]
 _SLAB = 2**16  # rows that a program is compiled for, on an accelerator at least
 _LONGEST = 2**22  # and at most
@@ -56,12 +52,12 @@ class Slabs(NamedTuple):
 class Streamed:
     """Slabs that are read anew in each pass, one ahead of those that are summed; the first one stays.
 
-    A buffer takes another slab when the sum over the one in it is there: `sum_of` lets `RUNNING` sums wait.
+    A buffer takes another slab when the sum over the one in it is there: every core has one, and one is read ahead.
     """
 
     def __init__(self, rows: "Scratch", read: Callable[[int], Slab], starts: range, devices: int) -> None:
         self._read, self._starts, self._first = read, starts, read(starts[0])
-        rows.take_turns((RUNNING + 3) * devices, _SLAB)
+        rows.take_turns((CORES + 3) * devices, _SLAB)
 
     def __getitem__(self, first: Literal[0]) -> Slab:
         return self._first

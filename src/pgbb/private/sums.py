@@ -11,10 +11,11 @@ gives, and its noise, were fixed beforehand: the `Composition` that the
 accountant certifies is the object that this code runs.
 """
 
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import lru_cache, partial
+from itertools import chain
+from threading import Lock
 from typing import cast
 from weakref import WeakKeyDictionary, WeakSet, finalize
 
@@ -42,7 +43,7 @@ from pgbb.private.partial_sums import (
     traced_for,
 )
 from pgbb.private.randomness import Randomness
-from pgbb.private.slabs import CORES, DEVICE, RUNNING, Slab, Slabs, device_room, floor, slabs_of, width_of
+from pgbb.private.slabs import CORES, DEVICE, Slab, Slabs, device_room, floor, slabs_of, width_of
 
 __all__ = ["BITS", "Slabs", "Statistic", "Sums", "asked", "compile_ahead", "slabs_of", "sum_of"]
 
@@ -125,7 +126,7 @@ def _over_slabs(statistic: Statistic, power: int, size: int, slabs: Slabs, given
         return found
 
     if on_cpu or not isinstance(slabs.parts, list):
-        return _total(lambda *slab: joined(begun(*slab)), slabs.parts)
+        return _total(begun, joined, slabs.parts)
     return np.sum([joined(part) for part in _coming([begun(*slab) for slab in slabs.parts])], axis=0)
 
 
@@ -143,16 +144,30 @@ def _coming(found: list[Array]) -> list[Array]:
     return found
 
 
-def _total(found: Callable[[Array, Ints], Ints], slabs: Iterable[Slab]) -> Ints:
-    """The sum of what is found in each slab, several at once; the first one alone, while its program is compiled."""
-    others = iter(slabs)
-    result, running = found(*next(others)), deque[Future[Ints]]()
-    with ThreadPoolExecutor(CORES) as threads:
-        for slab in others:
-            running.append(threads.submit(found, *slab))
-            if len(running) > RUNNING:
-                result += running.popleft().result()
-        return result + sum(part.result() for part in running)
+def _total(begun: Callable[[Array, Ints], Array], found: Callable[[Array], Ints], slabs: Iterable[Slab]) -> Ints:
+    """The sum of what is found in each slab, by every core; the first one is begun alone: it compiles the program."""
+    left, turn = iter(slabs), Lock()
+    first, second = begun(*next(left)), next(left, None)
+    if second is None:
+        return found(first)
+    left = chain([second], left)
+
+    def share() -> Ints:
+        result: Ints = np.zeros((), np.int64)
+        while True:
+            with turn:
+                slab = next(left, None)
+            if slab is None:
+                return result
+            result = result + found(begun(*slab))
+
+    with ThreadPoolExecutor(CORES - 1) as threads:
+        others = [threads.submit(share) for _ in range(CORES - 1)]
+        try:
+            result = found(first) + share()
+        finally:
+            left = iter(())  # after an error nobody takes another one
+        return sum((part.result() for part in others), result)
 
 
 def _layout(statistic: Statistic, power: int, slabs: Slabs, parameters: Sequence[NDArray[np.float32]]) -> int:
@@ -163,7 +178,7 @@ def _layout(statistic: Statistic, power: int, slabs: Slabs, parameters: Sequence
         return 0
     (numbers,) = traced_for(statistic, power, width, shapes).out_avals[0].shape
     if jax.default_backend() == "cpu":
-        return min(max(_LEAST, floor(_CELLS // numbers)), _MOST)
+        return _MOST if counts_only(statistic, power) else min(max(_LEAST, floor(_CELLS // numbers)), _MOST)
     return min(max(2**10, floor(device_room() // 4 // numbers)), part.shape[1])
 
 
