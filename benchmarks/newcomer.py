@@ -3,7 +3,8 @@
     python benchmarks/newcomer.py [REPOSITORY] [--here]
 
 Works in an empty folder, on what is committed: a CSV file; the same with semicolons, decimal commas and Latin-1; a
-sheet of Excel; a query of a database; a polars frame. Where R is installed, the first release is then printed by R and
+sheet of Excel; a query of a database; a polars frame. On Linux it then says how many bytes a fit reads of ten times as
+large files of each kind. Where R is installed, the first release is then printed by R and
 by Python, one below the other. The files are simulated, and the schema, which a person would
 fill in with an editor after `pgbb init`, is filled in by this script: that time is not counted. With --here nothing is
 cloned or installed: the commands are those of the Python that runs this.
@@ -62,14 +63,34 @@ IN_PYTHON = 'import pgbb; r = pgbb.load("my.pgbb"); print(r); print(r.summary(ta
 MAKE = """
 import duckdb, openpyxl, sys
 import pandas as pd
-frame = pd.read_csv("my.csv")
-book = openpyxl.Workbook(write_only=True)
-sheet = book.create_sheet("people")
-for row in [list(frame), *frame.to_numpy().tolist()]:
-    sheet.append(row)
-book.save("my.xlsx")
-with duckdb.connect("my.duckdb") as base:
-    base.execute("CREATE TABLE people AS SELECT * FROM frame")
+my = pd.read_csv("my.csv")
+for name, frame in {"my": my, "large": pd.concat([my] * 10)}.items():
+    book = openpyxl.Workbook(write_only=True)
+    sheet = book.create_sheet("people")
+    for row in [list(frame), *frame.to_numpy().tolist()]:
+        sheet.append(row)
+    book.save(name + ".xlsx")
+    with duckdb.connect(name + ".duckdb") as base:
+        base.execute("CREATE TABLE people AS SELECT * FROM frame")
+    frame.to_csv(name + ".tsv.gz", sep="\\t", index=False)
+    frame.assign(ort="Köln").to_csv(name + ".europa.csv", sep=";", decimal=",", encoding="latin-1", index=False)
+my.sample(400_000, replace=True, random_state=1).to_csv("large.csv", index=False)
+"""
+ONCE = """
+import os, pgbb
+schema = pgbb.Schema.from_toml("my.toml")
+def fit(name, **how):
+    pgbb.fit(pgbb.QuantileRegression("y ~ x"), pgbb.File(name, **how), schema=schema, epsilon=1.0, delta=1e-7)
+def read():
+    return int(open("/proc/self/io").read().split()[1])
+for name, how in {
+    "csv": {}, "tsv.gz": {}, "xlsx": {}, "duckdb": {"sql": "SELECT y, x FROM people"},
+    "europa.csv": {"separator": ";", "decimal": ",", "encoding": "latin-1"},
+}.items():
+    fit("my." + name, **how)  # imports and compiles
+    before, size = read(), os.path.getsize("large." + name)
+    fit("large." + name, **how)
+    print(f"{name}: {size:,} bytes, a fit reads {(read() - before) / size:.3f} of them")
 """
 RECORDS = 10_000
 SCHEMA = "[columns]\ny = { range = [-10, 30] }\nx = { range = [0, 10] }\n"
@@ -129,6 +150,9 @@ def main():
         total += timed(f"{python} frame.py", folder, "python frame.py")
         pages = sorted(folder.glob("*.html"))
         print(f"{total:7.1f} s  in all; {len(pages)} pages of {min(p.stat().st_size for p in pages):,} bytes and more")
+        if Path("/proc/self/io").exists():
+            print("what is read", flush=True)
+            subprocess.run([python, "-W", "ignore", "-c", ONCE], cwd=folder, check=True)
         beside(folder, python)
     return 0
 

@@ -31,8 +31,10 @@ from pgbb.cli import app
 from pgbb.custody.ledger import Ledger
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.formula import Design
+from pgbb.model.models import QuantileRegression
 from pgbb.model.schema import Flag, Levels, Range, Schema
 from pgbb.private import csv_files, excel_files
+from pgbb.private.reading import stored_for
 from pgbb.private.records import load, load_columns
 from pgbb.sklearn import PrivateLogisticClassifier, PrivateQuantileRegressor
 from tests.private import front_door
@@ -410,12 +412,12 @@ def test_looking_ahead_decides_as_reading_does(tmp_path, monkeypatch):
 def test_line_feeds_in_a_cell_do_not_count_as_records(tmp_path, monkeypatch):
     """The number of records decides whether they fit into memory, and nothing else does."""
     path, schema = tmp_path / "d.csv", Schema(c=Range(0, 4))
-    monkeypatch.setattr("pgbb.private.records.free_memory", lambda: 2**28 + 5 * 10**4)
+    monkeypatch.setattr("pgbb.private.in_memory.free_memory", lambda: 2**28 + 5 * 10**4)
     for cell in ("a", '"' + "\n" * 10**5 + '"'):
         path.write_text(f"c,x\n1,{cell}\n" + "1,a\n" * 999)
         assert load(path, Design.parse("c ~ 1", schema), schema).n == 1000
     path.write_text("c,x\n" + "1,a\n" * 10**4)
-    with pytest.raises(PgbbError, match="10,000 records of 12 bytes need"):
+    with pytest.raises(PgbbError, match="more than 4,166 records of 12 bytes need"):
         load(path, Design.parse("c ~ 1", schema), schema)
 
 
@@ -425,7 +427,30 @@ def test_records_are_counted_as_they_are_read(tmp_path):
     for _ in range(200):
         head = r.choice(["c\n", "c,x\n", '"c",x\r\n', 'c,"x\ny"\n', "\ufeffc,x\n"])
         path.write_bytes((head + "1" + "".join(r.choices(pieces, k=r.randrange(50)))).encode())
-        assert csv_files._count(path, csv_files._Rules(b",")) - 1 == len(columns(path, c=Range(0, 4))[-1])
+        rules = csv_files._Rules(b",")
+        blocks = csv_files._clean(csv_files._Lines(io.BytesIO(path.read_bytes())), rules, None)
+        assert sum(csv_files._count(block, rules) for block in blocks) - 1 == len(columns(path, c=Range(0, 4))[-1])
+
+
+def test_a_text_file_is_read_once_whatever_its_length_and_rows_that_grow_are_those_of_a_known_number(
+    tmp_path, monkeypatch
+):
+    path, schema = tmp_path / "d.csv", Schema(c=Range(0, 4), x=Range(0, 4))
+    frame = pd.DataFrame({"c": np.arange(20_000) % 5, "x": np.arange(20_000) % 4})
+    frame.to_csv(path, index=False)
+    monkeypatch.setattr("pgbb.private.in_memory._STEP", 2**12)
+    monkeypatch.setattr("pgbb.private.csv_files._BLOCK", 2**13)
+    read, real = [], csv_files._Lines.read
+    monkeypatch.setattr(csv_files._Lines, "read", lambda held, size: read.append(real(held, size)) or read[-1])
+    problem = QuantileRegression("c ~ x").prepare(schema)
+    for scratch in (None, tmp_path):
+        read.clear()
+        found = stored_for(path, problem, schema, scratch=scratch)
+        assert 0 <= sum(map(len, read)) - path.stat().st_size <= 2**12 + 3  # its first line comes first
+        assert found.rows.nbytes == 20_000 * 4 * found.rows.shape[1]
+        assert np.array_equal(found.rows[:], stored_for(frame, problem, schema).rows)
+        assert found.rows[0:1].ctypes.data % 64 == 0
+        found.close()
 
 
 @pytest.mark.parametrize("kind", ["range of floats", "levels of days"])

@@ -73,7 +73,7 @@ print.pgbb_summary <- function(x, digits = 4, ...) {
   table$coefficient <- paste0(table$coefficient, ifelse(hidden, " *", "")); table$identified <- NULL
   short <- function(v) ifelse(abs(v) >= 10^digits & abs(v) < 1e7, formatC(v, digits = 0, format = "f"), formatC(v, digits = digits, format = "g"))
   cell <- function(v) if (is.numeric(v)) ifelse(is.na(v), "-", short(v)) else v
-  print.data.frame(as.data.frame(lapply(table, cell)), row.names = FALSE)
+  print.data.frame(as.data.frame(lapply(table, cell)), row.names = FALSE, width = max(getOption("width"), 120))
   cat(sprintf("%g %% intervals by method %s; they include privacy noise where the method says so\n", 100 * attr(x, "level"), attr(x, "method")))
   if (any(hidden)) cat("* not identified at this epsilon: the interval says little more than was known before\n")
   invisible(x)

@@ -34,6 +34,7 @@ LONGEST = 2**20
 """Bytes after which a record with an open quotation mark is kept only if the file, looked at ahead, closes it."""
 
 _BLOCK = 2**22
+_FIRST = 2**12  # of the header line, which is read before the rest
 _OTHERS = {";": "semicolon", "\t": "tab", "|": "|"}
 _REMEDY = (
     "Correct the names in the schema or in the file; where no line holds names, give them (--names, names= of "
@@ -68,32 +69,6 @@ _READ: dict[str, Any] = {
     "index_col": False,
     "skip_blank_lines": False,  # a blank line is a record without cells
 }
-
-
-class _Records(io.RawIOBase):
-    """The bytes of a file with line feeds for ends and without stray quotation marks."""
-
-    def __init__(self, file: BinaryIO, rules: _Rules, width: int | None) -> None:
-        self._file, self._clean = file, _clean(_Lines(file), rules, width)
-        self._ready = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._ready:
-            block = next(self._clean, None)
-            if block is None:
-                return 0
-            self._ready = memoryview(block)
-        count = min(len(buffer), len(self._ready))
-        buffer[:count] = self._ready[:count]
-        self._ready = self._ready[count:]
-        return count
 
 
 class _Lines:
@@ -134,7 +109,7 @@ class _Lines:
             self._file.seek(here)
 
 
-def _clean(lines: _Lines, rules: _Rules, width: int | None) -> Iterator[bytes]:
+def _clean(lines: _Lines, rules: _Rules, width: int | None, size: int = 0) -> Iterator[bytes]:
     """Whole records, each ended by a line feed; a line with a stray quotation mark has all its marks as characters.
 
     Cells after the first `width` are left out where there are marks: pandas would make every record after it as wide.
@@ -144,7 +119,7 @@ def _clean(lines: _Lines, rules: _Rules, width: int | None) -> Iterator[bytes]:
     whole, first_cells = re.compile(rb"(?:%b\n)*+" % first), re.compile(first)  # as many good records as there are
     rest, closes = b"", False
     while True:
-        block = lines.read(max(_BLOCK, len(rest)))  # a long record is looked at a few times, however long it is
+        block = lines.read(max(size or _BLOCK, len(rest)))  # a long record is looked at a few times, however long it is
         rest += block
         at = 0 if b'"' in rest else rest.rfind(b"\n") + 1
         if at:
@@ -225,6 +200,11 @@ def _typed(text: bytes, file: File, types: dict[str, pa.DataType]) -> pa.Table |
         return None
 
 
+def _count(text: bytes, rules: _Rules) -> int:
+    """Records of a block: as many as lines, but for those inside quotation marks."""
+    return len(rules.record.findall(text)) if b'"' in text else text.count(b"\n")
+
+
 def _cut(text: bytes, separator: bytes, width: int) -> bytes:
     """Lines without quotation marks, each with its first `width` cells."""
     return b"".join(separator.join(line.split(separator)[:width]) + b"\n" for line in text[:-1].split(b"\n"))
@@ -274,15 +254,14 @@ def open_csv(file: File) -> Opened:
     path, rules = file.where, _Rules(file.between.encode("ascii"))
     how: dict[str, Any] = {**_READ, "sep": file.between, "encoding": file.encoding}
 
-    def stream(width: int | None = None) -> Any:
-        return io.BufferedReader(_Records(_bytes(path), rules, width), _BLOCK)
-
     def header() -> list[Any]:
-        with stream() as lines:
-            try:
-                return list(pd.read_csv(lines, header=None, nrows=1, **how).iloc[0])
-            except pd.errors.EmptyDataError:  # a blank line
-                return []
+        with _bytes(path) as held:
+            text = next(_clean(_Lines(held), rules, None, _FIRST), b"")
+        first = rules.record.match(text)
+        try:
+            return list(pd.read_csv(io.BytesIO(first[0] if first else b""), header=None, nrows=1, **how).iloc[0])
+        except pd.errors.EmptyDataError:  # a blank line
+            return []
 
     def read(names: list[str], schema: Schema) -> Iterator[Piece]:
         at = {name: found.index(name) for name in names}
@@ -292,9 +271,10 @@ def open_csv(file: File) -> Opened:
             for i, text in enumerate(_joined(_clean(_Lines(held), rules, len(found)))):
                 first = rules.record.match(text) if i == 0 and not file.names else None
                 text = above + text[first.end() if first else 0 :]
+                left = _count(text, rules) - 1  # by the rule above; a reader must find as many
                 table = _typed(text, file, numbers)
-                if table is not None:
-                    yield Piece(len(table), {name: as_cells(table.column(str(at[name]))) for name in names})
+                if table is not None and len(table) == left:
+                    yield Piece(left, {name: as_cells(table.column(str(at[name]))) for name in names})
                     continue
                 plain = io.BytesIO(text if b'"' in text else _cut(text, rules.separator, len(found)))
                 for frame in pd.read_csv(
@@ -305,7 +285,10 @@ def open_csv(file: File) -> Opened:
                     chunksize=open_table.CHUNK,
                     **how,
                 ):
+                    left -= len(frame)
                     yield Piece(len(frame), {name: cells(frame[at[name]], name, schema) for name in names})
+                if left:
+                    raise ValueError
 
     def is_number(name: str, schema: Schema) -> bool:
         return isinstance(schema[name], Range) and not isinstance(schema[name], Date)
@@ -322,16 +305,9 @@ def open_csv(file: File) -> Opened:
         return {name: Kind("str" if hasattr(schema[name], "levels") else "float64", True, True) for name in names}
 
     found = list(file.names) if file.names else quietly(path, header)
-    counted: list[int] = []
-
-    def count(*_: Any) -> int:
-        if not counted:
-            counted.append(max(quietly(path, lambda: _count(path, rules)) - (not file.names), 0))
-        return counted[0]
-
     return Opened(
         found,
-        count,
+        lambda *_: None,
         kinds,
         lambda *given: quiet(path, lambda: read(*given)),
         typed=False,
@@ -357,19 +333,3 @@ def plausible(file: File, names: Sequence[Any]) -> None:
             f"data file {str(file.where)!r} is not {file.encoding}: its first line has characters that are none. Say "
             "its encoding, such as --encoding cp1252 (Windows) or latin-1 (encoding= of pgbb.File)."
         )
-
-
-def _records(block: bytes, rules: _Rules) -> int:
-    return len(rules.record.findall(block)) if b'"' in block else block.count(b"\n")
-
-
-def _count(path: Path, rules: _Rules) -> int:
-    """How many records there are, the header included: as many as lines, but for those inside quotation marks."""
-    with _bytes(path) as file:
-        marked, count, lines = False, 0, _Lines(file)
-        while not marked and (block := lines.read(_BLOCK)):
-            marked, count = b'"' in block, count + block.count(b"\n")
-    if marked:
-        with _bytes(path) as file:
-            count = sum(_records(block, rules) for block in _clean(_Lines(file), rules, None))
-    return count

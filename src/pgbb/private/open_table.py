@@ -33,7 +33,7 @@ class Opened:
 
     Attributes:
       names: of all columns.
-      count: how many records there are; no cell changes it.
+      count: how many records there are, or None where only reading tells; no cell changes it.
       kinds: the stored types of some columns; they do not depend on a cell.
       pieces: reads some columns, one piece after another.
       typed: whether a column has a stored type; a text file has none.
@@ -42,7 +42,7 @@ class Opened:
     """
 
     names: Sequence[str | None]
-    count: Callable[[list[str], Schema], int]
+    count: Callable[[list[str], Schema], int | None]
     kinds: Callable[[list[str], Schema], dict[str, Kind]]
     pieces: Callable[[list[str], Schema], Iterator[Piece]]
     typed: bool = True

@@ -16,7 +16,6 @@ from typing import ClassVar, NamedTuple, Self, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb._numerics.memory import free_memory
 from pgbb._numerics.prefetch import ahead
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.formula import Design
@@ -24,8 +23,9 @@ from pgbb.model.schema import Date, Levels, Range, Schema
 from pgbb.private.cells import encode as encode_cells
 from pgbb.private.cells import filler, refusal
 from pgbb.private.coding import Coding
+from pgbb.private.in_memory import InMemory
 from pgbb.private.open_table import Opened, Piece
-from pgbb.private.row_layout import EXTRA, aligned, empty_rows
+from pgbb.private.row_layout import EXTRA, empty_rows
 from pgbb.private.scratch import Scratch
 from pgbb.private.sources import Source, open_source
 
@@ -51,7 +51,6 @@ Singles = NDArray[np.float32]
 Words = NDArray[np.uint32]
 
 _ANY = Range(-1e30, 1e30)
-_SPARE = 2**28  # bytes for all else: pieces, compiled code, the accountant
 
 
 class NoRecords(InvalidValue):
@@ -275,42 +274,24 @@ def stored(
 ) -> "Words | Scratch":
     """Rows of so many words, filled piece by piece from clamped columns, in memory or in a folder."""
     opened = _typed(source, schema, names)
-    n, at = opened.count(list(names), schema), 0
-    rows = _room(n, words) if scratch is None else Scratch(scratch, n, words)
+    counted, at = opened.count(list(names), schema), 0
+    held = InMemory(counted, words) if scratch is None else Scratch(scratch, counted, words)
     clamped = partial(_clamped, schema=schema, names=names, persons=persons)
     with ExitStack() as undo:
-        if isinstance(rows, Scratch):
-            undo.callback(rows.close)
+        undo.callback(held.close)
         for data in ahead(map(clamped, ahead(opened.pieces(list(names), schema)))):  # read, clamp and fill at once
-            if at + data.n > n:
+            if counted is not None and at + data.n > counted:
                 raise PgbbError(_CHANGED)
-            if isinstance(rows, Scratch):
-                part = np.empty((data.n, words), np.uint32)
-                fill(data, part)
-                rows.append(part)
-            else:
-                fill(data, rows[at : at + data.n])
+            part = held.next(data.n)
+            fill(data, part)
+            held.append(part)
             at += data.n
-        if at < n:
+        if counted not in (None, at):
             raise PgbbError(_CHANGED)
+        if at == 0:
+            raise NoRecords(_NOTHING)
         undo.pop_all()
-    return rows
-
-
-def _room(n: int, words: int) -> "Words":
-    """An array for so many records, or a refusal that says what to change; nothing has been asked or spent by then."""
-    needed, there = n * words * 4 + _SPARE, free_memory()
-    try:
-        if there is not None and needed > there:
-            raise MemoryError
-        return aligned((n, words), np.uint32)
-    except MemoryError:
-        have = "" if there is None else f", and {there / 2**30:,.1f} GiB are available"
-        raise PgbbError(
-            f"{n:,} records of {4 * words:,} bytes need {needed / 2**30:,.1f} GiB of memory{have}. Allow a folder for "
-            "them (scratch=, --scratch), or take a machine with more memory, a formula with fewer terms, or a cluster "
-            "(--cluster) with more workers. Nothing was read or spent."
-        ) from None
+    return held.done()
 
 
 def load_columns(source: Source, schema: Schema, names: Sequence[str]) -> Columns:
@@ -321,7 +302,7 @@ def load_columns(source: Source, schema: Schema, names: Sequence[str]) -> Column
     ([4.0, 2.0, 1.0], [True, False, True])
     """
     parts = [_clamped(piece, schema, names) for piece in _typed(source, schema, names).pieces(list(names), schema)]
-    if not parts:
+    if not sum(part.n for part in parts):
         raise NoRecords(_NOTHING)
     values = {name: np.concatenate([part.values[name] for part in parts]) for name in names}
     return Columns(values, np.concatenate([part.valid for part in parts]))

@@ -6,10 +6,11 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EXTRA", "aligned", "empty_rows"]
+__all__ = ["EXTRA", "LINE", "aligned", "empty_rows"]
 
 _Number = TypeVar("_Number", bound=np.generic)
-_LINE = 64  # bytes of a cache line
+LINE = 64
+"""Bytes of a cache line."""
 
 EXTRA = 2
 """Columns after x in a packed row: response, weight."""
@@ -18,8 +19,8 @@ EXTRA = 2
 def aligned(shape: tuple[int, ...], dtype: type[_Number]) -> NDArray[_Number]:
     """An empty array that begins where a cache line does, so that JAX can use it without a copy."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
-    raw = np.empty(size + _LINE, np.uint8)
-    start = -raw.ctypes.data % _LINE
+    raw = np.empty(size + LINE, np.uint8)
+    start = -raw.ctypes.data % LINE
     return raw[start : start + size].view(dtype).reshape(shape)
 
 

@@ -115,16 +115,9 @@ def open_statistical(file: File) -> Opened:
             "blank ones at its end are no other than what fills it up. Write it with a column of numbers, in version "
             "8 or in another format."
         )
-    counted = [] if rows is None else [int(rows)]
-
-    def count(*given: Any) -> int:
-        if not counted:
-            counted.append(sum(piece.n for piece in quiet(path, lambda: read(*given))))
-        return counted[0]
-
     return Opened(
         list(variables),
-        count,
+        lambda *_: None if rows is None else int(rows),
         lambda names, _: {name: variables[name].stored() for name in names},
         lambda *given: quiet(path, lambda: read(*given)),
     )

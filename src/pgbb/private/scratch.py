@@ -1,7 +1,7 @@
 """Stored records in a file without a name, in a folder that the user allows: for more of them than memory holds.
 
 The file has mode 0600, is out of the folder's list from the beginning (`O_TMPFILE`, or unlinked when just opened; on
-Windows it goes when it is closed) and its room is reserved before a record is read. Whatever ends the process gives
+Windows it goes when it is closed) and its room is reserved before records are read. Whatever ends the process gives
 the room back. Deleted is not erased: what the disk keeps is as confidential as the records.
 """
 
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb.errors import InvalidValue, PgbbError
+from pgbb.private.in_memory import more_room
 from pgbb.private.row_layout import aligned
 
 __all__ = ["Scratch"]
@@ -26,12 +27,16 @@ Words = NDArray[np.uint32]
 
 
 class Scratch:
-    """Room for n rows of so many words: written once from the beginning, then read by slices, as numbers of `dtype`."""
+    """Room for n rows of so many words, or for as many as come.
 
-    def __init__(self, folder: Path, n: int, words: int) -> None:
+    They are written once from the beginning, then read by slices, as numbers of `dtype`.
+    """
+
+    def __init__(self, folder: Path, n: int | None, words: int) -> None:
         self.dtype: type[np.uint32 | np.float32] = np.uint32
         self._buffers = deque[Words]()
-        self.shape, self._row, self._folder = (n, words), 4 * words, folder
+        self.shape, self._row, self._folder = (0, words), 4 * words, folder
+        self._grows, self._at = n is None, 0
         try:
             self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
         except OSError as error:
@@ -40,9 +45,15 @@ class Scratch:
                 "which you may write. Nothing was read or spent."
             ) from None
         self.close = finalize(self, self._file.close)
+        self._reserve(more_room(0, words) if n is None else n)
+
+    def _reserve(self, n: int) -> None:
+        """Room for n rows, and for no more."""
+        self.shape = (n, self.shape[1])
         with self._spoken():
             if hasattr(os, "posix_fallocate") and n:
                 os.posix_fallocate(self._file.fileno(), 0, self.nbytes)
+            self._file.truncate(self.nbytes)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -52,8 +63,21 @@ class Scratch:
         """Bytes of all rows."""
         return len(self) * self._row
 
+    def next(self, count: int) -> Words:
+        """Where the next rows go; `append` them when they are filled."""
+        while self._grows and self._at + count > len(self):
+            self._reserve(more_room(*self.shape))
+        return np.empty((count, self.shape[1]), np.uint32)
+
+    def done(self) -> Self:
+        """All rows."""
+        if self._grows:
+            self._reserve(self._at)
+        return self
+
     def append(self, rows: Words) -> None:
         """The next rows."""
+        self._at += len(rows)
         left = np.ascontiguousarray(rows).data.cast("B") if rows.size else memoryview(b"")  # a piece may be empty
         with self._spoken():
             while left:

@@ -322,4 +322,5 @@ def _folder(path: Path) -> Opened:
         for part in each:
             yield from part.pieces(names, schema)
 
-    return Opened(each[0].names, lambda *given: sum(part.count(*given) for part in each), each[0].kinds, pieces)
+    n = sum(part.count([], Schema()) or 0 for part in each)
+    return Opened(each[0].names, lambda *_: n, each[0].kinds, pieces)

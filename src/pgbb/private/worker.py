@@ -4,6 +4,7 @@ Engine-free: an engine calls these functions and sends what they return. No mess
 alone adds noise: what is answered here is private.
 """
 
+import gc
 import hashlib
 import pickle
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import jax
 import numpy as np
@@ -93,6 +95,7 @@ def encode(told: bytes, partition: Any, types: Mapping[str, object] | None = Non
     It is a `Partition`, or a frame, and then `types` are those of the columns of all partitions.
     """
     problem, schema, weights = _known(told)
+    gc.collect(0)  # JAX gives rows back that nobody keeps any more when Python collects
     source = partition.opened() if isinstance(partition, Partition) else partition
     source = source if types is None else part_of_frame(source, types)
     try:
@@ -118,10 +121,17 @@ def unpack(rows: bytes, records: int, digest: bytes) -> Kept:
     return Kept(np.frombuffer(rows, np.uint32).reshape(records, -1), int.from_bytes(digest))
 
 
-def _slabs(told: bytes, rows: NDArray[np.uint32]) -> Slabs:
-    """The rows on the devices of this worker."""
-    coding = _form(told)[1]
-    return slabs_of(rows.view(np.float32) if coding is None else rows, jax.local_devices(), coding)
+_SLABS: WeakKeyDictionary[Kept, Slabs] = WeakKeyDictionary()
+
+
+def _slabs(told: bytes, kept: Kept) -> Slabs:
+    """A partition on the devices of this worker, where it stays as long as it is kept."""
+    found = _SLABS.get(kept)
+    if found is None:
+        coding = _form(told)[1]
+        rows = kept.rows.view(np.float32) if coding is None else kept.rows
+        found = _SLABS[kept] = slabs_of(rows, jax.local_devices(), coding)
+    return found
 
 
 @lru_cache(maxsize=8)
@@ -142,7 +152,7 @@ def _function(question: Question, told: bytes) -> Question:
 def prepare(told: bytes, questions: Sequence[Question], kept: Kept | Failed) -> None:
     """Begin to compile what will be asked about partitions such as this one."""
     if not isinstance(kept, Failed):
-        compile_ahead([_function(q, told) for q in questions], _slabs(told, kept.rows[:1]))
+        compile_ahead([_function(q, told) for q in questions], _slabs(told, kept))
 
 
 def answer(
@@ -157,5 +167,5 @@ def answer(
     if isinstance(question, Batch):
         return share_of(_problem(told, question.origin), question, kept, firsts), counted
     meant = _function(question, told)
-    sums = [asked(meant, _slabs(told, part.rows)) for part in kept]
+    sums = [asked(meant, _slabs(told, part)) for part in kept]
     return np.sum(sums, axis=0, dtype=np.int64), counted

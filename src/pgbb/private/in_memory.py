@@ -1,0 +1,87 @@
+"""Stored records in memory, in one array that grows where only reading tells how many there are."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb._numerics.memory import free_memory
+from pgbb.errors import PgbbError
+from pgbb.private.row_layout import LINE
+
+__all__ = ["InMemory", "more_room"]
+
+Words = NDArray[np.uint32]
+_SPARE = 2**28  # bytes for all else: pieces, compiled code, the accountant
+_STEP, _PART = 2**26, 32  # bytes of room that are taken at once, or a part of what there is
+
+
+def more_room(n: int, words: int) -> int:
+    """Rows of so many words that there is room for after the next step, if there was room for n."""
+    return n + max(_STEP // (4 * words), n // _PART, 1)
+
+
+class InMemory:
+    """Room for n rows of so many words, or for as many as come: they are written once, from the beginning.
+
+    Rows begin where a cache line does, so that JAX can use them without a copy. Where they grow they are held once,
+    as the allocator of Linux moves the pages of a large array and copies nothing.
+    """
+
+    def __init__(self, n: int | None, words: int) -> None:
+        self._n, self._words, self._at, self._room, self._start = n, words, 0, 0, 0
+        self._raw, self._free = np.empty(0, np.uint8), free_memory()
+        self._reserve(1 if n is None else n)
+
+    def _reserve(self, n: int) -> None:
+        """Room for n rows; or a refusal, which depends on whether there are more of them than memory had room for."""
+        row, free = 4 * self._words, self._free
+        most = n if free is None else max((free - _SPARE) // row, 0)
+        try:
+            if n > most:
+                raise MemoryError
+            while self._room < n:
+                self._room = n if self._n is not None else more_room(self._room, self._words)
+            self._resize(min(self._room, most) if self._n is None and free is not None else self._room)
+        except MemoryError:
+            many = n if self._n is not None else self._room + 1 if free is None else most + 1
+            have = "" if free is None else f", and {free / 2**30:,.1f} GiB are available"
+            raise PgbbError(
+                f"{f'{many:,}' if self._n is not None else f'more than {many - 1:,}'} records of {row:,} bytes need "
+                f"{(many * row + _SPARE) / 2**30:,.1f} GiB of memory{have}. Allow a folder for them (scratch=, "
+                "--scratch), or take a machine with more memory, a formula with fewer terms, or a cluster (--cluster) "
+                "with more workers. Nothing was spent."
+            ) from None
+
+    def _resize(self, n: int) -> None:
+        """Room for exactly n rows, which those that are there keep."""
+        size, before = 4 * n * self._words + LINE, self._start
+        if self._raw.size:
+            self._raw.resize(size, refcheck=False)
+        else:  # unlike `resize` this touches no page
+            self._raw = np.empty(size, np.uint8)
+        self._room, self._start = n, -self._raw.ctypes.data % LINE
+        kept = 4 * self._at * self._words
+        if self._start != before and kept:
+            self._raw[self._start : self._start + kept] = self._raw[before : before + kept]
+
+    def next(self, count: int) -> Words:
+        """Where the next rows go; `append` them when they are filled."""
+        if self._n is None and self._at + count > self._room:
+            self._reserve(self._at + count)
+        return self._rows(self._at, count)
+
+    def _rows(self, first: int, count: int) -> Words:
+        start = self._start + 4 * first * self._words
+        return self._raw[start : start + 4 * count * self._words].view(np.uint32).reshape(count, self._words)
+
+    def append(self, rows: Words) -> None:
+        """The rows that were filled."""
+        self._at += len(rows)
+
+    def done(self) -> Words:
+        """All rows."""
+        if self._at < self._room:
+            self._resize(self._at)
+        return self._rows(0, self._at)
+
+    def close(self) -> None:
+        """There is no more than memory to give back."""
