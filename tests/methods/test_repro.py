@@ -305,3 +305,18 @@ def test_what_is_not_served_is_refused_before_anything_is_read(model, changes, s
 def test_a_simulator_that_is_not_finite_is_refused_before_anything_is_read(changes):
     with pytest.raises(InvalidValue, match="simulator"):
         pgbb.fit(replace(NORMAL, **changes), "no such file.csv", **BUDGET)
+
+
+@pytest.mark.parametrize("seed", [3, 33])
+def test_the_search_for_the_centre_leaves_the_end_of_a_box_that_is_a_hundred_times_too_wide(seed):
+    rng, n, count = np.random.default_rng(seed), 100, 200
+
+    def statistic(mean, records, noise):
+        return (np.minimum(mean * records, 100).mean(axis=1) + noise)[:, None]
+
+    total = statistic(10.0, rng.standard_exponential((1, n)), rng.laplace(size=1))[0]
+    records, noise = rng.standard_exponential((count, n)), rng.laplace(size=count)
+    low, high = np.array([1e-4]), np.array([1000.0])
+    region = Region(total, lambda theta: statistic(theta[0], records, noise), low, high, rng)
+    assert region.best > 0.9
+    assert 5 < region.centre[0] < 15

@@ -17,7 +17,8 @@ from pgbb.methods.repro.intervals import Share
 
 __all__ = ["Region"]
 
-STARTS = 24  # points of the box from which the centre is searched for
+STARTS, SEARCHES = 24, 4  # points of the box that are tried, and from how many of them the centre is searched for
+DEEP = 0.5  # a share at which the release is deep enough for no further search
 EVALUATIONS = 30  # of a search, for each parameter
 
 
@@ -40,8 +41,14 @@ class Region:
     ) -> None:
         self._total, self._simulate, self._low, self._high = total, simulate, low, high
         starts = [(low + high) / 2, *rng.uniform(low, high, (STARTS, len(low)))]
-        best = min(starts, key=lambda theta: self._rank(theta)[1])
-        self.centre, self.best = self._search(best, np.arange(len(low)), 2.0)
+        starts.sort(key=lambda theta: self._rank(theta)[1])
+        self.centre, self.best = starts[0], 0.0
+        for start in starts[:SEARCHES]:
+            found, share = self._search(start, np.arange(len(low)), 2.0)
+            if share > self.best:
+                self.centre, self.best = found, share
+            if self.best > DEEP:
+                break
 
     def _rank(self, theta: Floats) -> tuple[float, float]:
         """The share of points no deeper than the release, itself among them, and its squared distance."""
@@ -59,7 +66,7 @@ class Region:
         def distance(values: Floats) -> float:
             nonlocal best
             theta = start.copy()
-            theta[free] = np.clip(values, self._low[free], self._high[free])
+            theta[free] = self._folded(values, free)
             share, far = self._rank(theta)
             best = max(best, (share, -far, theta), key=lambda found: found[:2])
             if share > enough:
@@ -75,6 +82,12 @@ class Region:
         with suppress(_FoundError):
             minimize(distance, start[free], method="Nelder-Mead", options=options)
         return best[2], best[0]
+
+    def _folded(self, values: Floats, free: NDArray[np.int64]) -> Floats:
+        """Values beyond the box, mirrored at its ends: clipped ones would make a plateau on which a search stays."""
+        low, width = self._low[free], (self._high - self._low)[free]
+        away = np.mod(values - low, 2 * width)
+        return np.asarray(low + np.minimum(away, 2 * width - away))
 
     def parameter(self, which: int) -> Share:
         """The largest share at values of this parameter, over the others."""
