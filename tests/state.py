@@ -92,9 +92,10 @@ def children():
     That of Python's own, which tracks shared memory until the end, is not among them.
     """
     found = {}
-    for path in Path("/proc/self/task").glob("*/children"):
+    for thread in os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else ():
         try:
-            found |= dict.fromkeys(path.read_text(encoding="ascii").split(), True)
+            with open(f"/proc/self/task/{thread}/children", encoding="ascii") as file:
+                found |= dict.fromkeys(file.read().split(), True)
         except OSError:  # the thread has ended
             continue
     found.pop(str(resource_tracker._resource_tracker._pid), None)
@@ -104,12 +105,12 @@ def children():
 def open_files():
     """Files and sockets that are open, but for those of libraries, such as fonts; where there is no /proc, none."""
     found = {}
-    for path in Path("/proc/self/fd").glob("*"):
+    libraries = (sys.prefix, os.path.realpath(sys.prefix))  # a virtual environment may be a link
+    for number in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():
         try:
-            target = os.readlink(path)
+            target = os.readlink(f"/proc/self/fd/{number}")
         except OSError:
             continue
-        libraries = (sys.prefix, os.path.realpath(sys.prefix))  # a virtual environment may be a link
         if target.startswith(("/", "socket:")) and not target.startswith(("/dev/", "/proc/", *libraries)):
             found[target] = True
     return found

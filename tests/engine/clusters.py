@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import dask
 import dask.dataframe as dd
@@ -33,6 +34,7 @@ from pgbb.model import blocks
 from pgbb.private import poisson, worker
 from pgbb.private.door import open_sums
 from tests.engine.models import MODELS, SCHEMA, bits, fit, records
+from tests.helpers import rest
 
 N = 3001
 FRAME = records(N)
@@ -64,7 +66,7 @@ def partitions(frame=FRAME, cuts=CUTS):
     return dd.from_map(lambda i: parts[i], range(len(parts)), meta=frame.iloc[:0])
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", rest(MODELS, "quantile", "huber", "poisson", "means", "mean", "custom"))
 def test_workers_with_odd_partitions_give_the_bits_of_one_process(name, three, tmp_path):
     weights = "w" if name == "huber" else None
     one = fit(MODELS[name], FRAME, weights=weights)
@@ -213,6 +215,19 @@ def test_workers_forget_the_records_of_a_fit_that_is_over(three):
         assert after < before + 4 * N
     finally:
         gc.enable()
+
+
+def test_a_worker_makes_the_slabs_of_a_partition_once_and_gives_rows_back(monkeypatch):
+    made, real = [], worker.slabs_of
+    monkeypatch.setattr(worker, "slabs_of", lambda *given: made.append(1) or real(*given))
+    known = worker.told(MODELS["mean"], SCHEMA, None)
+    kept = worker.encode(known, FRAME)
+    first, again = (worker.answer(known, ASKED.named(), [kept], [0]) for _ in range(2))
+    assert made == [1] and first[1] == again[1] and np.array_equal(first[0], again[0])
+    rows = weakref.ref(kept.rows)
+    del kept
+    other = worker.encode(known, FRAME[::-1])
+    assert rows() is None and not np.array_equal(other.rows, worker.encode(known, FRAME).rows)
 
 
 def test_receipts_are_equal_for_the_same_partitions_only():

@@ -38,10 +38,18 @@ def values(tables, measure, **where):
     return [x for x in lines if all(x.where.get(k) == v for k, v in where.items())]
 
 
+LONG = ("ablation", "alpha", "births")
+"""With `make evidence`: other studies of the same methods are short."""
+
+
+def marked(names):
+    return [pytest.param(n, marks=pytest.mark.evidence) if n in LONG else n for n in names]
+
+
 OWN = [n for n in registry.NAMES if n not in ("budget", "blocking") and not registry.get(n).judges]
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", marked(OWN))
 def test_the_short_version_runs_and_is_tabulated(name, root):
     tables, _ = ran(name, root)
     text = "".join(report.table_markdown(t) for t in tables)
@@ -50,7 +58,7 @@ def test_the_short_version_runs_and_is_tabulated(name, root):
     assert np.isfinite(numbers).all()
 
 
-@pytest.mark.parametrize("name", [n for n in registry.NAMES if not registry.get(n).judges])
+@pytest.mark.parametrize("name", marked(n for n in registry.NAMES if not registry.get(n).judges))
 def test_figures_move_only_with_a_revision(name, root):
     _, results = ran(name, root)
     assert short_figures.moved(registry.get(name), results) == []
@@ -100,7 +108,7 @@ def test_blocking_has_the_rate_of_the_theorem_and_gamma_star_the_variance(root):
 
 def test_the_report_holds_every_study_that_was_run(root):
     for name in registry.NAMES:
-        if not registry.get(name).judges and not registry.get(name).data:
+        if not registry.get(name).judges and not registry.get(name).data and name not in LONG:
             ran(name, root)
     found = report.sections(root / "quick")
     assert {"budget", "blocking", "linear", "comparison"} <= {s.study.name for s in found}
