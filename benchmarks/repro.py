@@ -134,11 +134,11 @@ def data(name: str, n: int, rng):
     return {"x": x, "y": y}, pgbb.HuberRegression("y ~ x"), LINE[:2]
 
 
-def covered(method: str, name: str, n: int, epsilon: float, seeds: range) -> tuple[list[Any], list[Any], bool]:
-    """Whether intervals hold the truth, how wide they are, and whether any is marked; R = 199 for means."""
+def covered(method: str, name: str, n: int, epsilon: float, seeds: range) -> list[Any]:
+    """Of each fit: whether intervals hold the truth, how wide they are, whether they are marked; R = 199 for means."""
     warnings.simplefilter("ignore")
     settings = {"replicates": 199} if method == "repro" and name not in LINES else {}
-    hits, widths, marked = [], [], False
+    found = []
     for seed in seeds:
         columns, model, truth = data(name, n, np.random.default_rng(seed))
         release = pgbb.fit(
@@ -146,15 +146,28 @@ def covered(method: str, name: str, n: int, epsilon: float, seeds: range) -> tup
             insecure_seed=seed, **settings,
         )  # fmt: skip
         table = release.summary().iloc[: len(truth)]
-        hits.append((table["lower"] <= truth) & (truth <= table["upper"]))
-        widths.append(table["upper"] - table["lower"])
-        marked |= "identified" in table and not table["identified"].all()
-    return hits, widths, marked
+        inside, marked = (table["lower"] <= truth) & (truth <= table["upper"]), np.zeros(len(truth), bool)
+        marked |= ~table["identified"].to_numpy(bool) if "identified" in table else False
+        found.append([inside, table["upper"] - table["lower"], marked])
+    return found
+
+
+def shown(method: str, found: list[Any]) -> str:
+    """Coverage over what is not marked, and the share that is."""
+    inside, widths, marked = np.array(found, float).transpose(1, 0, 2)
+    part = f"{method}, {len(found)} fits: "
+    if marked.all():
+        return part + "all marked"
+    kept = np.where(marked > 0, np.nan, inside)
+    each = np.nanmean(kept[~np.isnan(kept).all(axis=1)], axis=1)
+    width, error = np.median(widths[marked == 0]), each.std() / np.sqrt(len(each))
+    share = f", {marked.mean():.2f} marked" if marked.any() else ""
+    return part + f"{each.mean():.4f} ± {error:.4f} ({width:.3f}){share}"
 
 
 def coverage(replicates: int, problems: list[str], jobs: int) -> None:
     """A quarter as many replicates for regressions, which have two coefficients; of the default method a fifth."""
-    print("coverage ± its standard error (median width) of 95 % intervals, δ = 1e-6; * some are marked", flush=True)
+    print("coverage ± its standard error (median width) of 95 % intervals that are not marked, δ = 1e-6", flush=True)
     cells = [c for c in enumerate(itertools.product(PROBLEMS, (100, 500), (0.5, 1.0))) if c[1][0] in problems]
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         asked = []
@@ -165,14 +178,8 @@ def coverage(replicates: int, problems: list[str], jobs: int) -> None:
                 parts = [range(first + i, first + some, PARTS) for i in range(PARTS)]
                 asked[-1][method] = [pool.submit(covered, method, *cell, part) for part in parts]
         for (_, (name, n, epsilon)), methods in zip(cells, asked, strict=True):
-            shown = []
-            for method, futures in methods.items():
-                hits, widths, marked = zip(*(f.result() for f in futures), strict=True)
-                inside = np.array([h for part in hits for h in part], float).reshape(-1, len(hits[0][0])).mean(axis=1)
-                width, error = np.median([w for p in widths for w in p]), inside.std() / np.sqrt(len(inside))
-                mark = "*" if any(marked) else " "
-                shown.append(f"{method} {inside.mean():.4f} ± {error:.4f} of {len(inside)} ({width:.3f}){mark}")
-            print(f"{name:<12} n {n:<4} ε {epsilon:<4} {'   '.join(shown)}", flush=True)
+            lines = [shown(m, [fit for future in futures for fit in future.result()]) for m, futures in methods.items()]
+            print(f"{name:<12} n {n:<4} ε {epsilon:<4} {';  '.join(lines)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -70,9 +70,9 @@ REASONS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "comparison": (("dp_mcmc data model free", "log ratios of any loss serve here, not of a likelihood alone."),),
     "every_row": (
-        ("augmented coverage", "500 iterations, all that the study can afford, are too few at n = 10,000."),
-        ("abc coverage", "errors are contaminated, and its simulator is normal; few replicates."),
-        ("repro coverage", "errors are contaminated, and its simulator is normal; few replicates."),
-        ("noisy_gibbs coverage", "errors are contaminated, and its working likelihood is normal; four replicates."),
+        ("augmented coverage", "errors are contaminated, and its model has normal ones."),
+        ("abc coverage", "errors are contaminated, and its simulator has normal ones."),
+        ("repro coverage", "errors are contaminated, and its simulator has normal ones."),
+        ("noisy_gibbs coverage", "errors are contaminated, and its working likelihood has normal ones."),
     ),
 }
