@@ -1,8 +1,9 @@
 """The front door: does one hostile cell change anything but its own record, in any container?
 
-    python benchmarks/front_door.py [fuzz] [--cases N] [--seed S]     neighbours drawn from tests/private/front_door.py
+    python benchmarks/front_door.py [fuzz] [--cases N] [--seed S] [--only C] neighbours of tests/private/front_door.py
     python benchmarks/front_door.py replay                            the faults that an attack found, line by line
     python benchmarks/front_door.py sas FILE.sas7bdat ...             the bytes of one cell, in files that SAS wrote
+    python benchmarks/front_door.py spark                             a cell of a Spark frame, read by an executor
 
 `fuzz` draws a container, a kind of column, a hostile cell and its place, reads the data with and without the cell, and
 compares all other encoded rows bit for bit, dtypes, n, errors, warnings and what is printed. It prints the cases and
@@ -34,21 +35,23 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import pgbb
 from pgbb import _validate
-from pgbb.model.schema import Date, Levels, Range, Schema
+from pgbb.model.schema import Date, Flag, Levels, Range, Schema
 from pgbb.private.records import load_columns
 from tests.private import front_door
 
 WHERE = os.path.relpath(Path(pgbb.__file__).parent, Path(__file__).resolve().parent.parent)
 
 
-def fuzz(cases: int, seed: int) -> int:
+def fuzz(cases: int, seed: int, only: str = "") -> int:
     """Draw cases until so many were tried; those that a container cannot hold are not counted."""
+    groups = [i for i, group in enumerate(front_door.GROUPS) if group[0].startswith(only)]
     draw, began = random.Random(seed), time.monotonic()
     tried: collections.Counter[tuple[str, str]] = collections.Counter()
     found: dict[tuple[str, str, str], list[str]] = {}
     while sum(tried.values()) < cases:
-        group = draw.randrange(len(front_door.GROUPS))
-        case = front_door.case(group, draw.choice(list(front_door.VALUES)), draw.choice(front_door.PLACES))
+        case = front_door.case(
+            draw.choice(groups), draw.choice(list(front_door.VALUES)), draw.choice(front_door.PLACES)
+        )
         try:
             wrong = case.find()
         except front_door.Unfit:
@@ -297,15 +300,90 @@ def _column(path: Path, column: str, declared: Any) -> Any:
     return np.column_stack([data.values[column], data.valid])
 
 
+# Spark ----------------------------------------------------------------------------------------------------------------
+
+_IN_SPARK: dict[str, tuple[Any, list[str], list[str]]] = {
+    "double": (Range(0, 4), ["0.5D", "3.0D"], [
+        "NULL", "double('NaN')", "double('Infinity')", "-0.0D", "1e308D", "4.9e-324D"]),
+    "int": (Range(0, 4), ["1", "3"], ["NULL", "2147483647", "-2147483648"]),
+    "bigint": (Levels(1, 2), ["1L", "2L"], ["NULL", "9223372036854775807L", "9007199254740993L"]),
+    "decimal": (Range(0, 4), ["0.50BD", "1.25BD"], ["NULL", "cast(9.99 AS decimal(3,2))"]),
+    "boolean": (Flag(), ["true", "false"], ["NULL"]),
+    "string": (Levels("north", "south"), ["'north'", "'south'"], [
+        "NULL", "''", "'?'", "cast(X'FFFE' AS string)", "cast(X'610062' AS string)", "cast(X'EDA080' AS string)",
+        "repeat('x', 100000)", "'a\\rb'", "'a\\nb'"]),
+    "binary": (Levels("north", "south"), ["X'6e6f727468'", "X'736f757468'"], ["NULL", "X''", "X'FFFE'"]),
+    "date": (Date("2000-01-01", "2030-12-31"), ["date'2020-01-01'", "date'2021-05-05'"], [
+        "NULL", "date'0001-01-01'", "date'9999-12-31'", "date'+99999-01-01'", "date'-0044-03-15'"]),
+    "timestamp": (Levels("2020-01-01 01:30:00+00:00", "2021-05-05 01:30:00+00:00"), [
+        "timestamp'2020-01-01 01:30:00'", "timestamp'2021-05-05 01:30:00'"], [
+        "NULL", "timestamp'0001-01-01 00:00:00'", "timestamp'+290000-01-01 00:00:00'"]),
+}  # fmt: skip
+
+
+def _encoded(declared: Any, batches: Any) -> Any:
+    """On an executor: the encoded rows of its records, or what was said."""
+    seen = front_door.watch(lambda: front_door.columns(pa.Table.from_batches(list(batches)), declared))
+    rows = b"" if seen.rows is None else seen.rows.tobytes()
+    kept = {"rows": [rows], "n": [seen.n], "said": [seen.said], "types": [seen.types]}
+    types = [("rows", pa.binary()), ("n", pa.int64()), ("said", pa.string()), ("types", pa.string())]
+    yield pa.RecordBatch.from_pydict(kept, pa.schema(types))
+
+
+def spark() -> int:
+    """Each hostile cell in a frame of eight records, at three places; what an executor makes of the other seven."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    root = str(Path(__file__).resolve().parent.parent)
+    os.environ["PYTHONPATH"] = os.pathsep.join([root, str(Path(pgbb.__file__).parents[1])])
+    builder = SparkSession.builder.master("local[1]")
+    options = {"spark.ui.enabled": "false", "spark.log.level": "OFF", "spark.sql.session.timeZone": "UTC"}
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    tried = wrong = 0
+    columns = "rows binary, n long, said string, types string"
+
+    def seen(declared: Any, cells: list[str]) -> front_door.Seen:
+        frame = session.sql("SELECT * FROM VALUES " + ", ".join(f"({cell})" for cell in cells) + " AS t(c)").coalesce(1)
+        (row,) = frame.mapInArrow(partial(_encoded, declared), columns).collect()
+        rows = np.frombuffer(row.rows, row.types).reshape(row.n, -1) if row.n >= 0 else None
+        return front_door.Seen(row.said, row.n, row.types, rows)
+
+    for name, (declared, good, hostile) in _IN_SPARK.items():
+        plain = [good[i % 2] for i in range(front_door.N)]
+        before = seen(declared, plain)
+        if before.n != front_door.N or not before.rows[:, -1].all():
+            wrong += 1
+            print(f"{name}: good cells are not read: {before.said[:90]!r}")
+        for cell in hostile:
+            for place in front_door.PLACES:
+                after, tried = seen(declared, [*plain[:place], cell, *plain[place + 1 :]]), tried + 1
+                same = (after.said, after.n, after.types) == (before.said, before.n, before.types)
+                if not same or after.but(place) != before.but(place):
+                    wrong += 1
+                    print(f"{name}, {cell} at {place}: {after.said.strip()[:90]!r}, n = {after.n}")
+    session.stop()
+    print(f"{WHERE}: Spark, {len(_IN_SPARK)} types, {tried} cases, {wrong} findings")
+    return int(wrong > 0)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=("fuzz", "replay", "sas"), default="fuzz")
+    parser.add_argument("what", nargs="?", choices=("fuzz", "replay", "sas", "spark"), default="fuzz")
     parser.add_argument("files", nargs="*", help="of SAS")
     parser.add_argument("--cases", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="containers whose names begin so")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    runs = {"fuzz": lambda: fuzz(given.cases, given.seed), "replay": replay, "sas": lambda: sas(given.files)}
+    runs = {
+        "fuzz": lambda: fuzz(given.cases, given.seed, given.only),
+        "replay": replay,
+        "sas": lambda: sas(given.files),
+        "spark": spark,
+    }
     sys.exit(runs[given.what]())
 
 
