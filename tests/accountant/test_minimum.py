@@ -15,8 +15,9 @@ def test_minima_are_those_of_scipy_to_the_last_bit():
         (a, b, c), (low, high) = rng.normal(size=3), sorted(rng.uniform(-5, 5, 2))
         power, digits, tolerance = rng.uniform(1, 3), rng.choice([1, 17]), 10.0 ** rng.uniform(-9, -2)
 
+        # rounded to one digit it has flat places
         def wave(x, a=a, b=b, c=c, power=power, digits=int(digits)):
-            return round(float(abs(x - a) ** power + b * np.sin(3 * c * x)), digits)  # few digits: flat places
+            return round(float(abs(x - a) ** power + b * np.sin(3 * c * x)), digits)
 
         known = minimize_scalar(wave, bounds=(low, high), method="bounded", options={"xatol": tolerance})
         assert minimum_between(wave, low, high, tolerance) == known.x
