@@ -1,6 +1,6 @@
 """Audits of honest mechanisms and of their broken twins, at full size.
 
-    python benchmarks/audit.py [RUNS] [TRIALS] [JOBS]
+    python benchmarks/audit.py [RUNS] [TRIALS] [JOBS] [SETTING …]
 
 Prints a line for each setting and ε over RUNS honest audits (two of each by default), and one for each twin. Chains
 have a sixth of the trials.
@@ -33,11 +33,12 @@ def line(label: str, goal: float, found: list[Finding]) -> None:
 
 
 def main() -> None:
-    honest = [(s, g) for g in GOALS for s in SETTINGS]
-    given = [int(word) for word in sys.argv[1:]]
+    given = [int(word) for word in sys.argv[1:] if word.isdigit()]
+    chosen = [word for word in sys.argv[1:] if not word.isdigit()] or list(SETTINGS)
+    honest = [(s, g) for g in GOALS for s in chosen]
     runs, trials, workers = (*given, *(2 * len(honest), TRIALS, 2)[len(given) :])
     seeds = range(1, -(-runs // len(honest)) + 1)
-    broken = [(t, s, g) for t, twin in TWINS.items() for s in twin.settings for g in GOALS]
+    broken = [(t, s, g) for t, twin in TWINS.items() for s in twin.settings if s in chosen for g in GOALS]
     jobs: list[Job] = [(s, g, trials, seed, None) for seed in seeds for s, g in honest]
     jobs += [(s, g, trials, 100, t) for t, s, g in broken]
     begin = time.perf_counter()
