@@ -115,12 +115,14 @@ def refine(
     )
     wider = np.zeros_like(frame)
     if model is not None:
-        bend = bend.plus(model.at(best) - model.at(point))
+        asked, bend = bend, bend.plus(model.at(best) - model.at(point))
         plain = felt(sd, np.zeros_like(frame), sampling / n, factor)[1]
         if follows:
             wider = model.widened(best, frame, bend, plain) - plain
-        elif model.varies(best, frame, bend, plain):
-            factor = np.inf
+        elif _other(model.at(point), model.at(best)) or any(
+            model.varies(where, frame, met, plain) for where, met in ((best, bend), (point, asked))
+        ):
+            factor, best = np.inf, prior.center  # an estimate that ran away is worth nothing
     step, unseen = kalman(bend.solid, g, sd_second, error)
     blur = bend.blur(unseen, (1 - weight) * walked - step)  # both estimates have a way to go
     privacy, noise = felt(sd, blur + common + doubt, sampling / n, factor)
@@ -143,6 +145,12 @@ def refine(
         high=box.high,
         prior=prior.sd,
     )
+
+
+def _other(here: Floats, there: Floats) -> bool:
+    """Whether curvature doubles or halves, along any direction, from one point to another."""
+    values = np.linalg.eigvals(np.linalg.solve(floored(here, 1e-12 * float(np.trace(here)) + 1e-300), there)).real
+    return bool(values.min() < 0.5 or values.max() > 2.0)
 
 
 def combined(sd_first: float, sd_second: float, sampling: float) -> tuple[float, float]:
