@@ -78,6 +78,7 @@ class Clipped:
         curvature: Callable[[Floats, Curvature | None], Curvature],
         prior: Prior,
         model: LogisticCurvature | None = None,
+        located: bool = True,
     ) -> tuple[LocalGaussian, list[str]]:
         """The bound, what it takes off, two rounds of gradients; the posterior, and a note. Arguments as `refine`."""
         asker, near, p, n = self.asker, self.near, len(theta), self.asker.n
@@ -101,6 +102,7 @@ class Clipped:
 
         asked = curvature, gradient, spread
         posterior = refine(
-            box, n, theta, error, near.matrix, *asked, box.clip, prior, b, model=model, common=cut.covariance
-        )
+            box, n, theta, error, near.matrix, *asked, box.clip, prior, b,
+            model=model, common=cut.covariance, located=located,
+        )  # fmt: skip
         return posterior, [cut.note]
