@@ -428,7 +428,11 @@ def planned(case: Case, fits: list[dict[str, Any]], known: dict[str, Any]) -> tu
     """What `pgbb plan` says: width in sampling errors, of all coefficients, and the chance that one is identified."""
     kind: Any = case.kind
     terms = len(known["names"]) - (kind == "huber")
-    told = forecast(fits[0]["n"], fits[0]["epsilon"], DELTA, Reference(kind, terms, levels=case.taus or (0.5,)))
+    rate = 0.5  # of ones: who plans knows it roughly
+    if kind == "logistic":
+        rate = float(population(case.file)[case.formula.split("~")[0].strip()].mean())
+    reference = Reference(kind, terms, levels=case.taus or (0.5,), rate=rate)
+    told = forecast(fits[0]["n"], fits[0]["epsilon"], DELTA, reference)
     return float(np.exp(np.mean([np.log(w.total / w.sampling) for w in told.widths]))), told.identified["column"]
 
 

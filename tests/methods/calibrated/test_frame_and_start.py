@@ -8,7 +8,7 @@ from pgbb.accountant import noise_scale
 from pgbb.methods.calibrated.algebra import limited
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import box_for
-from pgbb.methods.calibrated.frame import _scaled, _turn, design_frame
+from pgbb.methods.calibrated.frame import Cut, Frame, _no_farther, _scaled, _turn, design_frame
 from pgbb.methods.calibrated.huber import _rise, _scale, _straightened
 from pgbb.methods.calibrated.response import Distribution
 from pgbb.methods.calibrated.stages import composition, questions_for
@@ -185,3 +185,24 @@ def test_a_step_is_shortened_to_what_it_may_move():
     each = limited(steps, moment, np.array([0.5, 0.1, 20.0]))
     assert each == pytest.approx(np.array([[0.5, 0.0], [0.0, 0.05], [0.0, 5.0]]))
     assert limited(np.zeros((1, 2)), moment, 1.0) == pytest.approx(np.zeros((1, 2)))
+
+
+@pytest.mark.parametrize("noise, told", [(0.02, True), (0.3, False)])
+def test_a_direction_without_second_moment_is_unseen_where_noise_allows_to_say_so(noise, told):
+    moment = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 1.0], [0.0, 1.0, 1.0]])
+    pulled = np.eye(3) + 0.4 * (moment - np.eye(3))  # as a shrunk matrix would have it
+    frame, noises = np.diag([2.0, 1.0, 1.0]), np.full(6, noise)
+    near = Frame(frame, pulled, noises, Cut(0.0, 0.0), 1.0, np.zeros(3), answers=((frame, moment, noise),))
+    _, axes = np.linalg.eigh(pulled)
+    assert near.unseen(axes).tolist() == [told, False, False]
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
+    assert near.turned(turn).unseen(turn.T @ axes).tolist() == [told, False, False]  # whatever the axes of the frame
+    scaled = np.zeros((4, 2))
+    scaled[:3, 0], scaled[3, 1] = axes[:, 0], 1.0
+    assert near.unseen(scaled).tolist() == [told, False]  # a scale is no direction of the design
+
+
+def test_a_reference_design_is_nowhere_farther_out_than_a_white_one():
+    rows = np.random.default_rng(0).normal(size=(4000, 3)) * [0.5, 1.0, 30.0]
+    moment = _no_farther(rows, 1.0).T @ _no_farther(rows, 1.0) / len(rows)
+    assert np.diag(moment) == pytest.approx([0.25, 1.0, 1.0], rel=0.05)

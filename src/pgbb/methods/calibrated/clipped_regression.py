@@ -102,7 +102,7 @@ class Clipped:
 
         asked = curvature, gradient, spread
         posterior = refine(
-            box, n, theta, error, near.matrix, *asked, box.clip, prior, b, model=model, common=cut.covariance,
-            located=located,
+            box, n, theta, error, near.matrix, *asked, box.clip, prior, b,
+            model=model, common=cut.covariance, located=located,
         )  # fmt: skip
         return posterior, [cut.note]

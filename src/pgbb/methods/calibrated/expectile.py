@@ -59,5 +59,11 @@ def fit_expectile(asker: Asker, problem: Problem, design: Design) -> tuple[Local
         left = noise_of_multiple(target, near.moment, near.moment_sd)
         return curvature_of(raw, target, noise, left, shrink=asker.shrink)
 
-    prior = Prior(at.start(p, constant), np.full(p, SPREADS * at.spread * near.reach), problem.transform, near.doubtful)
+    prior = Prior(
+        at.start(p, constant),
+        np.full(p, SPREADS * at.spread * near.reach),
+        problem.transform,
+        near.doubtful,
+        near.unseen,
+    )
     return family.finish(box, theta, error, size, curvature, prior, located=at.found)

@@ -26,6 +26,7 @@ Floats = NDArray[np.float64]
 __all__ = ["MOST_REACH", "SCORE", "Cut", "Frame", "design_frame", "score_of", "squared_reach"]
 
 MOST_REACH = (25.0, 5.0)  # R² is at most the first, or the second a term
+LEVEL = 0.5  # how far their common level may be from white
 UNUSUAL = 0.3  # how far entries of its second moments may be from white, where noise hides more
 SCORE = 0.45  # standard deviation of a score beside its bound, as is usual
 CLEAREST = 0.7  # the same at most, where the reach is chosen by it
@@ -37,6 +38,8 @@ FARTHEST = 8.0  # times as far, squared, reaches a frame of a skewed design
 CUT = 1 / 3  # part of the last answer on moments that asks how many records ω weights down; its noise grows by 5 %
 FINEST = 2.0**18  # times a direction is magnified, at most: single precision shows no finer ones
 NEAREST = 0.1  # end of the first bin of distances, in reaches
+SPREADS = 1.5  # times as far as noise alone spreads the eigenvalues of a white design, they may lie
+FAINT = 0.2  # second moment of a direction, beside the usual one, that counts as none wherever noise may have made it
 
 
 def squared_reach(n: int, p: int, noise: float, score: float = SCORE) -> float:
@@ -78,8 +81,8 @@ class Cut:
 @dataclass(frozen=True)
 class Frame:
     """F, with u = xF; E ωuuᵀ and the noise of its packed coordinates; how many records ω weights down; R; and
-    E(1 − √ω)|u| on each axis: by how much records are too far out; u of a reference design, if there is one; and which
-    terms may be constant, by where their columns lie."""
+    E(1 − √ω)|u| on each axis: by how much records are too far out; u of a reference design, if there is one; which
+    terms may be constant, by where their columns lie; and second moments as answered, with their frames and noise."""
 
     matrix: Floats
     moment: Floats
@@ -89,6 +92,26 @@ class Frame:
     excess: Floats
     reference: Floats | None = None
     doubtful: NDArray[np.bool_] | None = None
+    answers: tuple[tuple[Floats, Floats, float], ...] = ()
+
+    def unseen(self, directions: Floats) -> NDArray[np.bool_]:
+        """Which directions (columns, in the frame) have no second moment that stands out of noise, by all answers.
+
+        Moments are pulled to white, and so may seem to vary along what two equal columns have not in common. Here they
+        are as they were answered. What is more than a part of the usual counts as seen, and so does what may be the
+        smallest of all eigenvalues of a white design, in this noise. Axes beside those of the design, of a scale, are
+        left out; a direction that is mostly theirs is seen.
+        """
+        directions = directions[: len(self.matrix)]
+        found, weight = np.zeros(directions.shape[1]), np.zeros(directions.shape[1])
+        for frame, raw, sd in self.answers:
+            line = np.linalg.solve(frame, self.matrix @ directions)
+            precision = np.maximum(sd * np.sum(line**2, axis=0), 1e-12) ** -2.0
+            found, weight = found + precision * np.sum(line * (raw @ line), axis=0), weight + precision
+        size, noise = np.sum(directions**2, axis=0), 1 / np.sqrt(weight)
+        usual = float(np.median(np.diag(self.moment))) * size
+        most = np.minimum(FAINT * usual, usual - SPREADS * math.sqrt(2 * len(self.matrix)) * noise)
+        return np.asarray((found / weight < np.minimum(SEEN * noise, most)) & (size > 0.5))
 
     @property
     def left_out(self) -> Floats:
@@ -132,7 +155,8 @@ def design_frame(asker: Asker, design: Design, score: float = SCORE, *, alone: b
     if not asker.whitens:
         frame, reach = _scaled(np.eye(p), design, design.norm_bound**2, alone)
         doubtful = np.ones(p, dtype=bool)
-        return Frame(frame, *_second_moments(asker, frame, reach, doubtful), reach, np.zeros(p))
+        moment, moment_sd, cut, answered = _second_moments(asker, frame, reach, doubtful)
+        return Frame(frame, moment, moment_sd, cut, reach, np.zeros(p), answers=(answered,))
     frame, own, rows, doubtful = np.eye(p), own_terms(design), None, np.ones(p, dtype=bool)  # until it is known
     common: frozenset[int] = frozenset()
     if own is not None and any(own):
@@ -140,9 +164,11 @@ def design_frame(asker: Asker, design: Design, score: float = SCORE, *, alone: b
         rows, doubtful, common = reference_design(design, at), at.doubtful(design), at.common
         frame = whitening(rows, doubtful)
     least = squared_reach(asker.n, p, math.inf)
+    answers: list[tuple[Floats, Floats, float]] = []
     for _ in range(asker.question("frame", "moment").times):
         frame, reach = _scaled(frame, design, least, alone, common)
         answer, sd = asker.ask("frame", "moment", frame)
+        answers.append((frame, unpack(answer, p), sd))
         found, left = _moment(unpack(answer, p), sd, reach, asker.shrink, doubtful)
         values, axes = np.linalg.eigh(found)
         floor = np.clip(clear_of(axes, left) / 2, 1e-12, 1 / reach**2)  # what noise hides may be there, and stays
@@ -151,22 +177,24 @@ def design_frame(asker: Asker, design: Design, score: float = SCORE, *, alone: b
     most, noise = squared_reach(asker.n, p, asker.noise("final"), score), asker.noise("final") / score
     near, reach = _scaled(frame, design, least, alone, common)
     lengths = _distances(asker, near) if asker.asks("distances") else None
-    far = _Far(lengths, None if rows is None else rows @ near)
+    far = _Far(lengths, None if rows is None else _no_farther(rows @ near, reach))
     farther = far.balanced(math.sqrt(most) / reach, noise, SMALL / math.sqrt(asker.n) / reach)
     frame, reach = _scaled(frame, design, (reach * farther) ** 2, alone, common)
     reference = None if rows is None else rows @ frame
-    moments = _second_moments(asker, frame, reach, doubtful)
-    return Frame(frame, *moments, reach, far.left_out(farther, p), reference, None if rows is None else doubtful)
+    moment, moment_sd, cut, answered = _second_moments(asker, frame, reach, doubtful)
+    may, excess = None if rows is None else doubtful, far.left_out(farther, p)
+    return Frame(frame, moment, moment_sd, cut, reach, excess, reference, may, (*answers, answered))
 
 
 def _second_moments(
     asker: Asker, frame: Floats, reach: float, doubtful: NDArray[np.bool_]
-) -> tuple[Floats, Floats, Cut]:
-    """E ωuuᵀ, the noise left in it, and how many records ω weights down: the stage "moments"."""
+) -> tuple[Floats, Floats, Cut, tuple[Floats, Floats, float]]:
+    """E ωuuᵀ, the noise left in it, how many records ω weights down, and the answer itself: the stage "moments"."""
     answer, sd = asker.ask("moments", "moment_and_cut", frame, CUT)
     unit = np.sqrt(1 + CUT**2)
-    found, left = _moment(unpack(answer[:-1] * unit, len(frame)), sd * unit, reach, asker.shrink, doubtful)
-    return found, left, Cut(float(answer[-1]) * unit / CUT, sd * unit / CUT)
+    raw = unpack(answer[:-1] * unit, len(frame))
+    found, left = _moment(raw, sd * unit, reach, asker.shrink, doubtful)
+    return found, left, Cut(float(answer[-1]) * unit / CUT, sd * unit / CUT), (frame, raw, sd * unit)
 
 
 def _distances(asker: Asker, frame: Floats) -> Lengths:
@@ -210,6 +238,15 @@ class _Far:
             return math.hypot(reach * noise, max(WRONG * reach * float(np.max(self.left_out(reach, terms))), small))
 
         return float(min(least * np.sqrt(np.geomspace(1, FARTHEST, 25)), key=cost))
+
+
+def _no_farther(reference: Floats, reach: float) -> Floats:
+    """The reference design with directions along which it is farther out than a white one made white.
+
+    Its columns are independent. What true columns have in common is magnified, and would let it look far out there.
+    """
+    values, axes = np.linalg.eigh(reference.T @ reference * (reach**2 / len(reference)))
+    return np.asarray(reference @ (axes / np.sqrt(np.maximum(values, 1.0))) @ axes.T)
 
 
 def _scaled(
@@ -270,6 +307,8 @@ def _moment(raw: Floats, sd: float, reach: float, shrink: Shrink, doubtful: NDAr
     raw[np.diag_indices(p)] = np.maximum(np.where(seen, np.diag(raw), hidden), 1e-9)
     i, j, _ = triangle(p)
     level = float(np.median(np.diag(raw)[seen])) if seen.any() else sd
+    keep = LEVEL**2 / (LEVEL**2 + (sd * reach**2) ** 2 / max(int(seen.sum()), 1))
+    level = max(keep * level + (1 - keep) * reach**-2, 1e-9)  # noise alone would make any level of it
     usual = float(np.clip(sd * reach**2, USUAL, UNUSUAL))
     value, left = shrink(
         raw, np.where(seen, level, np.diag(raw)) * np.eye(p), sd, pulled=seen[i] & seen[j], usual=usual

@@ -130,7 +130,7 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
     theta[:p] = np.clip(theta[:p] - near.matrix @ step, low[:p], high[:p])
     center = np.append(at.start(p, constant), theta[-1])
     believed = np.append(np.full(p, SPREADS * at.spread * near.reach), theta[-1] / SCALE_WEIGHT)
-    prior = Prior(center, believed, problem.transform, near.doubtful)
+    prior = Prior(center, believed, problem.transform, near.doubtful, near.unseen)
     doubt = np.zeros((p + 1, p + 1))
     doubt[:p, :p], doubt[p, p] = error, (0.3 * theta[-1] / SCALE_WEIGHT) ** 2
     common = np.zeros((p + 1, p + 1))

@@ -100,7 +100,9 @@ def fit_instruments(asker: Asker, problem: Problem, design: Design) -> tuple[Loc
         return (value + value.T) / 2, np.full(p * (p + 1) // 2, float(np.sqrt(np.mean(left**2))))
 
     doubtful = None if near.doubtful is None else near.doubtful[rows]
-    prior = Prior(start, SPREADS * at.spread / moved, problem.transform, doubtful)
+    prior = Prior(
+        start, SPREADS * at.spread / moved, problem.transform, doubtful, lambda axes: near.unseen(found.turn @ axes)
+    )
     asked = (lambda *_: found.curvature), gradient, spread  # the curvature is the same everywhere
     common = found.turn.T @ cut.covariance @ found.turn
     posterior = refine(

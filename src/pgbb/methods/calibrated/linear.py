@@ -50,7 +50,13 @@ def fit_linear(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGau
     def spread(at: Floats, _: Curvature) -> tuple[Floats, Floats]:
         return score_spread(asker, near, at, b, bend, cut.square)
 
-    prior = Prior(at.start(p, constant), np.full(p, SPREADS * at.spread * near.reach), problem.transform, near.doubtful)
+    prior = Prior(
+        at.start(p, constant),
+        np.full(p, SPREADS * at.spread * near.reach),
+        problem.transform,
+        near.doubtful,
+        near.unseen,
+    )
     asked = (lambda *_: bend), gradient, spread  # the curvature is the same everywhere
     posterior = refine(
         box, n, theta, error, near.matrix, *asked, box.clip, prior, b, common=cut.covariance, quadratic=True,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, ndtri
 
 from pgbb._numerics.symmetric import direction_sd, unpack
-from pgbb.methods.calibrated.algebra import limited
+from pgbb.methods.calibrated.algebra import clear_of, limited
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import box_for
 from pgbb.methods.calibrated.curvature import (
@@ -41,6 +41,7 @@ POINTS = 2**11
 UNLIKE = 0.1  # how far a curvature is from that of a normal design, relative
 EFFECT = 2.0  # logits that a standard deviation of a covariate moves, typically
 OTHER = 0.2  # of them, that a step misses because curvature changes
+HIDDEN, FAINT = 1 / 3, 0.2  # of what stands clear of noise, or of the usual one: a second moment is at least that
 LEAST = 1e-6  # p(1 − p), where all points are far out
 FARTHEST = 2.0  # logits that a step moves, at most
 GROWS, STEPS = 1.25, 16  # the distance to which a posterior reaches is found by such steps, so many at most
@@ -127,7 +128,13 @@ def _normal(p: int) -> Floats:
 def logistic_curvature(
     moment: Floats, moment_sd: Floats, frame: Floats, constant: bool, reference: Floats | None = None
 ) -> LogisticCurvature:
-    """A design with E uuᵀ = `moment`, the first term of x constant if it is: normal, or like a `reference` (its u)."""
+    """A design with E uuᵀ = `moment`, the first term of x constant if it is: normal, or like a `reference` (its u).
+
+    Along what noise may hide it varies by about the noise, or a little: without curvature steps would have no end.
+    """
+    values, axes = np.linalg.eigh(moment)
+    least = np.minimum(HIDDEN * clear_of(axes, moment_sd), FAINT * float(np.median(values)))
+    moment = (axes * np.maximum(values, least)) @ axes.T
     inverse: Floats = np.linalg.inv(frame).astype(np.float64)
     mean, mass, one = np.zeros(len(frame)), 1.0, inverse[:, 0]
     if constant:  # then the moment also holds the mean, and the share of records without missing cells
@@ -199,7 +206,8 @@ def fit_logistic(asker: Asker, problem: Problem, design: Design) -> tuple[LocalG
         raw, sd = asker.score_moments(at, frame)
         return covariance_of(raw, bend.value, sd, shrink=asker.shrink)
 
-    prior = Prior(np.zeros(p), np.full(p, LOGITS * near.reach), problem.transform, near.doubtful)
+    prior = Prior(np.zeros(p), np.full(p, LOGITS * near.reach), problem.transform, near.doubtful, near.unseen)
+
     asked = curvature, gradient, spread
     common = SCORE**2 * near.left_out
     found = refine(box, asker.n, theta, error, frame, *asked, box.clip, prior, model=model, common=common, follows=True)

@@ -102,7 +102,7 @@ def fit_poisson(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGa
         left = noise_of_multiple(target, near.moment, near.moment_sd)
         return curvature_of(raw, target, noise, left, shrink=asker.shrink)
 
-    prior = Prior(believed, np.full(p, BELIEVED * near.reach), problem.transform, near.doubtful)
+    prior = Prior(believed, np.full(p, BELIEVED * near.reach), problem.transform, near.doubtful, near.unseen)
     return family.finish(box, theta, error, size, curvature, prior, model, at.found)
 
 

@@ -5,6 +5,7 @@ spreads or a few logits. Where the answers show a direction well it is not felt;
 posterior is the prior along it, and along it alone. Public arithmetic on answers.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,12 +47,14 @@ class Prior:
       sd: standard deviations along the axes of the frame, (d,).
       units: leads from internal coefficients to those of the user, (d, d).
       doubtful: coefficients of terms that may be constant: what is seen of them must be clear. None if all vary.
+      unseen: says which directions (columns, in the frame) no answer on second moments shows.
     """
 
     center: Floats
     sd: Floats
     units: Floats
     doubtful: NDArray[np.bool_] | None = None
+    unseen: Callable[[Floats], NDArray[np.bool_]] | None = None
 
     def settle(
         self,
@@ -87,6 +90,8 @@ class Prior:
         most = np.where(self._doubted(frame @ axes), SURELY, _most(own / float(np.median(values))))
         relative = np.minimum(np.hypot(relative, bend.factor_sd) / most, 1.0)
         relative[values < ABSENT * values[-1]] = 1.0
+        if self.unseen is not None:
+            relative[self.unseen(axes)] = 1.0
         kept, lost = np.maximum(values, 0.0) * (1 - relative**4) * known, relative > LOST
         apart = self._apart(axes[:, lost], frame)
         _, whiten = _roots(noise)

@@ -118,7 +118,12 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     g, sd_second, best, reads = gradient("final", point, narrow("final", h * LAST), curvatures)
     walked = (point - theta) @ inverse.T
     sampling, left = spread_of(asker, point, narrow("final", h * LAST), levels, near, around)
-    prior = Prior(at.start(p, constant), np.full(p, SPREADS * at.spread * near.reach), problem.transform)
+    prior = Prior(
+        at.start(p, constant),
+        np.full(p, SPREADS * at.spread * near.reach),
+        problem.transform,
+        unseen=near.unseen,
+    )
     smooth_enough = at.found and (bool(design.response_step) or not at.heaped)
     placed = np.minimum(levels, 1 - levels) > PLACED * residuals.sd
     privacy, settled = [], []

@@ -75,6 +75,7 @@ class Located:
       sd: noise of the distribution function that they were read from.
       present: share of the records (or of their weight) that has a value.
       heaped: whether most of it has few distinct values, as far as noise lets that be seen.
+      none: whether no record may have a count.
     """
 
     median: float
@@ -82,11 +83,12 @@ class Located:
     sd: float
     present: float
     heaped: bool = False
+    none: bool = False
 
     @property
     def found(self) -> bool:
         """Whether it lies anywhere: noise may have hidden it."""
-        return self.sd <= UNSEEN
+        return self.sd <= UNSEEN and not self.none
 
     def start(self, terms: int, constant: bool) -> Floats:
         """Coefficients of the fit that predicts the median; zero without an intercept."""

@@ -23,6 +23,7 @@ PEAK = 0.39894228  # of the standard normal density
 FARTHEST = 4.0  # ends of the histogram of residuals, in sizes of the response
 FINEST = 0.03  # its narrowest bins, in spreads
 EFFECT = 1.0  # spreads of the response that a standard deviation of a covariate moves, typically
+COUNTED = 3.0  # standard deviations of noise that the share of records with any count is above none, or all are hidden
 OTHER = 0.1  # how far, in the same units, the coefficients of another loss are from those of least squares
 
 
@@ -33,14 +34,18 @@ def locate_response(asker: Asker, problem: Problem, design: Design) -> Located:
 
 
 def locate_counts(asker: Asker, problem: Problem, design: Design) -> Located:
-    """Mean and spread of the counts, from one histogram of all of the range: most may be equal, and few large."""
+    """Mean and spread of the counts, from one histogram of all of the range: most may be equal, and few large.
+
+    Where no count stands out of noise there is none to locate: the logarithm of their mean may be anything.
+    """
     bottom, top = (end - problem.shift for end in design.response_bounds)
     unit = min(1.0, (top - bottom) / BINS)
     edges = bottom + np.sinh(np.linspace(0, 1, BINS + 1) * np.arcsinh((top - bottom) / unit)) * unit
     law, _, _ = histogram(asker, "response", np.zeros(len(design.names)), edges)
     values = np.minimum(law.middles, law.quantile(np.array(1 - np.clip(2 * law.sd, 0.01, 0.25))))
     mean = law.mean(values)
-    return Located(mean, max(float(np.sqrt(law.mean((values - mean) ** 2))), unit), law.sd, 1.0)
+    spread = max(float(np.sqrt(law.mean((values - mean) ** 2))), unit)
+    return Located(mean, spread, law.sd, 1.0, none=1 - float(law.below[1]) < COUNTED * law.sd)
 
 
 def places_around(design: Design) -> Floats:
