@@ -17,7 +17,16 @@ from pgbb.release.local_gaussian import FLOOR
 Curvatures = list[Curvature]
 """One of each level."""
 
-__all__ = ["NEARER", "ROUGH", "Curvatures", "curvatures_of", "plain_curvatures", "sharpness", "spread_of"]
+__all__ = [
+    "NEARER",
+    "ROUGH",
+    "Curvatures",
+    "curvatures_of",
+    "plain_curvatures",
+    "seen_through",
+    "sharpness",
+    "spread_of",
+]
 
 SQUARED = 0.28209479  # integral of its square, for the standard normal density
 NEARER = 3.0  # densities are compared over the bandwidth of the curvature and one shorter by this factor
@@ -124,6 +133,16 @@ def spread_of(
     unit = float(np.max(np.linalg.norm(scores, axis=0)))
     raw, sd = asker.score_moments(theta, width, scores / unit, near.matrix, around)
     return covariance_of(raw * unit**2 / m, near.moment, sd * unit**2 / m, shrink=asker.shrink)
+
+
+def seen_through(bend: Curvature, sampling: Floats) -> Floats:
+    """What the doubt of H adds to the covariance S of sampling: H(E H⁻¹SH⁻¹)H − S, to second order.
+
+    Of the terms with two errors of H, one has S between them and two have it on either side; where S is about a
+    multiple of H all three are the same.
+    """
+    back = np.linalg.inv(bend.solid)
+    return 3 * bend.blur(back @ sampling @ back, np.zeros(len(sampling)))
 
 
 def _pooled(raw: Floats, sd: Floats, moment: Floats, moment_sd: Floats, density: Floats, shrink: Shrink) -> Curvatures:

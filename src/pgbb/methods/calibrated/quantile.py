@@ -21,6 +21,7 @@ from pgbb.methods.calibrated.densities import (
     Curvatures,
     curvatures_of,
     plain_curvatures,
+    seen_through,
     sharpness,
     spread_of,
 )
@@ -134,7 +135,8 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
             widening_for_last_step(early, late, bend.solid, own, *noises),
             widening_for_contradiction(g[j] - before[j], walked[j], late, given, own, *noises),
         )
-        wide, total = felt(0.0, read.noise + levels[j] * (1 - levels[j]) * near.left_out, own, factor)
+        doubt = read.noise + levels[j] * (1 - levels[j]) * near.left_out + seen_through(bend, own)
+        wide, total = felt(0.0, doubt, own, factor)
         known = smooth_enough and bool(placed[j]) and factor < np.inf and not box.touched(best[j], frame, bend, total)
         drawn = own + wide**2 * np.eye(p)
         settled.append(prior.settle(bend, drawn, total, frame, point[j], best[j], known=known))

@@ -1,0 +1,38 @@
+"""The sampling error of a quantile seen through a curvature in doubt, against curvatures drawn from that doubt."""
+
+import numpy as np
+import pytest
+
+from pgbb._numerics.symmetric import triangle, unpack
+from pgbb.methods.calibrated.curvature import Curvature
+from pgbb.methods.calibrated.densities import seen_through
+
+P = 5
+
+
+def _variances(doubt: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of H⁻¹e on each axis: over curvatures drawn from the doubt; as is said; and by the curvature that was found."""
+    rng = np.random.default_rng(3)
+    _, _, length = triangle(P)
+    found, sampling = np.diag([0.8, 0.9, 1.0, 1.1, 1.2]), np.eye(P)
+    bend = Curvature(found, doubt * length)
+    drawn = []
+    while len(drawn) < 4000:
+        true = found + unpack(rng.normal(size=P * (P + 1) // 2) * bend.sd, P)
+        if np.linalg.eigvalsh(true)[0] > 0.2:
+            drawn.append(np.diag(np.linalg.solve(true, np.linalg.solve(true, sampling).T)))
+    back = np.linalg.inv(found)
+    said = back @ (sampling + seen_through(bend, sampling)) @ back
+    return np.mean(drawn, axis=0), np.diag(said), np.diag(back @ sampling @ back)
+
+
+def test_the_sampling_error_is_as_wide_as_a_curvature_in_doubt_makes_it():
+    true, said, plain = _variances(0.1)
+    np.testing.assert_allclose(said, true, rtol=0.12)
+    assert (plain < 0.9 * true).all()  # the curvature taken as it was found makes it too narrow
+
+
+def test_a_curvature_without_doubt_adds_nothing():
+    true, said, plain = _variances(0.0)
+    np.testing.assert_allclose(said, plain, rtol=1e-12)
+    assert true == pytest.approx(plain)
