@@ -51,19 +51,6 @@ def clipped(row, weight=1.0):
 # Answers -------------------------------------------------------------------------------------------------------------
 
 
-def test_few_records_have_programs_of_their_own_that_add_up_the_same_whole_numbers():
-    rng = np.random.default_rng(3)
-    rows = rng.uniform(-1, 1, (N, slow.P + 2)).astype(np.float32)
-    rows[:, -1], rows[:7, 0] = 1, [0, np.nan, np.inf, -np.inf, 1e-40, 3e38, -3e38]
-    given_ = 0.3 * np.ones(slow.P), np.eye(slow.P) / 2
-    few, many = (module.sum_of(ask_for.logistic_score, rows, given_, few=few) for few in (True, False))
-    assert np.array_equal(few, many) and not np.array_equal(
-        few, module.sum_of(ask_for.logistic_score, rows[1:], given_)
-    )
-    asked = module.Question(ask_for.logistic_score, (), few=True)
-    assert asked.named().few  # a worker compiles what this process would
-
-
 @pytest.mark.parametrize("name", slow.NAMES)
 def test_without_noise_an_answer_is_the_mean_of_a_plain_loop_with_clipping(name):
     for seed, spread in ((0, 0.4), (1, 2.0)):  # all records in the bulk, and most of them outside

@@ -33,8 +33,6 @@ _CPU = {
     "xla_cpu_prefer_vector_width": 512,  # where a processor has such vectors; half of that is the default
 }
 
-_QUICKLY = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
-
 
 def computed_once(values: _Tree) -> _Tree:
     """The same arrays, which the compiler computes once for all their uses.
@@ -48,20 +46,16 @@ def computed_once(values: _Tree) -> _Tree:
 class Compiled:
     """`jax.jit` with barriers that hold on a CPU too, and without YNNPACK there.
 
-    A program with `one_core` leaves the other cores of a CPU to programs that run beside it. One that is compiled
-    `quickly`, in half the time, takes three times as long to run on a CPU.
+    A program with `one_core` leaves the other cores of a CPU to programs that run beside it.
     """
 
-    def __init__(
-        self, function: Callable[..., object], *, one_core: bool = False, quickly: bool = False, **options: Any
-    ) -> None:
+    def __init__(self, function: Callable[..., object], *, one_core: bool = False, **options: Any) -> None:
         self._function, self._options = function, options
-        self._cpu = _CPU | {"xla_disable_hlo_passes": f"{_PASSES},{_SHARING}" if one_core else _PASSES}
-        self._cpu |= _QUICKLY if quickly else {}
+        self._passes = f"{_PASSES},{_SHARING}" if one_core else _PASSES
 
     @cached_property
     def _jit(self) -> jax.stages.Wrapped:
-        cpu = self._cpu if jax.default_backend() == "cpu" else None
+        cpu = _CPU | {"xla_disable_hlo_passes": self._passes} if jax.default_backend() == "cpu" else None
         return jax.jit(self._function, compiler_options=cpu, **self._options)
 
     def __call__(self, *args: object, **kwargs: object) -> Any:

@@ -43,21 +43,19 @@ class Question:
       parameters: of the statistic, in single precision.
       power: of the survey weights.
       origin: how the problem that a statistic was made for follows from the model; see `Batch`.
-      few: whether all records together are so few that a program takes longer to compile than to run.
     """
 
     statistic: Statistic | str
     parameters: tuple[NDArray[np.float32], ...]
     power: int = 1
     origin: Origin = ()
-    few: bool = False
 
     def named(self) -> "Question":
         """The question as it travels: names, numbers and a power."""
         given = self.statistic
         if isinstance(given, str):
             return self
-        return Question(name_of(given), self.parameters, self.power, getattr(given, "origin", ()), self.few)
+        return Question(name_of(given), self.parameters, self.power, getattr(given, "origin", ()))
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ accountant certifies is the object that this code runs.
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from threading import Lock
 from typing import cast
@@ -57,7 +57,8 @@ _THREADS = 2  # that compile
 _ALL = PartitionSpec()  # type: ignore[no-untyped-call]
 
 
-def _device_sums(
+@partial(Compiled, one_core=True, static_argnames=("statistic", "power", "size", "mesh", "coding"))
+def _partial_sums(
     statistic: Statistic,
     power: int,
     size: int,
@@ -80,32 +81,20 @@ def _device_sums(
     return shared(counts, rows, parameters)
 
 
-_FEW = 2**14  # records, for which programs are compiled quickly
-_partial_sums, _partial_sums_of_few = (
-    Compiled(_device_sums, one_core=True, quickly=few, static_argnames=("statistic", "power", "size", "mesh", "coding"))
-    for few in (False, True)
-)
-
-
 def sum_of(
-    statistic: Statistic,
-    rows: NDArray[np.float32] | Slabs,
-    parameters: Sequence[ArrayLike],
-    power: int = 1,
-    *,
-    few: bool = False,
+    statistic: Statistic, rows: NDArray[np.float32] | Slabs, parameters: Sequence[ArrayLike], power: int = 1
 ) -> Ints:
     """Σ over packed rows of the statistic clipped to norm 1 times the survey weight to a power, in units of 2⁻²⁰.
 
     A row that is not finite, or of weight zero, counts as zero. The sum is that of whole numbers, without rounding.
-    `rows` is an array (n, ·), or `Slabs`. `few` as a `Question` has it.
+    `rows` is an array (n, ·), or `Slabs`.
     """
     slabs = rows if isinstance(rows, Slabs) else slabs_of(rows)
     given = tuple(np.asarray(p, np.float32) for p in parameters)
     if counts_only(statistic, power):  # a record is in one bin, whatever the edges are
         edges = np.maximum.accumulate(np.where(np.isnan(given[-2]), np.inf, given[-2]), axis=-1)
         given = (*given[:-2], edges.astype(np.float32), given[-1])
-    result = _summed(statistic, power, slabs, given, few)
+    result = _summed(statistic, power, slabs, given)
     if not counts_only(statistic, power):
         return result
     table = given[-1]
@@ -114,35 +103,31 @@ def sum_of(
     return (records @ np.asarray(entries(table, len(records)), np.int64)).reshape(-1)
 
 
-def _summed(statistic: Statistic, power: int, slabs: Slabs, given: Parameters, few: bool) -> Ints:
+def _summed(statistic: Statistic, power: int, slabs: Slabs, given: Parameters) -> Ints:
     """The sum over all slabs, by a kernel where there is one; where it cannot be compiled, by plain operations."""
     size = _layout(statistic, power, slabs, given)
     try:
-        return _over_slabs(statistic, power, size, slabs, given, few)
+        return _over_slabs(statistic, power, size, slabs, given)
     except Exception as error:
         if size or "RESOURCE_EXHAUSTED" in str(error):
             raise
         _PLAIN.add(statistic)
-        return _over_slabs(statistic, power, _layout(statistic, power, slabs, given), slabs, given, few)
+        return _over_slabs(statistic, power, _layout(statistic, power, slabs, given), slabs, given)
 
 
-def _over_slabs(statistic: Statistic, power: int, size: int, slabs: Slabs, given: Parameters, few: bool) -> Ints:
+def _over_slabs(statistic: Statistic, power: int, size: int, slabs: Slabs, given: Parameters) -> Ints:
     """The same, by chunks of so many rows. A device is given all slabs to sum before the first sum is waited for."""
-    on_cpu, mesh, program = jax.default_backend() == "cpu", slabs.mesh, _program(few)
+    on_cpu, mesh = jax.default_backend() == "cpu", slabs.mesh
     put = given if on_cpu else jax.device_put(given, None if mesh is None else NamedSharding(mesh, _ALL))
 
     def begun(part: Array, counts: Ints) -> Array:
         count = (-(-counts // max(size, 1))).astype(np.int32) if on_cpu else _chunks(tuple(counts), size, mesh)
-        found: Array = program(statistic, power, size, mesh, slabs.coding, count, part, put)
+        found: Array = _partial_sums(statistic, power, size, mesh, slabs.coding, count, part, put)
         return found
 
     if on_cpu or not isinstance(slabs.parts, list):
         return _total(begun, joined, slabs.parts)
     return np.sum([joined(part) for part in _coming([begun(*slab) for slab in slabs.parts])], axis=0)
-
-
-def _program(few: bool) -> Compiled:
-    return _partial_sums_of_few if few else _partial_sums
 
 
 @lru_cache(maxsize=1024)
@@ -206,20 +191,9 @@ def _compile(question: Question, slabs: Slabs) -> jax.stages.Compiled:
     statistic = cast(Statistic, question.statistic)
     size = _layout(statistic, question.power, slabs, question.parameters)
     part, counts = slabs.parts[0]
-    return (
-        _program(question.few)
-        .lower(
-            statistic,
-            question.power,
-            size,
-            slabs.mesh,
-            slabs.coding,
-            counts.astype(np.int32),
-            part,
-            question.parameters,
-        )
-        .compile()
-    )
+    return _partial_sums.lower(
+        statistic, question.power, size, slabs.mesh, slabs.coding, counts.astype(np.int32), part, question.parameters
+    ).compile()
 
 
 _PLAIN: WeakSet[Statistic] = WeakSet()
@@ -232,8 +206,7 @@ def _kind(question: Question, slabs: Slabs) -> Hashable:
     """What a program of a statistic is compiled for."""
     shapes = tuple(p.shape for p in question.parameters)
     part = slabs.parts[0][0]
-    about = slabs.mesh, slabs.coding, part.shape, part.sharding, _worth_a_kernel(slabs)
-    return shapes, question.power, question.few, *about
+    return shapes, question.power, slabs.mesh, slabs.coding, part.shape, part.sharding, _worth_a_kernel(slabs)
 
 
 def compile_ahead(questions: Sequence[Question], slabs: Slabs, owner: object = None) -> None:
@@ -263,7 +236,7 @@ def asked(question: Question, slabs: Slabs) -> Ints:
     ahead = _AHEAD.get(statistic, {}).get(_kind(question, slabs))
     if ahead is not None and not ahead.cancelled():
         wait([ahead])  # if it failed, the answer will say why
-    return sum_of(statistic, slabs, question.parameters, question.power, few=question.few)
+    return sum_of(statistic, slabs, question.parameters, question.power)
 
 
 class Sums:
@@ -299,10 +272,7 @@ class Sums:
     def prepare(self, programs: Sequence[tuple[Statistic, tuple[tuple[int, ...], ...], int]]) -> None:
         """Have compiled what will be asked: statistics, the shapes of their parameters, and powers of the weights."""
         self._engine.prepare(
-            [
-                Question(s, tuple(np.zeros(shape, np.float32) for shape in f), p, few=self.n <= _FEW)
-                for s, f, p in programs
-            ]
+            [Question(s, tuple(np.zeros(shape, np.float32) for shape in f), p) for s, f, p in programs]
         )
 
     def left(self, stage: str) -> int:
@@ -332,8 +302,7 @@ class Sums:
         self.asked += [stage] * times
         noise, grid = self._noise[stage], 2.0**-BITS / self.n
         given = tuple(np.asarray(p, np.float32) for p in parameters)
-        question = Question(statistic, given, power, few=self.n <= _FEW)
-        whole = np.tile(self._engine.sum(question), (times, 1))
+        whole = np.tile(self._engine.sum(Question(statistic, given, power)), (times, 1))
         whole = whole + rounded_normals(self._random, noise, grid, whole.shape)
         if self._progress is not None:
             self._progress(len(self.asked), self._answers)
