@@ -71,8 +71,6 @@ REASONS: dict[str, tuple[tuple[str, str], ...]] = {
     "comparison": (("dp_mcmc data model free", "log ratios of any loss serve here, not of a likelihood alone."),),
     "every_row": (
         ("augmented coverage", "errors are contaminated, and its model has normal ones."),
-        ("abc coverage", "errors are contaminated, and its simulator has normal ones."),
         ("repro coverage", "errors are contaminated, and its simulator has normal ones."),
-        ("noisy_gibbs coverage", "errors are contaminated, and its working likelihood has normal ones."),
     ),
 }
