@@ -394,6 +394,7 @@ def paper(n: int = 10_000_000_000, count: int = 1000, size: int = 2**19) -> None
     for records in (size, 4 * size):
         with tempfile.TemporaryDirectory() as name:
             write(Path(name), records)
+            worker.encode(told, survey(name, 8)[0])  # imports
             begin = time.process_time()
             for part in survey(name, 1):
                 worker.encode(told, part)
