@@ -6,7 +6,8 @@ import pytest
 
 import pgbb
 from pgbb import IV, Flag, Levels, PoissonRegression, Range, Schema
-from pgbb.methods.calibrated import prior, refine
+from pgbb.methods.calibrated import prior, refine, start
+from pgbb.methods.calibrated.frame import Frame
 from pgbb.methods.calibrated.poisson import PoissonCurvature
 
 pytestmark = pytest.mark.filterwarnings("ignore:not identified")
@@ -16,8 +17,13 @@ def table(model, data, seed, schema, epsilon=1.0):
     return pgbb.fit(model, data, schema=schema, epsilon=epsilon, delta=1e-6, insecure_seed=seed).summary()
 
 
+def seen(_, directions):
+    """No direction is without a second moment."""
+    return np.zeros(directions.shape[1], dtype=bool)
+
+
 def test_a_level_that_never_occurs_costs_its_own_coefficient_alone_where_instruments_predict(monkeypatch):
-    """The twin does not know that the term of the level may be constant."""
+    """The twin does not know that the term of the level may be constant, and that no answer shows it."""
     schema = Schema(y=Range(-8, 8), a=Range(-4, 4), z=Range(-6, 6), v=Levels("p", "q", "never"))
     rng = np.random.default_rng(0)
     a, v = rng.normal(size=4000).clip(-4, 4), rng.choice(["p", "q"], size=4000)
@@ -25,7 +31,8 @@ def test_a_level_that_never_occurs_costs_its_own_coefficient_alone_where_instrum
     given = IV("y ~ a + v | z + v"), pd.DataFrame({"y": y, "a": a, "z": z, "v": v}), 0, schema
     found = table(*given)
     assert not found.loc["v[T.never]", "identified"] and found["identified"].drop("v[T.never]").all()
-    monkeypatch.setattr(prior.Prior, "_doubted", lambda _, line: np.zeros(line.shape[1], dtype=bool))
+    monkeypatch.setattr(prior.Prior, "_doubted", seen)
+    monkeypatch.setattr(Frame, "unseen", seen)
     sure = table(*given).loc["v[T.never]"]
     assert sure["identified"] and sure["sd"] < 1
 
@@ -48,6 +55,7 @@ def test_counts_whose_steps_run_away_are_marked_and_miss_where_that_is_not_looke
 
     few, hidden = misses(), fitted(0, 0.05)
     assert not hidden["identified"].any() and np.isfinite(hidden[["lower", "upper"]].to_numpy()).all()
+    monkeypatch.setattr(start, "COUNTED", -np.inf)
     monkeypatch.setattr(refine, "_other", lambda *_: False)
     monkeypatch.setattr(PoissonCurvature, "varies", lambda *_: False)
     assert few <= 1 and misses() >= few + 2
