@@ -125,11 +125,11 @@ def _long_text(damaged: bool, folder: Path) -> Path:
 
 
 def _line_feeds() -> str:
-    from pgbb.private.sources import open_source
+    from pgbb.private.records import load_columns
 
     with tempfile.TemporaryDirectory() as folder:
-        opened = open_source(_text_file(b'"' + b"\n" * 999 + b'"', Path(folder)))
-        count = getattr(opened, "count", getattr(opened, "most", None))(["c"], Schema(c=Range(0, 4)))
+        file = _text_file(b'"' + b"\n" * 999 + b'"', Path(folder))
+        count = load_columns(file, Schema(c=Range(0, 4)), ["c"]).n
     return "3" if count == 3 else f"DIFFERS: {count}"
 
 
@@ -226,7 +226,7 @@ def replay() -> int:
         ("Stata text, one not UTF-8", lambda: _same(
             lambda c, f: stata(["north", c, "south"], "str", c, f), b"abcd", b"\xff\xfe", text)),
         ("Stata long text, the key of no text", lambda: _same(_long_text, False, True, text)),
-        ("CSV, many line feeds in a cell: counted records", _line_feeds),
+        ("CSV, many line feeds in a cell: how many records", _line_feeds),
         ("regressor, X a list, one range for all", _ragged),
         ("object of 5,001 digits", lambda: _same(objects, "north", 10**5000, text)),
         ("object Decimal('sNaN')", lambda: _same(objects, "north", decimal.Decimal("sNaN"), text)),
