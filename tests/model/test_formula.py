@@ -344,10 +344,21 @@ def test_an_undeclared_column_is_named_with_the_declared_ones(formula):
 
 
 @pytest.mark.parametrize(
-    "formula", ["log(y) ~ a", "y + d ~ a", "y:d ~ a", "r ~ a", "1 ~ a", "I(y**2) ~ a", "y ~ y + a", "y ~ a:y"]
-)
+    "formula",
+    ["y + d ~ a", "y:d ~ a", "r ~ a", "1 ~ a", "I(y**2) ~ a", "y ~ y + a", "y ~ a:y", "log(b) + y ~ a", "log(b):y ~ a",
+     "2*log(b) ~ a", "log(b) ~ a + b", "log(b) ~ log(b)", "exp(y) ~ a", "log(b).mean() ~ a", "poly(b, 1) ~ a",
+     "log1p(b) ~ a"],
+)  # fmt: skip
 def test_the_response_must_be_one_numeric_column_that_is_no_covariate(formula):
     with pytest.raises(InvalidValue, match="response"):
+        Design.parse(formula, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "formula", ["log(y) ~ a", "log(d) ~ a", "log(r) ~ a", "log(b + y) ~ a", "log(b, 2) ~ a", "log() ~ a"]
+)
+def test_the_logarithm_of_a_response_needs_a_range_of_positive_numbers(formula):
+    with pytest.raises(InvalidValue, match="a Range of positive numbers"):
         Design.parse(formula, SCHEMA)
 
 

@@ -110,6 +110,28 @@ def test_a_logarithm_has_the_bounds_of_its_range():
             Design.parse(f"y ~ {wrong}", schema)
 
 
+def test_the_logarithm_of_a_response_is_that_of_the_clamped_cell():
+    schema = Schema(y=Range(1, 100, step=1), x=Range(-1, 1), logs=Range(0, np.log(100)), u=Range(1, 100))
+    y = np.array([0.0, 1, 7, 100, 1e9, np.nan])
+    data = {"x": np.linspace(-1, 1, 6), "y": y, "u": y, "logs": np.log(y.clip(1, 100))}
+    design = Design.parse("log(u) ~ x", schema)
+    assert (design.response, design.answer.name, design.response_bounds) == ("u", "log(u)", (0, np.log(100)))
+    written = load(data, Design.parse("logs ~ x", schema), schema)
+    for name in ("u", "y"):
+        design = Design.parse(f"log( {name} ) ~ x", schema)
+        found = load(data, design, schema)
+        assert np.array_equal(found.y[:5], written.y[:5]) and found.valid.tolist() == [True] * 5 + [False]
+        assert design.response_step == 0 and not np.array_equal(
+            found.y, load(data, Design.parse(f"{name} ~ x", schema), schema).y
+        )
+    model = pgbb.LinearRegression("log(u) ~ x").prepare(schema)
+    assert model.response == "log(u)" and model.offset[0] == np.log(100) / 2
+    with pytest.raises(pgbb.InvalidValue, match="a logarithm of its own"):
+        pgbb.PoissonRegression("log(y) ~ x").prepare(schema)
+    with pytest.raises(pgbb.InvalidValue, match="0/1 response"):
+        pgbb.LogisticRegression("log(y) ~ x").prepare(schema)
+
+
 def test_check_says_that_no_cell_can_be_read_and_ends_with_status_one(tmp_path):
     (tmp_path / "s.toml").write_text("[columns]\nx = { range = [0, 9] }\n")
     for text, status in (("x\n1,5\n2,5\n", 0), ("x;y\n1,5;1\n2,5;1\n", 2), ('x\n"1,5"\n"2,5"\n', 1), ("x\na\n3\n", 0)):

@@ -26,6 +26,7 @@ FORMULAS = [
     "y ~ g*z + x:z:g - 1",
     "y ~ bs(e, knots=[10, 12])*g + poly(x, 2)",
     "e ~ x + h + k:s",
+    "log(e) ~ x + h + k:s",
     "y ~ x:e + h + k:s",
 ]
 

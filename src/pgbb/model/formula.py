@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pgbb import _validate
 from pgbb.errors import InvalidValue
-from pgbb.model.parsing import MAX_TERMS, Monomial, Product, parse, product_of, response_of
+from pgbb.model.parsing import MAX_TERMS, Monomial, Product, parse, product_of
 from pgbb.model.schema import Flag, Levels, Range, Schema
 from pgbb.model.terms import Array, Basis, Curve, Dummy, Factor, Power, Term, bounded, norm_bound, shift_and_scale
 
@@ -44,8 +44,7 @@ class Design:
     """
 
     formula: str
-    response: str
-    response_bounds: tuple[float, float]
+    answer: Term  # the response: a column, or its logarithm
     terms: tuple[Term, ...]
     columns: tuple[str, ...]
     norm_bound: float
@@ -63,8 +62,8 @@ class Design:
             raise _validate.fail(
                 "schema", type(schema).__name__, "a pgbb.Schema", "Write pgbb.Schema(educ=pgbb.Range(5, 20))."
             )
-        left, right = parse(formula, schema)
-        name = response_of(left, schema)
+        answer, right = parse(formula, schema)
+        name = answer.factors[0].column
         first: dict[str, int] = {}
         products = [product_of(term, schema, first) for term in right]
         for product in products:
@@ -89,9 +88,19 @@ class Design:
             )
         shift, scale = shift_and_scale(terms)
         bound = norm_bound(terms, shift, scale, schema)
-        step = column.step if isinstance(column, Range) else None
+        step = column.step if isinstance(column, Range) and answer.name == name else None
         flags = frozenset(name for name in needed if isinstance(schema[name], Flag))
-        return cls(formula, name, column.bounds, terms, tuple(needed), bound, step or 0.0, flags)
+        return cls(formula, answer, terms, tuple(needed), bound, step or 0.0, flags)
+
+    @property
+    def response(self) -> str:
+        """The column that the response is, or is the logarithm of."""
+        return self.answer.factors[0].column
+
+    @property
+    def response_bounds(self) -> tuple[float, float]:
+        """What the response lies between."""
+        return self.answer.low, self.answer.high
 
     def is_flag(self, j: int) -> bool:
         """Whether the j-th term is one column of 0 and 1: a flag, or a dummy of a level."""

@@ -46,7 +46,7 @@ def instruments(formula: str, schema: Schema) -> Problem:
         radius=np.full(p, (high - low) / 2),
         transform=design.to_original[np.ix_(rows, rows)],
         offset=np.where(np.arange(p) == 0, (low + high) / 2, 0.0),
-        response=x.response,
+        response=x.answer.name,
         shift=(low + high) / 2,
         design=design,
         settings={"instruments": right, "rows": rows, "uses": [design.names.index(n) for n in z.names]},

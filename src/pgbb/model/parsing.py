@@ -8,6 +8,7 @@ log, bs and poly) is refused beforehand.
 import ast
 import itertools
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -18,11 +19,12 @@ import numpy as np
 from pgbb import _validate
 from pgbb.errors import InvalidValue
 from pgbb.model.schema import Flag, Levels, Range, Schema
-from pgbb.model.terms import Basis, Curve, Power
+from pgbb.model.terms import Basis, Curve, Power, Term
 
-__all__ = ["MAX_TERMS", "Product", "parse", "product_of", "response_of"]
+__all__ = ["MAX_TERMS", "Product", "parse", "product_of"]
 
 _DATA_DEPENDENT = {"center", "scale", "standardize", "poly", "bs", "cr", "cs", "cc", "ns", "te", "hashed", "lag"}
+_LOGARITHM = re.compile(r"log\s*\(")
 _MAX_POWER = 20
 _MAX_DEGREE = 5  # of a spline
 _MAX_KNOTS = 100
@@ -45,8 +47,8 @@ class ParsedTerm(Protocol):
     factors: Sequence[Factor]
 
 
-def parse(formula: str, schema: Schema) -> tuple[list[ParsedTerm], list[ParsedTerm]]:
-    """formulaic's terms left and right of `~`, those on the right by degree, as R, patsy and formulaic order them."""
+def parse(formula: str, schema: Schema) -> tuple[Term, list[ParsedTerm]]:
+    """The response, and formulaic's terms right of `~`, by degree, as R, patsy and formulaic order them."""
     # Imported here: formulaic brings pandas, which readers of a release should not wait for.
     from formulaic.parser import DefaultFormulaParser
 
@@ -56,14 +58,14 @@ def parse(formula: str, schema: Schema) -> tuple[list[ParsedTerm], list[ParsedTe
     if len(formula) > _MAX_LENGTH:
         raise InvalidValue(f"formula of {len(formula):,} letters is not allowed: it may have up to {_MAX_LENGTH:,}.")
     try:
-        _refuse_code(formula, schema)
+        text = _without_code(formula, schema)
         parser = DefaultFormulaParser()
-        if (size := _size(parser.get_ast(formula))) > MAX_TERMS:
+        if (size := _size(parser.get_ast(text))) > MAX_TERMS:
             raise InvalidValue(
                 f"formula = {formula!r} is not allowed: written out it has {size:g} products of columns, more than the "
                 f"{MAX_TERMS:,} that are possible. Write the terms that are meant, or lower a power."
             )
-        parsed = parser.get_terms(formula)
+        parsed = parser.get_terms(text)
         left, right = getattr(parsed, "lhs", None), getattr(parsed, "rhs", None)
     except InvalidValue:
         raise
@@ -83,17 +85,17 @@ def parse(formula: str, schema: Schema) -> tuple[list[ParsedTerm], list[ParsedTe
         )
     degree = [sum(f.eval_method.name != "LITERAL" for f in term.factors) for term in right]
     order = sorted(range(len(degree)), key=degree.__getitem__)
-    return list(left), [list(right)[i] for i in order]
+    return _response(list(left), schema, logarithm=text != formula), [list(right)[i] for i in order]
 
 
 def _nested(side: Iterable[object]) -> bool:
     return isinstance(side, tuple) or not all(hasattr(term, "factors") for term in side)
 
 
-def _refuse_code(formula: str, schema: Schema) -> None:
-    """Let nothing but known calls reach formulaic's parser, which *evaluates* parts of calls left of the `~`.
+def _without_code(formula: str, schema: Schema) -> str:
+    """The formula for formulaic's parser: known calls right of the `~`, and left of it, where it *evaluates*, none.
 
-    A formula may come from a stranger's release.
+    A formula may come from a stranger's release. The logarithm of a column as response becomes that column.
     """
     from formulaic.parser.algos.tokenize import tokenize
     from formulaic.parser.types import Token
@@ -105,15 +107,18 @@ def _refuse_code(formula: str, schema: Schema) -> None:
             f"formula = {formula!r} does not parse: it must have one '~', between response and terms. "
             "Write 'response ~ term + term'."
         )
-    first = tildes[0]
+    first, column = tildes[0], None
     for i, token in enumerate(tokens):
         if token.kind is Token.Kind.NAME and token.token.strip("`") == "1" and i > first:
             remedy = "Give the column another name, in the data and in the schema."
             raise _refused("`1`", "in a formula 1 is the intercept", remedy)
         if token.kind is Token.Kind.PYTHON:
-            if i < first:
+            found = _call(token.token, schema, {}) if i > first or _LOGARITHM.match(token.token) else None
+            if i < first and (first > 1 or not isinstance(found, Monomial)):
                 raise _no_response(token.token)
-            _call(token.token, schema, {})
+            if i < first and isinstance(found, Monomial):
+                column = found.powers[0].column
+    return formula if column is None else f"`{column}` {formula[tokens[first].source_start :]}"
 
 
 def _size(node: object) -> float:
@@ -133,23 +138,28 @@ def _size(node: object) -> float:
 
 def _no_response(text: str) -> InvalidValue:
     return InvalidValue(
-        f"response {text!r} is not allowed: it must be one declared column. "
-        "Compute a transformed response, such as a logarithm, as a column of its own and declare its Range."
+        f"response {text!r} is not allowed: it must be one declared column, or log() of one with a positive Range. "
+        "Compute any other response as a column of its own and declare its Range."
     )
 
 
-def response_of(terms: list[ParsedTerm], schema: Schema) -> str:
-    """The one declared column on the left of `~`."""
+def _response(terms: list[ParsedTerm], schema: Schema, *, logarithm: bool) -> Term:
+    """The one declared column on the left of `~`, or its logarithm, with its bounds."""
     text = " + ".join(map(str, terms))
     if len(terms) != 1 or len(terms[0].factors) != 1 or terms[0].factors[0].eval_method.name != "LOOKUP":
         raise _no_response(text)
     name = str(terms[0].factors[0].expr)
-    if isinstance(_declared(name, schema), Levels):
+    column = _declared(name, schema)
+    if isinstance(column, Levels):
         raise InvalidValue(
             f"response {name!r} is declared as Levels, it must be a Range or a Flag. "
             "For a yes-or-no outcome, make a column of 0 and 1 and declare it as Flag()."
         )
-    return name
+    low, high = column.bounds
+    if logarithm:
+        Range(math.log(low), math.log(high))  # refused where single precision does not tell its values apart
+        return Term(f"log({name})", (Power(name, 1, True),), math.log(low), math.log(high))
+    return Term(name, (Power(name),), low, high)
 
 
 def _declared(name: str, schema: Schema) -> Range | Flag | Levels:

@@ -37,6 +37,11 @@ class PoissonRegression:
 
         design = Design.parse(self.formula, schema)
         declared = schema[design.response]
+        if design.answer.name != design.response:
+            raise InvalidValue(
+                f"response {design.answer.name!r} is not allowed: a Poisson regression has a logarithm of its own, "
+                f"that of the mean. Write {design.response}, or LinearRegression for the mean of the logarithm."
+            )
         if not isinstance(declared, Range) or declared.low < 0:
             raise InvalidValue(
                 f"response {design.response!r} is declared as {declared!r}, but counts have public bounds and are not "

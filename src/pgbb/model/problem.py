@@ -133,7 +133,7 @@ class Problem:
             offset[0] = shift
         return cls(
             kind, design.formula, design.names, clip, center, radius, design.to_original, offset, index,
-            response=design.response, shift=shift, score=score, design=design, settings=settings or {},
+            response=design.answer.name, shift=shift, score=score, design=design, settings=settings or {},
         )  # fmt: skip
 
     @property

@@ -153,6 +153,11 @@ class Term:
             value = found if value is None else value * found
         return np.ones(len(next(iter(columns.values()))), dtype=np.float64) if value is None else value
 
+    def within(self, columns: Mapping[str, Array]) -> Array:
+        """The term within its bounds, which a rounded logarithm might leave."""
+        logs = any(isinstance(factor, Power) and factor.log for factor in self.factors)
+        return np.clip(self.evaluate(columns), self.low, self.high) if logs else self.evaluate(columns)
+
     def placed(self, columns: Mapping[str, Array], shift: float, scale: float) -> Array:
         """The term less `shift` over `scale`, in [−1, 1]."""
         value = self.evaluate(columns) - shift

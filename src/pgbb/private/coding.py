@@ -97,7 +97,7 @@ class Coding:
       numbers: the words of single precision, in their order.
       codes: of columns, packed behind them; "" says whether the record is usable, where no survey weight does.
       columns: of a formed row.
-      response, shift: its column, and what is subtracted from it.
+      response, shift: the term that it is, and what is subtracted from it.
       weights, highest: the column of survey weights, and what they are divided by.
     """
 
@@ -105,7 +105,7 @@ class Coding:
     numbers: tuple[Number | Role, ...]
     codes: tuple[tuple[str, Code], ...]
     columns: tuple[Column, ...]
-    response: str
+    response: Term
     shift: float
     weights: str | None
     highest: float
@@ -129,7 +129,7 @@ class Coding:
             if isinstance(number, Number):
                 numbers[:, k] = number.of(values)
             elif number == "response":
-                numbers[:, k] = values[self.response]
+                numbers[:, k] = self.response.within(values)
                 numbers[:, k] -= self.shift
             else:
                 numbers[:, k] = np.where(valid, values[str(self.weights)] / self.highest, 0.0)
@@ -176,7 +176,7 @@ def coding_of(design: Design, schema: Schema, weights: str | None, shift: float)
     """The coding of a design, where it takes at most three quarters of the dense rows; None otherwise."""
     made = _Making(schema)
     columns = [made.term(term, *ends) for term, *ends in design.mapped]
-    columns.append(made.answer(design.response, shift))
+    columns.append(made.answer(design.answer, shift))
     if weights is None:
         made.codes[""] = Code(0.0, 2)
         columns.append(Column("", (0.0, 1.0)))
@@ -184,7 +184,7 @@ def coding_of(design: Design, schema: Schema, weights: str | None, shift: float)
         columns.append(Column(made.word("weight")))
     codes, words = _placed(made.codes, len(made.numbers))
     high = 1.0 if weights is None else schema[weights].bounds[1]  # type: ignore[union-attr]
-    found = Coding(words, tuple(made.numbers), codes, tuple(columns), design.response, shift, weights, high)
+    found = Coding(words, tuple(made.numbers), codes, tuple(columns), design.answer, shift, weights, high)
     return found if 4 * words <= 3 * found.width else None
 
 
@@ -236,12 +236,13 @@ class _Making:
     def _is_condition(self, factor: Power | Dummy | Curve) -> bool:
         return isinstance(factor, Dummy) or isinstance(self._schema[factor.column], Flag)
 
-    def answer(self, name: str, shift: float) -> Column:
+    def answer(self, response: Term, shift: float) -> Column:
         """The response."""
+        name = response.factors[0].column
         code = self.code(name)
         if code is None:
             return Column(self.word("response"))
-        table = code.values.astype(np.float32)
+        table = response.within({name: code.values}).astype(np.float32)
         table -= shift
         return Column(name, _singles(table))
 

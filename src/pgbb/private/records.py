@@ -217,7 +217,7 @@ def of_design(design: Design, schema: Schema, weights: str | None = None) -> "Re
 
     def fill(data: Columns, rows: Singles) -> None:
         design.matrix(data.values, rows[:, :-EXTRA])
-        rows[:, -2] = data.values[design.response]
+        rows[:, -2] = design.answer.within(data.values)
         rows[:, -1] = 1.0 if weights is None else data.values[weights] / schema[weights].bounds[1]  # type: ignore[union-attr]
 
     return Reading(tuple(names), width, fill)
