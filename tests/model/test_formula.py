@@ -199,8 +199,16 @@ def test_an_even_power_over_zero_starts_at_zero_and_an_odd_one_does_not():
     assert (cube.low, cube.high) == (-8, 27)
 
 
-def test_a_power_outside_i_means_interactions_as_in_formulaic():
-    assert Design.parse("y ~ a**2", SCHEMA).names == ("Intercept", "a")
+@pytest.mark.parametrize("term", ["a**2", "a^2", "b + a**3", "(a)**2"])
+def test_a_power_of_one_column_is_not_taken_for_its_interaction_with_itself(term):
+    with pytest.raises(InvalidValue, match=r"Write I\(a\*\*[23]\)"):
+        Design.parse(f"y ~ {term}", SCHEMA)
+    assert Design.parse("y ~ (a + b)**2", SCHEMA).names == ("Intercept", "a", "b", "a:b")
+
+
+def test_factor_of_r_is_told_that_levels_have_dummies_by_themselves():
+    with pytest.raises(InvalidValue, match=r"dummies by itself. Write r\."):
+        Design.parse("y ~ factor(r)", SCHEMA)
 
 
 def test_c_of_a_levels_column_is_the_column():

@@ -83,8 +83,12 @@ class Design:
         assert isinstance(column, Range | Flag)
         if response is not None and not isinstance(column, response):
             needs, write = ("public bounds", "Range(low, high)") if response is Range else ("a 0/1 response", "Flag()")
+            events = (
+                " Of an event LogisticRegression has the probability, and Mean the share." if response is Range else ""
+            )
             raise InvalidValue(
                 f"response {name!r} is declared as {column!r}, but this model needs {needs}: declare {name}={write}."
+                + events
             )
         shift, scale = shift_and_scale(terms)
         bound = norm_bound(terms, shift, scale, schema)

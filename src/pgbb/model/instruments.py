@@ -27,10 +27,15 @@ def instruments(formula: str, schema: Schema) -> Problem:
             "is written in the same way on both."
         )
     endogenous, excluded = (tuple(n for n in a.names if n not in b.names) for a, b in ((x, z), (z, x)))
-    if not endogenous or len(excluded) < len(endogenous):
+    if not endogenous:
+        raise InvalidValue(
+            f"formula = {formula!r} is not allowed: every regressor stands right of the bar, too, so that none is to "
+            "be replaced. Leave the endogenous ones out there, or take LinearRegression."
+        )
+    if len(excluded) < len(endogenous):
         raise InvalidValue(
             f"formula = {formula!r} is not allowed: {len(endogenous)} regressors have to be replaced "
-            f"({', '.join(endogenous) or 'none'}) by {len(excluded)} instruments that are no regressors "
+            f"({', '.join(endogenous)}) by {len(excluded)} instruments that are no regressors "
             f"({', '.join(excluded) or 'none'}), and at least as many are needed. An instrument "
             "that is among the regressors adds nothing."
         )

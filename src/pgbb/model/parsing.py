@@ -129,6 +129,11 @@ def _size(node: object) -> float:
     arguments: Sequence[object] = getattr(node, "args", ())
     if symbol in ("**", "^"):
         power = int(str(arguments[1]))
+        if power > 1 and not hasattr(arguments[0], "operator"):
+            why = "in a formula a power means interactions, and those of one column are the column itself"
+            raise _refused(
+                f"{arguments[0]}{symbol}{arguments[1]}", why, f"Write I({arguments[0]}**{power}) for a power."
+            )
         return math.inf if power > _MAX_POWER else _size(arguments[0]) ** max(power, 1)
     sizes = [_size(argument) for argument in arguments]
     if symbol in ("*", ":"):
@@ -246,6 +251,10 @@ def _call(text: str, schema: Schema, first: dict[str, int]) -> Part:
             "that would leave outside the privacy guarantee",
             "Declare public bounds in the schema, which pgbb centres and scales by itself, and write powers as "
             "I(x**2).",
+        )
+    if name in ("factor", "as.factor"):
+        raise _refused(
+            text, "a column that is declared as Levels has dummies by itself", f"Write {text[len(name) + 1 : -1]}."
         )
     if name:
         raise _refused(
