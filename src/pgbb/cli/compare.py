@@ -54,7 +54,7 @@ def compare_command(
     ] = False,
     save: Annotated[Path | None, typer.Option(help="Folder for the release files, METHOD.pgbb.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Also draw the intervals here: .png, .pdf or .svg.")] = None,
-    force: Annotated[bool, typer.Option(help="Replace release files that exist.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace release files that exist.")] = False,
     as_json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
 ) -> None:

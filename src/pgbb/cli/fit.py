@@ -1,6 +1,7 @@
 """`pgbb fit`: confidential records in, one release file out."""
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,10 @@ from pgbb.model.models import Model
 from pgbb.model.schema import Schema
 from pgbb.private.door import File
 from pgbb.release.signing import private_key
+
+_setting = partial(typer.Option, rich_help_panel="By which method")
+_protecting = partial(typer.Option, rich_help_panel="Whom it protects, and who pays", show_default=False)
+_place = partial(typer.Option, rich_help_panel="More records than one machine holds", show_default=False)
 
 
 def _check_target(out: Path, force: bool) -> None:
@@ -42,43 +47,47 @@ def fit_command(
     out: Annotated[Path, typer.Option("--out", "-o", help="Release file to write (.pgbb).")],
     model: Model,
     weights: o.Weights = None,
-    blocks: Annotated[int | None, typer.Option(help="S, the number of blocks.")] = None,
-    method: Annotated[str, typer.Option(help=f"{o.method_names()}.")] = "calibrated",
-    steps: Annotated[int | None, typer.Option("--steps", "-T", help="T.")] = None,
-    draws_per_step: Annotated[int | None, typer.Option("--draws-per-step", "-K", help="K.")] = None,
-    intervals: Annotated[str | None, typer.Option(help="Of pgbb: noise-aware (default) or printed.")] = None,
-    settings: Annotated[str | None, typer.Option(help="Of pgbb: printed, the constants of the paper.")] = None,
-    sampling_rate: Annotated[float | None, typer.Option("--sampling-rate", "-q", help="q.")] = None,
-    gamma: Annotated[float | None, typer.Option(help="Dirichlet concentration; default γ*(n, S).")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Of Adam; default .001.", show_default=False)] = None,
+    method: Annotated[str, _setting(help=f"{o.method_names()}.")] = "calibrated",
+    blocks: Annotated[int | None, _setting(help="Of pgbb: S, the number of blocks.")] = None,
+    steps: Annotated[int | None, _setting("--steps", "-T", help="T, of a training or a chain.")] = None,
+    draws_per_step: Annotated[
+        int | None, _setting("--draws-per-step", "-K", help="Of pgbb: K, answers in a step.")
+    ] = None,
+    intervals: Annotated[str | None, _setting(help="Of pgbb: noise-aware (default) or printed.")] = None,
+    settings: Annotated[str | None, _setting(help="Of pgbb: printed, the constants of the paper.")] = None,
+    sampling_rate: Annotated[
+        float | None, _setting("--sampling-rate", "-q", help="q, the share of records in a batch.")
+    ] = None,
+    gamma: Annotated[float | None, _setting(help="Dirichlet concentration; default γ*(n, S).")] = None,
+    learning_rate: Annotated[float | None, _setting(help="Of Adam; default .001.", show_default=False)] = None,
     accountant: o.AccountantName = "exact",
     group_size: o.GroupSize = 1,
     persons: Annotated[
-        str | None, typer.Option(help="Column that says whose record it is: ε is then a person's, with --group-size.")
+        str | None, _protecting(help="Column that says whose record it is: ε is then a person's, with --group-size.")
     ] = None,
     allow_weak_delta: o.WeakDelta = False,
-    ledger: Annotated[Path | None, typer.Option(help="Ledger file that pays for the release.")] = None,
-    dataset: Annotated[str | None, typer.Option(help="Name of the records in the ledger.")] = None,
+    ledger: Annotated[Path | None, _protecting(help="Ledger file that pays for the release.")] = None,
+    dataset: Annotated[str | None, _protecting(help="Name of the records in the ledger.")] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="File to go on from if the fit is killed; with --ledger.", show_default=False)
+        Path | None, _protecting(help="File to go on from if the fit is killed; with --ledger.")
     ] = None,
     cluster: Annotated[
         str | None,
-        typer.Option(help="Workers that read the records: local:4, or tls://ADDRESS:PORT of Dask.", show_default=False),
+        _place(help="Workers that read the records: local:4, or tls://ADDRESS:PORT of Dask."),
     ] = None,
-    tls_ca: Annotated[str | None, typer.Option(help="Certificate authority of the cluster (PEM).")] = None,
-    tls_cert: Annotated[str | None, typer.Option(help="Certificate for the cluster (PEM).")] = None,
-    tls_key: Annotated[str | None, typer.Option(help="Its key (PEM).")] = None,
+    tls_ca: Annotated[str | None, _place(help="Certificate authority of the cluster (PEM).")] = None,
+    tls_cert: Annotated[str | None, _place(help="Certificate for the cluster (PEM).")] = None,
+    tls_key: Annotated[str | None, _place(help="Its key (PEM).")] = None,
     scratch: Annotated[
         Path | None,
-        typer.Option(help="Folder that may hold the encoded records, for more than memory does.", show_default=False),
+        _place(help="Folder that may hold the encoded records, for more than memory does."),
     ] = None,
     key: o.Key = None,
     insecure_seed: o.InsecureSeed = None,
     not_private: Annotated[
         bool, typer.Option("--i-know-this-is-not-private", help="Required with --insecure-seed.")
     ] = False,
-    force: Annotated[bool, typer.Option(help="Replace the output file if it exists.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar, no table.")] = False,
     as_json: Json = False,
 ) -> None:

@@ -25,7 +25,7 @@ Epsilon = Annotated[float, typer.Option("--epsilon", "-e", help="Privacy level �
 Delta = Annotated[float, typer.Option("--delta", "-d", help="Failure probability δ, well below 1/n.")]
 Level = Annotated[float, typer.Option(help="Probability of the intervals.")]
 Tau = Annotated[str | None, typer.Option("--tau", "--index", help="Levels of the index, such as .1,.5,.9.")]
-Weights = Annotated[str | None, typer.Option(help="Column of survey weights.")]
+Weights = Annotated[str | None, typer.Option(help="Column of survey weights.", rich_help_panel="Which model")]
 AccountantName = Annotated[str, typer.Option("--accountant", help="exact, paper or worst-case.")]
 WeakDelta = Annotated[bool, typer.Option("--allow-weak-delta", help="Allow δ ≥ 1/n, which protects little.")]
 GroupSize = Annotated[int, typer.Option(help="The most records one person may have.")]
@@ -34,6 +34,7 @@ Key = Annotated[Path | None, typer.Option(help="Ed25519 private key (PEM) to sig
 LEVELS = ".1,.3,.5,.7,.9"
 
 _read = partial(typer.Option, show_default=False, rich_help_panel="How to read the file")
+_asked = partial(typer.Option, rich_help_panel="Which model")
 
 
 def method_names(joint: str = "or") -> str:
@@ -86,30 +87,30 @@ def _data_file(
 
 
 def _model(
-    formula: Annotated[str | None, typer.Option("--formula", "-f", help="Such as 'y ~ a + b:c + I(a**2)'.")] = None,
+    formula: Annotated[str | None, _asked("--formula", "-f", help="Such as 'y ~ a + b:c + I(a**2)'.")] = None,
     family: Annotated[
-        str, typer.Option(help="quantile, linear, expectile, iv, huber, logistic, poisson or mean.")
+        str, _asked(help="quantile, linear, expectile, iv, huber, logistic, poisson or mean.")
     ] = "quantile",
-    taus: Annotated[str, typer.Option(help="Quantile levels.")] = LEVELS,
-    interval: Annotated[str | None, typer.Option(help="An interval of levels instead, such as .05,.95.")] = None,
+    taus: Annotated[str, _asked(help="Quantile levels.")] = LEVELS,
+    interval: Annotated[str | None, _asked(help="An interval of levels instead, such as .05,.95.")] = None,
     bandwidth: Annotated[
         float | None,
-        typer.Option(help="Smoothing of the check loss, in units of the response; default .1.", show_default=False),
+        _asked(
+            help="Smoothing of the check loss, in units of the response; default .1. Of no use to calibrated.",
+            show_default=False,
+        ),
     ] = None,
-    column: Annotated[str | None, typer.Option(help="Column of --family mean.")] = None,
-    by: Annotated[
-        str | None, typer.Option(help="Of --family mean: Levels columns, between commas: a mean a group.")
-    ] = None,
+    column: Annotated[str | None, _asked(help="Column of --family mean.")] = None,
+    by: Annotated[str | None, _asked(help="Of --family mean: Levels columns, between commas: a mean a group.")] = None,
     exposure: Annotated[
-        str | None, typer.Option(help="Of --family poisson: a column of positive numbers, such as years at risk.")
+        str | None, _asked(help="Of --family poisson: a column of positive numbers, such as years at risk.")
     ] = None,
-    expectile: Annotated[float, typer.Option(help="Level of --family expectile, such as .8.")] = 0.5,
-    mean_family: Annotated[
-        str, typer.Option(help="Of --family mean: gaussian, exponential or bernoulli.")
-    ] = "gaussian",
-    scale: Annotated[float | None, typer.Option(help="Scale of a Gaussian mean, if publicly known.")] = None,
+    expectile: Annotated[float, _asked(help="Level of --family expectile, such as .8.")] = 0.5,
+    mean_family: Annotated[str, _asked(help="Of --family mean: gaussian, exponential or bernoulli.")] = "gaussian",
+    scale: Annotated[float | None, _asked(help="Scale of a Gaussian mean, if publicly known.")] = None,
     clip: Annotated[
-        float | None, typer.Option(help="Clip of the score of --family mean; default 8.", show_default=False)
+        float | None,
+        _asked(help="Clip of the score of --family mean; default 8. Of no use to calibrated.", show_default=False),
     ] = None,
 ) -> models.Model:
     regressions: dict[str, Callable[[str], models.Model]] = {
