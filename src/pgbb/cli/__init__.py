@@ -80,4 +80,5 @@ def __getattr__(name: str) -> typer.Typer:
 def main() -> None:
     """Run the command line of pgbb."""
     named = sys.argv[1:2]
-    run(_gathered(named) if set(named) & set(_MODULES) else _whole(), "pgbb")
+    alone = set(named) & set(_MODULES) or named == ["--version"]
+    run(_gathered(set(named) & set(_MODULES)) if alone else _whole(), "pgbb")
