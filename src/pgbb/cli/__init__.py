@@ -79,6 +79,6 @@ def __getattr__(name: str) -> typer.Typer:
 
 def main() -> None:
     """Run the command line of pgbb."""
-    named = sys.argv[1:2]
-    alone = set(named) & set(_MODULES) or named == ["--version"]
-    run(_gathered(set(named) & set(_MODULES)) if alone else _whole(), "pgbb")
+    first = sys.argv[1:2]
+    needed = [name for name in first if name in _MODULES]
+    run(_gathered(needed) if needed or first == ["--version"] else _whole(), "pgbb")

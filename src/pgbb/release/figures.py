@@ -150,6 +150,7 @@ def densities(
         known = bool(row.get("identified", True))
         axis.set_title(_named(release, name) + ("" if known else " (not identified)"), fontsize=10)
         axis.set_yticks([])
+        axis.locator_params(axis="x", nbins=5)
         if values.std() == 0:
             axis.axvline(values[0], color="C0")
             continue
