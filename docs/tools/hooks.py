@@ -1,7 +1,7 @@
 """Events of the documentation build: run the pages, and write the command reference.
 
 Pages that are run: the tutorial, the how-to pages, and those listed in `ALSO`. Each starts in an empty folder of its
-own; two run at a time. A page that fails ends the build.
+own; three run at a time. A page that fails ends the build.
 """
 
 import logging
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("tutorial/", "howto/")
 ALSO = ("blocks.md",)
 EXTRA = {"howto/r.md": {"pgbb.R": ROOT / "R" / "pgbb" / "R" / "pgbb.R"}}
-WORKERS = 2
+WORKERS = 3  # for two cores: a page waits for a file or a process now and then
 _done: dict[str, tuple[str, run.Page]] = run.__dict__.setdefault("cache", {})  # so that `mkdocs serve` runs a page once
 
 
