@@ -24,6 +24,7 @@ from pgbb.release.tables import cell, latex, moments, picture, table, text
 
 __all__ = ["ADVICE", "Diagnostics", "Posterior", "Wald"]
 
+_HIDDEN = 0.025  # of the draws of a mean slope at 0: an interval of 95 % ends there
 PROCESS = 41  # levels of an interval at which a new response is drawn
 Floats = NDArray[np.float64]
 
@@ -290,7 +291,8 @@ class Posterior(Draws):
         """Average marginal effects of a logistic regression: what a unit of a term adds to the probability, on average.
 
         The mean over the records of ∂p/∂x, as `get_margeff` of statsmodels has it, and its posterior: mean, sd, lower,
-        upper, prob_positive and identified. A term inside another, such as x in I(x**2), is a term of its own.
+        upper, prob_positive and identified. A term inside another, such as x in I(x**2), is a term of its own. None is
+        identified where the mean slope of the probability may be 0: effects of other terms hide it, or the noise.
 
         Args:
           level, draws, seed: as for `summary`.
@@ -304,11 +306,12 @@ class Posterior(Draws):
             )
         internal, rng = self.internal_draws(draws, None, seed, None)[0], np.random.default_rng(seed)
         slope = local.slope[0] + (internal - local.center[0]) @ local.slope[2:]
-        slope = np.clip(slope + np.sqrt(local.slope[1]) * rng.standard_normal(draws), 0.0, 0.25)
+        slope = slope + np.sqrt(local.slope[1]) * rng.standard_normal(draws)
+        seen, slope = np.mean(slope <= 0.0) < _HIDDEN, np.clip(slope, 0.0, 0.25)
         terms = [j for j, name in enumerate(self.model.names) if name != "Intercept"]
         values = (self.model.to_original(internal) * slope[:, None])[None, :, terms]
         table = self._coefficients(values, None, level, [self.model.names[j] for j in terms])
-        table["identified"] = self.local_columns(None)["identified"][0, terms]
+        table["identified"] = self.local_columns(None)["identified"][0, terms] & seen
         return table
 
     def diagnostics(self, draws: int = 4000, seed: int | None = 0) -> Diagnostics:

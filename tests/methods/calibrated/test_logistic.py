@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -99,5 +101,11 @@ def test_marginal_effects_are_those_of_the_records_and_not_the_slope_at_their_me
     twin = (release.summary().loc[["a", "b"], "mean"] * middle * (1 - middle) - table["mean"]) / table["sd"]
     assert np.abs(away).max() < 3 < np.abs(twin).min() and table["identified"].all()
     assert (table["sd"] / table["mean"]).abs().max() < (release.summary()["sd"] / release.summary()["mean"]).abs().max()
+    tensors = dict(release.payload.tensors)
+    tensors["slope"] = tensors["slope"].copy()
+    tensors["slope"][1] = tensors["slope"][0] ** 2  # its noise is as large as the mean slope
+    payload = replace(release.payload, tensors=tensors)
+    hidden = pgbb.Release(release.model, release.schema, release.certificate, payload)
+    assert not hidden.marginal_effects()["identified"].any() and hidden.summary()["identified"].all()
     with pytest.raises(pgbb.InvalidValue, match="marginal_effects is not allowed"):
         pgbb.fit(pgbb.Mean("a"), frame, schema=schema, epsilon=8, delta=1e-6, insecure_seed=0).marginal_effects()
