@@ -1,8 +1,8 @@
 """Neighbouring data sets in every container: what one cell does to how all others are read. No test is in here.
 
 A `Case` has a container, a column as it is declared and stored, a hostile cell and its place. `finding` reads the data
-with and without that cell and says what differs beside its own record. Only entry points are used: `load_columns`,
-`load`, the estimators and, in the test, the command line.
+with and without that cell, in pieces of three records, and says what differs beside its own record. Only entry points
+are used: `load_columns`, `load`, the estimators and, in the test, the command line.
 """
 
 import contextlib
@@ -21,8 +21,10 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from xml.sax.saxutils import escape
 
 import duckdb
@@ -31,6 +33,7 @@ import openpyxl
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyreadstat
 
@@ -38,12 +41,13 @@ from pgbb.model.formula import Design
 from pgbb.model.models import HuberRegression, QuantileRegression
 from pgbb.model.poisson import PoissonRegression
 from pgbb.model.schema import Date, Flag, Levels, Range, Schema
+from pgbb.private import open_table
 from pgbb.private.cells import Kind as Stored
 from pgbb.private.files import File
 from pgbb.private.loading import records_for, stored_for
 from pgbb.private.open_table import Opened, Piece
 from pgbb.private.records import load_columns
-from pgbb.private.sources import open_source
+from pgbb.private.sources import open_source, part_of_frame
 
 N = 8
 PLACES = (0, 3, N - 1)
@@ -148,6 +152,7 @@ FLOATS = (pa.float32(), pa.float64())
 TEXT = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.dictionary(pa.int8(), pa.string()))
 KINDS = {
     "range of floats": Kind(Range(0, 4), (0.5, 1.25, 3.0), FLOATS, ("Float64",), ("float64", "float32")),
+    "range of digits": Kind(Range(0, 4), ("1", "2", "3")),
     "range of integers": Kind(Range(0, 4), (1, 2, 3), (*INTEGERS, *FLOATS), ("Int64",), ("int8", "int16", "int32")),
     "range with a step": Kind(Range(0, 4, step=1), (1, 2, 3), (pa.int8(), pa.float64()), ("Int64",), ("int8",)),
     "range of decimals": Kind(
@@ -167,7 +172,7 @@ KINDS = {
     "levels of fractions": Kind(Levels("0.1", "0.5"), (0.1, 0.5), FLOATS, ("Float64",), ("float64",)),
     "levels of truth values": Kind(Levels("True", "False"), (True, False), (pa.bool_(),), ("boolean",)),
     "flag of words": Kind(Flag("no", "yes"), ("no", "yes"), TEXT, ("string",), ("str", "strL")),
-    "days": Kind(Date("2000-01-01", "2030-12-31"), DAYS, (pa.date32(), pa.date64())),
+    "days": Kind(Date("2000-01-01", "2030-12-31"), DAYS, (pa.date32(), pa.date64()), (), ("date",)),
     "levels of days": Kind(Levels(*map(str, DAYS)), DAYS, (pa.date32(), pa.date64())),
     "levels of moments": Kind(
         Levels(*map(str, MOMENTS)), MOMENTS, tuple(pa.timestamp(u) for u in ("s", "ms", "us", "ns"))
@@ -243,6 +248,26 @@ def _arrow(cells: list[Any], stored: pa.DataType, hostile: Any = None) -> pa.Arr
     return pa.array(cells, stored)
 
 
+def _chunked(cells: list[Any], stored: pa.DataType, hostile: Any) -> pa.ChunkedArray:
+    """Two arrays; a dictionary of one has other cells than that of the other, and a missing cell of its own."""
+    inner = stored.value_type if isinstance(stored, pa.DictionaryType) else stored
+    halves = [_arrow(half, inner, hostile) for half in (cells[: N // 2], cells[N // 2 :])]
+    if inner != stored:
+        halves = [pc.dictionary_encode(half, null_encoding="encode") for half in halves]
+    return pa.chunked_array(halves)
+
+
+def _runs(cells: list[Any], stored: pa.DataType, hostile: Any) -> pa.Array:
+    """Runs of one cell each, of which the first of all is left out."""
+    array = _arrow([cells[0], *cells], stored, hostile)
+    return pa.RunEndEncodedArray.from_arrays(pa.array(range(1, len(cells) + 2), pa.int32()), array)[1:]
+
+
+def _partition(cells: list[Any], kind: "Kind", dtype: Any = None) -> Opened:
+    """A part of a frame that stores the column as pandas stores good cells."""
+    return part_of_frame(_frame(pd.Series(cells, dtype=dtype)), dict(_frame(list(kind.good)).dtypes))
+
+
 def _table(cells: list[Any], stored: pa.DataType, hostile: Any) -> pa.Table:
     return pa.table({"c": _arrow(cells, stored, hostile), "other": pa.array(range(len(cells)))})
 
@@ -282,23 +307,30 @@ def _csv(cells: list[Any], folder: Path, raw: bool = False, name: str = "d.csv",
 
 
 def _sheet(cells: list[Any], folder: Path, first: str = "other") -> Path:
-    """A workbook; a cell that is `Xml` is written as it is, under the style of a day if the others are days."""
+    """A workbook; a cell that is `Xml` is written as it is, under the style of a day if the others are days.
+
+    Without a `first` column, a row whose cell is empty is none.
+    """
+    if not first and any(cell is None or cell is pd.NaT or (isinstance(cell, str) and not cell) for cell in cells):
+        raise Unfit
     book, path = openpyxl.Workbook(), folder / "d.xlsx"
     odd = [(i, cell) for i, cell in enumerate(cells) if isinstance(cell, Xml)]
     cells = [cells[i - 1] if isinstance(cell, Xml) else cell for i, cell in enumerate(cells)]
     sheet = book.active
-    sheet.append([first, "c"])
+    sheet.append([first, "c"] if first else ["c"])
     for i, cell in enumerate(cells):
         if getattr(cell, "tzinfo", None) is not None or (isinstance(cell, str) and not cell.isprintable()):
             raise Unfit  # the writer takes no zone, and makes of some characters a file that is no XML
-        sheet.append([i, float(cell) if isinstance(cell, decimal.Decimal) else cell])
+        given = float(cell) if isinstance(cell, decimal.Decimal) else cell
+        sheet.append([i, given] if first else [given])
+    column = "B" if first else "A"
     book.save(path)
     for i, cell in odd:
         with zipfile.ZipFile(path) as made:
             parts = {name: made.read(name) for name in made.namelist()}
         text = parts["xl/worksheets/sheet1.xml"].decode("utf-8")
-        place = re.compile(rf'<c r="B{i + 2}"( s="[0-9]+")?[^>]*>.*?</c>')
-        text = place.sub(rf'<c r="B{i + 2}"\1 t="{cell.type}"><v>{cell.value}</v></c>', text)
+        place = re.compile(rf'<c r="{column}{i + 2}"( s="[0-9]+")?[^>]*>.*?</c>')
+        text = place.sub(rf'<c r="{column}{i + 2}"\1 t="{cell.type}"><v>{cell.value}</v></c>', text)
         parts["xl/worksheets/sheet1.xml"] = text.encode("utf-8")
         with zipfile.ZipFile(path, "w") as made:
             for name, part in parts.items():
@@ -376,7 +408,7 @@ def _statistical(cells: list[Any], text: bool, hostile: Any, folder: Path, name:
     if text != all(c is None or (isinstance(c, str) and len(c) < 2**15) for c in bare):
         raise Unfit  # the formats have no longer text
     column = pd.Series([MARK if c is None else c for c in bare] if text else bare, dtype=object if text else "float64")
-    write = pyreadstat.write_xport if name.endswith("xpt") else pyreadstat.write_sav
+    write = pyreadstat.write_xport if name.endswith("xpt") else partial(pyreadstat.write_sav, compress="z" in name)
     write(pd.DataFrame({"other": np.arange(float(len(cells))), "c": column}), str(path))
     if text and isinstance(hostile, bytes):
         path.write_bytes(path.read_bytes().replace(MARK.encode(), hostile.ljust(4, b" ")[:4]))
@@ -458,24 +490,29 @@ def containers(kind: Kind) -> dict[str, Callable[[list[Any], Any, Path], Any]]:
         "structured array": lambda c, h, f: _structured(c, kind, h),
         "frame that pandas made": lambda c, h, f: _frame(c),
         "frame of objects": lambda c, h, f: _frame(pd.Series(_objects(c), dtype=object)),
+        "partition that pandas made": lambda c, h, f: _partition(c, kind),
+        "partition of objects": lambda c, h, f: _partition(_objects(c), kind, object),
         "categorical that pandas made": lambda c, h, f: _frame(pd.Categorical(c)),
         "csv": lambda c, h, f: _csv(c, f),
         "csv, as it is": lambda c, h, f: _csv(c, f, raw=True),
         "csv of Europe": lambda c, h, f: _csv(c, f, separator=";", decimal=",", thousands=".", encoding="latin-1"),
         "tsv, packed, without header": lambda c, h, f: _csv(c, f, name="d.tsv.gz", names=["other", "c", "last"]),
         "sheet": lambda c, h, f: _sheet(c, f),
+        "sheet of one column": lambda c, h, f: _sheet(c, f, ""),
         "sheet of LibreOffice": lambda c, h, f: _ods(c, f),
     }
     if importlib.util.find_spec("xlwt") is not None:  # which fuzzing installs
         found["sheet of Excel 97"] = lambda c, h, f: _xls(c, f)
     if kind.good in NUMBERS or kind.good in WORDS:
-        for name in ("d.sav", "d.xpt"):
+        for name in ("d.sav", "d.zsav", "d.xpt"):
             found[name] = lambda c, h, f, t=kind.good in WORDS, n=name: _statistical(c, t, h, f, n)
     if not isinstance(kind.declared, Levels):
         del found["categorical that pandas made"]
     for stored in kind.nullable:
         found[f"frame of {stored}"] = lambda c, h, f, t=stored: _frame(pd.array(c, dtype=t))
     for stored in kind.arrow:
+        found[f"chunks of {stored}"] = lambda c, h, f, t=stored: {"c": _chunked(c, t, h)}
+        found[f"runs of {stored}"] = lambda c, h, f, t=stored: {"c": _runs(c, t, h)}
         found[f"table of {stored}"] = lambda c, h, f, t=stored: _table(c, t, h)
         found[f"parquet of {stored}"] = lambda c, h, f, t=stored: _parquet(c, t, h, f)
         found[f"folder of {stored}"] = lambda c, h, f, t=stored: _folder(c, t, h, f)
@@ -637,7 +674,8 @@ def finding(
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
             raise Unfit from error
-        seen.append(watch(lambda source=source: read(source, kind.declared)))
+        with mock.patch.object(open_table, "CHUNK", 3):
+            seen.append(watch(lambda source=source: read(source, kind.declared)))
     before, after = seen
     if before.said != after.said:
         return f"says {after.said.strip()[:90]!r}"

@@ -223,7 +223,7 @@ def test_a_missing_column_is_named_but_the_names_found_are_not(tmp_path, suffix)
 
 
 @pytest.mark.parametrize("column", ["y", "a", "f"])
-@pytest.mark.parametrize("dtype", ["str", "category", "datetime64[ns]", "timedelta64[ns]"])
+@pytest.mark.parametrize("dtype", ["string", "category", "datetime64[ns]", "timedelta64[ns]"])
 def test_a_wrong_dtype_is_refused_by_dtype_and_not_by_value(column, dtype):
     frame = good()
     frame[column] = pd.Series([SENTINEL] * 50).astype(dtype)
@@ -327,9 +327,9 @@ def test_examine_counts_what_is_missing_and_outside(tmp_path, suffix):
 
 
 def test_examine_reports_structure_without_raising():
-    frame = good(10).astype({"a": str})
+    frame = good(10).astype({"a": "string"})
     rows = {row["column"]: row for row in examine(pd.concat([frame, frame[["y"]]], axis=1), SCHEMA)}
-    assert "dtype str" in rows["a"]["problem"] and "more than once" in rows["y"]["problem"]
+    assert "dtype string" in rows["a"]["problem"] and "more than once" in rows["y"]["problem"]
     assert examine(frame.iloc[:0], SCHEMA)[0]["records"] == 0
 
 

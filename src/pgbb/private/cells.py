@@ -29,6 +29,7 @@ __all__ = [
     "Text",
     "arrow_kind",
     "as_cells",
+    "as_stored",
     "encode",
     "filler",
     "labels",
@@ -62,6 +63,7 @@ class Coded:
         """The cells one by one."""
         table = np.full(len(self.distinct) + 1, None, dtype=object)
         table[:-1] = self.distinct
+        table[:-1][np.ma.getmaskarray(self.distinct)] = None
         return np.asarray(table[self.which])
 
 
@@ -172,18 +174,14 @@ def _points(array: NDArray[np.str_]) -> Array:
 def _of_arrow(array: "pa.Array | pa.ChunkedArray") -> Held:
     types = pa.types
     if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
-    if isinstance(array, pa.ChunkedArray):  # more text than one array holds
-        array = pa.concat_arrays([chunk.cast(pa.large_binary()) for chunk in array.chunks])
+        return _of_chunks(array)
     if isinstance(array.type, pa.BaseExtensionType):
         return _of_arrow(array.storage)
     if types.is_run_end_encoded(array.type):
-        import pyarrow.compute
-
-        return _of_arrow(pyarrow.compute.run_end_decode(array))
+        runs = np.searchsorted(array.run_ends.to_numpy(), np.arange(len(array)) + array.offset, side="right")
+        return _placed(runs, _of_arrow(array.values))
     if types.is_dictionary(array.type):
-        inner = _of_arrow(array.dictionary)
-        return Coded(_indices(array), inner.spread() if isinstance(inner, Coded) else inner)
+        return _placed(_indices(array), _of_arrow(array.dictionary))
     if types.is_null(array.type):
         return np.full(len(array), np.nan)
     if types.is_boolean(array.type) or types.is_integer(array.type) or types.is_floating(array.type):
@@ -201,6 +199,28 @@ def _of_arrow(array: "pa.Array | pa.ChunkedArray") -> Held:
     found = array.dictionary_encode()
     distinct = np.fromiter((readable(v.as_py) for v in found.dictionary), dtype=object, count=len(found.dictionary))
     return Coded(_indices(found), distinct)
+
+
+def _of_chunks(array: pa.ChunkedArray) -> Held:
+    """One array of several. Each keeps its table: what is in them decides whether Arrow can join them."""
+    kind = array.type
+    while isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if array.num_chunks == 1 or not (pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind)):
+        whole = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
+        if isinstance(whole, pa.ChunkedArray):  # more text than one array holds
+            whole = pa.concat_arrays([chunk.cast(pa.large_binary()) for chunk in whole.chunks])
+        return _of_arrow(whole)
+    parts = [found for chunk in array.chunks if isinstance(found := _of_arrow(chunk), Coded)]
+    starts = np.cumsum([0, *(len(part.distinct) for part in parts)])
+    places = [np.where(p.which < 0, -1, p.which + start) for p, start in zip(parts, starts[:-1], strict=True)]
+    return Coded(np.concatenate(places), np.ma.concatenate([part.distinct for part in parts]))
+
+
+def _placed(which: NDArray[np.int64], table: Held) -> Coded:
+    """Cells by their places in a table; a place that it does not have is that of a missing cell."""
+    distinct = table.spread() if isinstance(table, Coded) else table
+    return Coded(np.where((which >= 0) & (which < len(distinct)), which, -1), distinct)
 
 
 def _indices(array: pa.DictionaryArray) -> NDArray[np.int64]:
@@ -424,6 +444,20 @@ def _number(cell: object) -> float | str:
         return plain if isinstance(plain, str) else np.nan if type(plain) in _NO_NUMBERS else float(plain)
     except Exception:
         return np.nan
+
+
+@np.errstate(all="ignore")
+def as_stored(cell: object, dtype: np.dtype[Any]) -> object:
+    """The number that an object says, as this type stores it; None where it says none."""
+    try:
+        plain = _cell(cell)
+        if not isinstance(plain, str | int | float | np.floating):
+            return None
+        number = int(plain) if isinstance(plain, str | int) and dtype.kind in "iu" else float(plain)
+        found = dtype.type(number)
+        return found if dtype.kind == "f" or found == number else None
+    except Exception:
+        return None
 
 
 _NO_NUMBERS = (type(None), _Unreadable, *_MOMENTS)

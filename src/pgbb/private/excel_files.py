@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import escape
 
 import numpy as np
 
@@ -27,13 +28,16 @@ __all__ = ["open_sheet"]
 _CELL = re.compile(rb"<c(\s[^>]*?)?(?:/>|>(.*?)</c>)", re.DOTALL)
 _TYPE = re.compile(rb"""\st=["']([^"']*)["']""")
 _VALUE = re.compile(rb"<v(?:\s[^>]*)?>(.*?)</v>", re.DOTALL)
+_TEXT = re.compile(rb"<is(?:\s[^>]*)?>.*?</is>", re.DOTALL)
 _CONTENT = {
     b"n": re.compile(rb"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"),
     b"b": re.compile(rb"[01]"),
     b"e": re.compile(rb"#(?:DIV/0!|N/A|NAME\?|NULL!|NUM!|REF!|VALUE!)"),
     b"s": re.compile(rb"[0-9]{1,9}"),
+    b"str": re.compile(rb"[^<]*"),
+    b"d": re.compile(rb"[^<]*"),
 }
-_TEXTS = (b"str", b"inlineStr", b"d")
+_UNPARSED = re.compile(rb"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 _QUOTED = rb"""(?:"[^"]*"|'[^']*')"""
 _ODS_CELL = re.compile(rb"<table:(?:covered-)?table-cell((?:\s+[\w:.-]+\s*=\s*" + _QUOTED + rb")*)(\s*/?>)")
 _ODS_SPACES = re.compile(rb"<text:s\s[^>]*>")
@@ -45,15 +49,19 @@ _CHARACTERS = ((0x9, 0xA), (0xD, 0xD), (0x20, 0xD7FF), (0xE000, 0xFFFD), (0x1000
 
 
 def _plain(cell: "re.Match[bytes]", texts: int) -> bytes:
-    """A cell of a sheet, emptied where what it holds is not of its type."""
-    given, content = _TYPE.search(cell[1] or b""), _VALUE.search(cell[2] or b"")
+    """A cell of a sheet with its value alone; where that is not of its type, an error, so that its row stays a row."""
+    about, inside = cell[1] or b"", cell[2] or b""
+    given, content, text = _TYPE.search(about), _VALUE.search(inside), _TEXT.search(inside)
     kind = given[1] if given else b"n"
-    if content is None or kind in _TEXTS:
+    if text is not None and kind == b"inlineStr":
+        return b"<c%b>%b</c>" % (about, text[0])
+    if not inside:
         return cell[0]
     allowed = _CONTENT.get(kind)
-    if allowed is None or allowed.fullmatch(content[1]) is None or (kind == b"s" and int(content[1]) >= texts):
-        return b"<c%b/>" % _TYPE.sub(b"", cell[1] or b"")
-    return cell[0]
+    good = content is not None and allowed is not None and allowed.fullmatch(content[1]) is not None
+    if content is None or not good or (kind == b"s" and int(content[1]) >= texts):
+        return b'<c%b t="e"><v>#VALUE!</v></c>' % _TYPE.sub(b"", about)
+    return b"<c%b>%b</c>" % (about, content[0])
 
 
 def _plain_ods(cell: "re.Match[bytes]") -> bytes:
@@ -78,7 +86,10 @@ def _reference(found: "re.Match[bytes]") -> bytes:
 
 
 def _cells(name: str, part: bytes, texts: int) -> bytes:
-    """A part of a workbook, with cells that its reader can take."""
+    """A part of a workbook, with cells that its reader can take; what is not UTF-8 is no character of any text."""
+    if name.endswith(".xml"):
+        part = part.decode("utf-8", "replace").encode("utf-8")
+        part = _UNPARSED.sub(lambda text: escape(text[1].decode("utf-8")).encode("utf-8"), part)
     if name.endswith("sharedStrings.xml"):
         return _REFERENCE.sub(_reference, part)
     if name.startswith("xl/worksheets/") and name.endswith(".xml"):

@@ -18,7 +18,7 @@ from pgbb._io import parquet_file, parquet_files
 from pgbb.errors import InvalidValue
 from pgbb.model.schema import Schema
 from pgbb.private import open_table
-from pgbb.private.cells import Cells, Coded, Held, Kind, arrow_kind, as_cells, numpy_kind, readable
+from pgbb.private.cells import Cells, Coded, Held, Kind, arrow_kind, as_cells, as_stored, numpy_kind, readable
 from pgbb.private.csv_files import open_csv, plausible
 from pgbb.private.duckdb_queries import open_query
 from pgbb.private.excel_files import open_sheet
@@ -134,6 +134,8 @@ def _pandas_kind(dtype: object) -> Kind:
     if isinstance(dtype, pd.SparseDtype):
         inner = _pandas_kind(dtype.subtype)
         return Kind(name, inner.numbers, inner.levels)
+    if isinstance(dtype, pd.StringDtype) and dtype.na_value is np.nan:
+        return Kind(name, True, True)  # pandas takes it where all cells of a list are text: one number makes it objects
     if isinstance(dtype, pd.CategoricalDtype | pd.StringDtype | pd.DatetimeTZDtype | pd.PeriodDtype | pd.IntervalDtype):
         return levels
     return Kind(name, True, True) if _is_masked(dtype) else Kind(name, False, False)
@@ -216,29 +218,16 @@ def part_of_frame(frame: pd.DataFrame, types: Mapping[str, object]) -> Opened:
     return replace(_frame(frame.assign(**odd)), kinds=lambda names, _: {name: known[name] for name in names})
 
 
-def _under(cells: "pd.Series[Any]", kind: Any) -> "pd.Series[Any]":
+def _under(cells: "pd.Series[Any]", kind: Any) -> Any:
     """Cells of an odd part under the type of the whole: numbers of that type, and nothing where a cell is none."""
     if pd.api.types.is_bool_dtype(kind):
-        return cells.map(lambda cell: _WORDS.get(cell, cell) if type(cell) is str else cell)
+        given: Any = (_WORDS.get(cell, cell) if type(cell) is str else cell for cell in cells)
+        return pd.Series(np.fromiter(given, dtype=object, count=len(cells)), cells.index, dtype=object)
     if not pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_complex_dtype(kind):
         return cells
     dtype = np.dtype(getattr(kind, "numpy_dtype", kind))
-    read = [_number(cell, dtype) for cell in cells]
-    numbers = pa.array(read, pa.from_numpy_dtype(dtype))
+    numbers = pa.array([as_stored(cell, dtype) for cell in cells], pa.from_numpy_dtype(dtype))
     return pd.Series(pd.arrays.ArrowExtensionArray(numbers), cells.index)
-
-
-def _number(cell: object, dtype: "np.dtype[Any]") -> object:
-    """The number that a cell says, of this type; None where it says none."""
-    if type(cell) not in (str, int, float, bool) and not isinstance(cell, np.number | np.bool_):
-        return None
-    try:
-        whole = type(cell) in (str, int) and dtype.kind in "iu"
-        number = int(cell) if whole else float(cell)  # type: ignore[call-overload, arg-type]
-        found = dtype.type(number)
-        return found if dtype.kind == "f" or found == number else None
-    except (ValueError, OverflowError):
-        return None
 
 
 def _arrow(source: object) -> Opened:
