@@ -37,7 +37,7 @@ __all__ = [
 BANDWIDTH = 0.1
 """Smoothing of the check loss, where a model has none of its own."""
 CLIP = 8.0
-"""Clip of the score of a mean, where a model has none of its own."""
+"""Clip of the score of a mean, where a model has none of its own; of a Gaussian one, in its standard deviations."""
 
 
 def _pair(name: str, value: object, *, above: float, below: float | None = None) -> tuple[float, float]:
@@ -317,7 +317,9 @@ class Mean:
       family: "gaussian", "exponential" or "bernoulli".
       scale: s, the standard deviation (Gaussian) where it is publicly known. The methods "calibrated" and
         "dp_bootstrap" do without it; the others need it.
-      clip: C, 8 by default; for the methods that ask for scores, "pgbb" and "sgld".
+      clip: C, for the methods that ask for scores; 8 by default, and for a Gaussian mean 8/s: records within eight
+        standard deviations of it. With "pgbb" an exponential or Bernoulli mean has C = high − low by default, of the
+        score m − x, which has the same root and is never clipped.
       by: a column of declared Levels, or several: then the mean, or of a Flag the proportion, of each group (of each
         combination), all in one release. The groups are disjoint, so all have the noise that one of them would have.
     """
@@ -390,7 +392,7 @@ class Mean:
             kind="mean",
             formula=None,
             names=(f"mean({self.column})",),
-            clip=CLIP if self.clip is None else self.clip,
+            clip=self.clip or (CLIP / scale if family == "gaussian" and scale is not None else CLIP),
             center=np.array([(low + high) / 2]),
             radius=np.array([(high - low) / 2]),
             transform=np.eye(1),

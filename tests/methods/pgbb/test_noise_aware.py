@@ -237,6 +237,32 @@ def test_the_sampling_error_of_a_release_is_that_of_the_records(means):
     assert np.median(means[:, 2]) != pytest.approx(2 * 0.5 / math.sqrt(2000), rel=0.15)
 
 
+def shares(model, seed=0, n=4000, **changes):
+    """A mean of records of which 3 % are 1; the scores of a Bernoulli law reach 33 there."""
+    values = (np.random.default_rng(seed).random(n) < 0.03).astype(float)
+    given = {"schema": Schema(s=Range(0, 1)), "epsilon": 4.0, "delta": 1e-6, "steps": 800, "insecure_seed": seed}
+    return fit(model, pd.DataFrame({"s": values}), **(given | changes)).summary().iloc[0], values.mean()
+
+
+def test_a_rare_share_is_found_whatever_its_own_scores_would_be():
+    for seed in range(3):
+        row, mean = shares(Mean("s", family="bernoulli"), seed)
+        assert row["identified"] and abs(row["mean"] - mean) < 4 * row["privacy_sd"] and row["privacy_sd"] < 0.01
+
+
+def test_a_mean_whose_scores_are_clipped_is_marked():
+    """Clipped to 8, scores of a Bernoulli law have a root near 0; a scale of 1 where it is 50 clips most records."""
+    with pytest.warns(pgbb.PgbbWarning, match="not identified"):
+        row, _ = shares(Mean("s", family="bernoulli", clip=8.0))
+    assert not row["identified"]
+    skewed = pd.DataFrame({"s": np.random.default_rng(0).exponential(50.0, 4000)})
+    wide = {"schema": Schema(s=Range(0, 500)), "epsilon": 4.0, "delta": 1e-6, "steps": 800, "insecure_seed": 1}
+    for scale, right in ((1.0, False), (50.0, True)):
+        release = fit(Mean("s", scale=scale), skewed, **wide)
+        assert release.payload.local.columns(None, np.eye(1))["identified"].all() == right
+        assert right or "many scores are clipped" in release.certificate.notes[0]
+
+
 def test_a_private_regression_recovers_the_coefficients_and_says_how_well():
     release = fit(
         HuberRegression("y ~ a + b - 1"), frame(20_000, 2), schema=SCHEMA, epsilon=2.0, delta=1e-6, blocks=10,
