@@ -109,7 +109,7 @@ def _model(
     ] = "gaussian",
     scale: Annotated[float | None, typer.Option(help="Scale of a Gaussian mean, if publicly known.")] = None,
     clip: Annotated[
-        float | None, typer.Option(help="Clip of the score of --family mean; see Mean for the default.", show_default=False)
+        float | None, typer.Option(help="Clip of the score of --family mean; default by its law.", show_default=False)
     ] = None,
 ) -> models.Model:
     regressions: dict[str, Callable[[str], models.Model]] = {
