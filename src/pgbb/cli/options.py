@@ -94,7 +94,7 @@ def _model(
     interval: Annotated[str | None, typer.Option(help="An interval of levels instead, such as .05,.95.")] = None,
     bandwidth: Annotated[
         float | None,
-        typer.Option(help="Smoothing of the check loss, in units of the response; default .1.", show_default=False),
+        typer.Option(help="Smoothing of the check loss; default .1, or a thousandth of the range.", show_default=False),
     ] = None,
     column: Annotated[str | None, typer.Option(help="Column of --family mean.")] = None,
     by: Annotated[

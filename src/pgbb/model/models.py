@@ -34,8 +34,11 @@ __all__ = [
     "Simulated",
 ]
 
-BANDWIDTH = 0.1
-"""Smoothing of the check loss, where a model has none of its own."""
+BANDWIDTH, FINE = 0.1, 1000
+"""Smoothing of the check loss, where a model has none of its own: .1, or a thousandth of the range where that is less.
+
+It moves quantiles by about its square over twice the spread of the residuals. Values with a declared step are spread
+over it: by at least 1/√12 of the step, the standard deviation of what is even over half a step to either side."""
 CLIP = 8.0
 """Clip of the score of a mean, where a model has none of its own; of a Gaussian one, in its standard deviations."""
 
@@ -100,8 +103,9 @@ class QuantileRegression:
     Args:
       formula: such as "logwk ~ educ + exper + black".
       taus: levels, drawn in training with P_τ ∝ 1/(τ(1−τ)); or None with `interval`.
-      bandwidth: h, in units of the response, .1 by default; smaller is less biased and slower to settle. The method
-        "calibrated" has no use for it.
+      bandwidth: h, in units of the response; by default .1, or a thousandth of the declared range where that is less,
+        and at least .29 of a declared step. Smaller is less biased and slower to settle. The method "calibrated" has no
+        use for it.
       interval: (low, high) of levels, instead of a list.
     """
 
@@ -135,7 +139,13 @@ class QuantileRegression:
             raw = np.array([1 / (t * (1 - t)) for t in self.taus])
             index = Index("tau", levels=tuple(self.taus), weights=tuple((raw / raw.sum()).tolist()))
             steepest = max(max(t, 1 - t) for t in self.taus)
-        bandwidth = BANDWIDTH if self.bandwidth is None else self.bandwidth
+        bandwidth = self.bandwidth
+        if bandwidth is None:
+            from pgbb.model.formula import Design
+
+            design = Design.parse(self.formula, schema, response=Range)
+            low, high = design.response_bounds
+            bandwidth = max(min(BANDWIDTH, (high - low) / FINE), design.response_step / math.sqrt(12))
 
         def score(xp: Namespace, theta: Values, linear: Values, y: Values, tau: Values) -> tuple[Values, None]:
             return (1 - tau) - normal_cdf(xp, (y - linear) / bandwidth), None
