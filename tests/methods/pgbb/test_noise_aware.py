@@ -13,9 +13,11 @@ from pgbb.methods.pgbb.all_levels import joint_of
 from pgbb.methods.pgbb.coordinates import Coordinates
 from pgbb.methods.pgbb.moment_answers import SHARE, _bend, asks_bend, sizes, with_moments
 from pgbb.methods.pgbb.noise_aware import analyse, bent, shrunk
+from pgbb.methods.pgbb.settings import by_difference
 from pgbb.methods.pgbb.shape import bend_at, bends_alike, shape_of
 from pgbb.methods.registry import settings_for
 from pgbb.methods.request import Request
+from pgbb.private.worker import _by_name
 
 SCHEMA = Schema(a=Range(-1, 1), b=Range(-1, 1), y=Range(-6, 6), z=pgbb.Flag(), w=Range(0, 2))
 QUICK = {"schema": SCHEMA, "delta": 1e-6, "blocks": 5, "steps": 60, "draws_per_step": 2, "sampling_rate": 0.2}
@@ -248,6 +250,16 @@ def test_a_rare_share_is_found_whatever_its_own_scores_would_be():
     for seed in range(3):
         row, mean = shares(Mean("s", family="bernoulli"), seed)
         assert row["identified"] and abs(row["mean"] - mean) < 4 * row["privacy_sd"] and row["privacy_sd"] < 0.01
+
+
+def test_a_worker_of_a_cluster_finds_the_score_of_a_mean_by_its_name():
+    model, schema = Mean("s", family="exponential"), Schema(s=Range(0, 12))
+    own = model.prepare(schema)
+    problem = by_difference(own, model=model, schema=schema)
+    ((name, args),) = problem.origin
+    again = _by_name(name)(own, *args, model=model, schema=schema)
+    assert again.clip == problem.clip == 12.0 and own.clip == 8.0
+    assert [float(p.score(np, None, 2.0, 12.0, None)[0]) for p in (again, own)] == [-10.0, -2.5]
 
 
 def test_a_mean_whose_scores_are_clipped_is_marked():
