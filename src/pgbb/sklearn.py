@@ -281,7 +281,7 @@ class PrivateQuantileRegressor(_PrivateRegressor):
         for each; or a dict of these by feature name.
       response_range: public (low, high) of y.
       quantile: a level in (0, 1), or a list of levels, which share one budget.
-      bandwidth: smoothing of the check loss, in units of y, .1 by default; method "calibrated" has no use for it.
+      bandwidth: smoothing of the check loss, in units of y; method "calibrated" has no use for it.
       fit_intercept: whether there is one.
       weight_range: public (low, high) of sample_weight, low ≥ 0; needed where weights are given.
       method, settings, accountant, group_size, ledger, dataset: as for `pgbb.fit`; settings is a dict.

@@ -1,3 +1,5 @@
+import warnings
+
 import jax
 import numpy as np
 import pandas as pd
@@ -6,6 +8,7 @@ import pytest
 import pgbb
 from pgbb import HuberRegression, Mean, PgbbError, PgbbWarning, QuantileRegression, Range, Schema
 from pgbb.accountant import Composition
+from pgbb.methods.clipped_means import cut_off
 from pgbb.methods.effective_size import effective_sample_size
 
 pytestmark = pytest.mark.filterwarnings("ignore:Too few effective draws")
@@ -135,3 +138,22 @@ def test_the_gradient_bound_can_be_given():
     planned = chosen.load().plan(request, given, 2000)
     default = chosen.load().plan(request, settings_for("sgld", {"steps": 100})[1], 2000)
     assert planned.mechanism.clip == 2.5 and planned.sigma < default.sigma
+
+
+def test_a_chain_about_a_mean_whose_scores_are_clipped_says_so():
+    """Clipped to 8, scores of a share below 1/8 have a root near 0."""
+    data, schema = pd.DataFrame({"z": (np.arange(2000) % 33 == 0).astype(int)}), Schema(z=pgbb.Flag(), y=Range(0, 20))
+    with pytest.warns(PgbbWarning, match=r"clipped to C = 8"):
+        release = pgbb.fit(
+            Mean("z", family="bernoulli"), data, schema=schema, epsilon=4.0, delta=1e-6, method="sgld", steps=2000,
+            non_private=True,
+        )  # fmt: skip
+    assert any("clipped to C = 8" in note for note in release.certificate.notes)
+    for model, mean, cut in (
+        (Mean("z", family="bernoulli"), 0.3, False), (Mean("z", family="bernoulli"), 0.95, True),
+        (Mean("z", family="bernoulli", clip=50.0), 0.03, False), (Mean("y", family="exponential"), 2.0, False),
+        (Mean("y", family="exponential"), 0.2, True), (Mean("y", scale=0.1), 0.2, False),
+    ):  # fmt: skip
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PgbbWarning)
+            assert bool(cut_off(model.prepare(schema), np.full((9, 1), mean))) == cut

@@ -35,6 +35,19 @@ def test_quantile_bound_follows_the_steepest_level():
     assert QuantileRegression("y ~ x1", interval=(0.3, 0.95)).prepare(SCHEMA).clip == pytest.approx(0.95 * np.sqrt(2))
 
 
+def test_what_a_model_takes_for_granted_follows_the_unit_of_its_response():
+    """A share in [0, 1] and a wage in dollars are smoothed and clipped alike; a declared step is smoothed over."""
+
+    def bandwidth(column, **given):
+        return QuantileRegression("y ~ d", **given).prepare(Schema(y=column, d=Flag())).settings["bandwidth"]
+
+    assert [bandwidth(Range(0, top)) for top in (1, 12, 1e6)] == pytest.approx([0.001, 0.012, 0.1])
+    assert bandwidth(Range(0, 52, step=1)) == pytest.approx(12**-0.5) and bandwidth(Range(0, 1), bandwidth=0.2) == 0.2
+    schema = Schema(y=Range(-20, 20))
+    clips = [Mean("y", scale=s).prepare(schema).clip * s for s in (0.01, 1.0, 100.0)]
+    assert clips == pytest.approx([8.0] * 3) and Mean("y", scale=0.01, clip=3.0).prepare(schema).clip == 3.0
+
+
 def test_quantile_levels_are_drawn_in_proportion_to_their_variance():
     index = QuantileRegression("y ~ x1", taus=[0.1, 0.5]).prepare(SCHEMA).index
     draws = index.draw(60_000, np.random.default_rng(0))

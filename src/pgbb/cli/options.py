@@ -96,7 +96,7 @@ def _model(
     bandwidth: Annotated[
         float | None,
         _asked(
-            help="Smoothing of the check loss, in units of the response; default .1. Of no use to calibrated.",
+            help="Smoothing of the check loss; default .1, or a thousandth of the range. Of no use to calibrated.",
             show_default=False,
         ),
     ] = None,
@@ -110,7 +110,9 @@ def _model(
     scale: Annotated[float | None, _asked(help="Scale of a Gaussian mean, if publicly known.")] = None,
     clip: Annotated[
         float | None,
-        _asked(help="Clip of the score of --family mean; default 8. Of no use to calibrated.", show_default=False),
+        _asked(
+            help="Clip of the score of --family mean; default by its law. Of no use to calibrated.", show_default=False
+        ),
     ] = None,
 ) -> models.Model:
     regressions: dict[str, Callable[[str], models.Model]] = {

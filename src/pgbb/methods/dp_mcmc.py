@@ -18,6 +18,7 @@ from scipy.special import expit, ndtr
 from pgbb._numerics import Floats
 from pgbb.accountant import Mechanism, compose
 from pgbb.errors import InvalidValue
+from pgbb.methods.clipped_means import cut_off
 from pgbb.methods.constants import Checked, Count, Limits, Positive, Share
 from pgbb.methods.effective_size import SMALLEST_ESS, effective_sample_size, too_few
 from pgbb.methods.request import Planned, Request, by_level
@@ -185,7 +186,7 @@ def run(request: Request, settings: Settings) -> Release:
         shares.append(accepted / settings.steps)
     sizes = [effective_sample_size(chain.astype(np.float64)) for chain in chains]
     notes = [TARGET, *([APPROXIMATE] if settings.test == "barker" else []), *too_few(sizes)]
-    notes += _cannot_mix(settings, sizes, lengths, shares)
+    notes += [*_cannot_mix(settings, sizes, lengths, shares), *cut_off(problems[0], chains[0])]
     found = {"effective_sample_size": [s.tolist() for s in sizes], "accepted": shares, "step_length": lengths}
     return request.release_draws("dp_mcmc", planned, stream.source, chains, notes, found, levels)
 

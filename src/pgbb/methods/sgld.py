@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from pgbb.accountant import Mechanism, compose
+from pgbb.methods.clipped_means import cut_off
 from pgbb.methods.constants import Checked, Count, Limits, Positive, Share
 from pgbb.methods.effective_size import effective_sample_size, too_few
 from pgbb.methods.request import Planned, Request, by_level, clipped
@@ -175,16 +176,22 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
         chains.append(np.concatenate(draws, axis=1))
     thinned = [chain[:, int(settings.burn_in * steps) :: settings.thin] for chain in chains]
     return [
-        _released(request, planned, stream.source, levels, [chain[j] for chain in thinned])
+        _released(request, planned, stream.source, levels, [chain[j] for chain in thinned], problems[0])
         for j, (request, stream) in enumerate(zip(requests, streams, strict=True))
     ]
 
 
 def _released(
-    request: Request, planned: Planned, source: str, levels: list[float] | None, chains: list[np.ndarray]
+    request: Request,
+    planned: Planned,
+    source: str,
+    levels: list[float] | None,
+    chains: list[np.ndarray],
+    problem: Problem,
 ) -> Release:
     """The release of stored chains, one a level."""
     sizes = [effective_sample_size(chain.astype(np.float64)) for chain in chains]
     note = "Chains of DP-SGLD: intervals target the tempered Gibbs posterior, and widen with the privacy noise."
+    notes = [note, *too_few(sizes), *cut_off(problem, chains[0])]
     found = {"effective_sample_size": [s.tolist() for s in sizes]}
-    return request.release_draws("sgld", planned, source, chains, [note, *too_few(sizes)], found, levels)
+    return request.release_draws("sgld", planned, source, chains, notes, found, levels)

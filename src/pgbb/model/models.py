@@ -34,10 +34,13 @@ __all__ = [
     "Simulated",
 ]
 
-BANDWIDTH = 0.1
-"""Smoothing of the check loss, where a model has none of its own."""
+BANDWIDTH, FINE = 0.1, 1000
+"""Smoothing of the check loss, where a model has none of its own: .1, or a thousandth of the range where that is less.
+
+It moves quantiles by about its square over twice the spread of the residuals. Values with a declared step are spread
+over it: by at least 1/√12 of the step, the standard deviation of what is even over half a step to either side."""
 CLIP = 8.0
-"""Clip of the score of a mean, where a model has none of its own."""
+"""Clip of the score of a mean, where a model has none of its own; of a Gaussian one, in its standard deviations."""
 
 
 def _pair(name: str, value: object, *, above: float, below: float | None = None) -> tuple[float, float]:
@@ -100,8 +103,9 @@ class QuantileRegression:
     Args:
       formula: such as "logwk ~ educ + exper + black".
       taus: levels, drawn in training with P_τ ∝ 1/(τ(1−τ)); or None with `interval`.
-      bandwidth: h, in units of the response, .1 by default; smaller is less biased and slower to settle. The method
-        "calibrated" has no use for it.
+      bandwidth: h, in units of the response; by default .1, or a thousandth of the declared range where that is less,
+        and at least .29 of a declared step. Smaller is less biased and slower to settle. The method "calibrated" has no
+        use for it.
       interval: (low, high) of levels, instead of a list.
     """
 
@@ -135,7 +139,13 @@ class QuantileRegression:
             raw = np.array([1 / (t * (1 - t)) for t in self.taus])
             index = Index("tau", levels=tuple(self.taus), weights=tuple((raw / raw.sum()).tolist()))
             steepest = max(max(t, 1 - t) for t in self.taus)
-        bandwidth = BANDWIDTH if self.bandwidth is None else self.bandwidth
+        bandwidth = self.bandwidth
+        if bandwidth is None:
+            from pgbb.model.formula import Design
+
+            design = Design.parse(self.formula, schema, response=Range)
+            low, high = design.response_bounds
+            bandwidth = max(min(BANDWIDTH, (high - low) / FINE), design.response_step / math.sqrt(12))
 
         def score(xp: Namespace, theta: Values, linear: Values, y: Values, tau: Values) -> tuple[Values, None]:
             return (1 - tau) - normal_cdf(xp, (y - linear) / bandwidth), None
@@ -317,7 +327,9 @@ class Mean:
       family: "gaussian", "exponential" or "bernoulli".
       scale: s, the standard deviation (Gaussian) where it is publicly known. The methods "calibrated" and
         "dp_bootstrap" do without it; the others need it.
-      clip: C, 8 by default; for the methods that ask for scores, "pgbb" and "sgld".
+      clip: C, for the methods that ask for scores; 8 by default, and for a Gaussian mean 8/s: records within eight
+        standard deviations of it. With "pgbb" an exponential or Bernoulli mean has C = high − low by default, of the
+        score m − x, which has the same root and is never clipped.
       by: a column of declared Levels, or several: then the mean, or of a Flag the proportion, of each group (of each
         combination), all in one release. The groups are disjoint, so all have the noise that one of them would have.
     """
@@ -390,7 +402,7 @@ class Mean:
             kind="mean",
             formula=None,
             names=(f"mean({self.column})",),
-            clip=CLIP if self.clip is None else self.clip,
+            clip=self.clip or (CLIP / scale if family == "gaussian" and scale is not None else CLIP),
             center=np.array([(low + high) / 2]),
             radius=np.array([(high - low) / 2]),
             transform=np.eye(1),

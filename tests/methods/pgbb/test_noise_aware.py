@@ -13,9 +13,11 @@ from pgbb.methods.pgbb.all_levels import joint_of
 from pgbb.methods.pgbb.coordinates import Coordinates
 from pgbb.methods.pgbb.moment_answers import SHARE, _bend, asks_bend, sizes, with_moments
 from pgbb.methods.pgbb.noise_aware import analyse, bent, shrunk
+from pgbb.methods.pgbb.settings import by_difference
 from pgbb.methods.pgbb.shape import bend_at, bends_alike, shape_of
 from pgbb.methods.registry import settings_for
 from pgbb.methods.request import Request
+from pgbb.private.worker import _by_name
 
 SCHEMA = Schema(a=Range(-1, 1), b=Range(-1, 1), y=Range(-6, 6), z=pgbb.Flag(), w=Range(0, 2))
 QUICK = {"schema": SCHEMA, "delta": 1e-6, "blocks": 5, "steps": 60, "draws_per_step": 2, "sampling_rate": 0.2}
@@ -235,6 +237,42 @@ def test_the_privacy_noise_of_a_release_is_the_one_that_it_states(means):
 def test_the_sampling_error_of_a_release_is_that_of_the_records(means):
     assert np.median(means[:, 2]) == pytest.approx(0.5 / math.sqrt(2000), rel=0.15)
     assert np.median(means[:, 2]) != pytest.approx(2 * 0.5 / math.sqrt(2000), rel=0.15)
+
+
+def shares(model, seed=0, n=4000, **changes):
+    """A mean of records of which 3 % are 1; the scores of a Bernoulli law reach 33 there."""
+    values = (np.random.default_rng(seed).random(n) < 0.03).astype(float)
+    given = {"schema": Schema(s=Range(0, 1)), "epsilon": 4.0, "delta": 1e-6, "steps": 800, "insecure_seed": seed}
+    return fit(model, pd.DataFrame({"s": values}), **(given | changes)).summary().iloc[0], values.mean()
+
+
+def test_a_rare_share_is_found_whatever_its_own_scores_would_be():
+    for seed in range(3):
+        row, mean = shares(Mean("s", family="bernoulli"), seed)
+        assert row["identified"] and abs(row["mean"] - mean) < 4 * row["privacy_sd"] and row["privacy_sd"] < 0.01
+
+
+def test_a_worker_of_a_cluster_finds_the_score_of_a_mean_by_its_name():
+    model, schema = Mean("s", family="exponential"), Schema(s=Range(0, 12))
+    own = model.prepare(schema)
+    problem = by_difference(own, model=model, schema=schema)
+    ((name, args),) = problem.origin
+    again = _by_name(name)(own, *args, model=model, schema=schema)
+    assert again.clip == problem.clip == 12.0 and own.clip == 8.0
+    assert [float(p.score(np, None, 2.0, 12.0, None)[0]) for p in (again, own)] == [-10.0, -2.5]
+
+
+def test_a_mean_whose_scores_are_clipped_is_marked():
+    """Clipped to 8, scores of a Bernoulli law have a root near 0; a scale of 1 where it is 50 clips most records."""
+    with pytest.warns(pgbb.PgbbWarning, match="not identified"):
+        row, _ = shares(Mean("s", family="bernoulli", clip=8.0))
+    assert not row["identified"]
+    skewed = pd.DataFrame({"s": np.random.default_rng(0).exponential(50.0, 4000)})
+    wide = {"schema": Schema(s=Range(0, 500)), "epsilon": 4.0, "delta": 1e-6, "steps": 800, "insecure_seed": 1}
+    for scale, right in ((1.0, False), (50.0, True)):
+        release = fit(Mean("s", scale=scale), skewed, **wide)
+        assert release.payload.local.columns(None, np.eye(1))["identified"].all() == right
+        assert right or "many scores are clipped" in release.certificate.notes[0]
 
 
 def test_a_private_regression_recovers_the_coefficients_and_says_how_well():

@@ -13,7 +13,7 @@ from pgbb._numerics.threads import mapped
 from pgbb.errors import InvalidValue
 from pgbb.methods.pgbb.session_setup import Opened, open_for
 from pgbb.methods.pgbb.settings import Settings, plan, problem_of
-from pgbb.methods.request import Request
+from pgbb.methods.request import Request, prepared
 from pgbb.model.models import Problem
 from pgbb.release.file import Release
 from pgbb.release.payloads import Payload, summary_of
@@ -103,7 +103,7 @@ def _packed(request: Request, settings: Settings, problem: Problem, opened: Open
             "of a generator vary with its weights is noise alone."
         )
     return Release(
-        model=summary_of(problem),
+        model=summary_of(prepared(request.model, request.schema)),
         schema=request.schema.to_dict(),
         certificate=request.certify(planned.mechanism, planned.sigma, session.randomness.source, notes),
         payload=_generator(settings, session, trained) if payload is None else payload,

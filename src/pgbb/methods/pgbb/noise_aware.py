@@ -271,6 +271,7 @@ def posterior_of(
     box: tuple[Floats, Floats],
     levels: tuple[float, ...] | None,
     most: float = BENT,
+    doubt: str | None = None,
 ) -> tuple[LocalGaussian, list[float], list[str]]:
     """The local posterior of all levels, their residual variances over that of the noise, and why some are marked.
 
@@ -284,6 +285,7 @@ def posterior_of(
       box: of the parameters.
       levels: of the index.
       most: relative change of the curvature over the query points that is local.
+      doubt: why nothing is identified, where that is known beforehand.
     """
     q, n = mechanism.sampling_rate, mechanism.n
     inner = mechanism.nested_law
@@ -305,7 +307,9 @@ def posterior_of(
         known = (sigma / q * loud) ** 2 + batches * factor * np.diag(covariance) / n
         misfits.append(float(np.mean(part.residual * root**2 / known)))
         reason = None
-        if misfits[at] > MISFIT:
+        if doubt is not None:
+            reason = doubt
+        elif misfits[at] > MISFIT:
             reason = "the answers are not those of a loss that is locally quadratic"
         elif part.bend[0] > max(most * float(np.mean(np.diag(value))), CERTAIN * part.bend[1]):
             reason = "the loss is not quadratic over the distances that this budget can tell apart"

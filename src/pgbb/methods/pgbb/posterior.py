@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from pgbb._numerics.symmetric import pack, triangle, unpack
 from pgbb.accountant import Mechanism
+from pgbb.methods.clipped_means import largest_score
 from pgbb.methods.pgbb import moment_answers
 from pgbb.methods.pgbb.all_levels import Joint
 from pgbb.methods.pgbb.coordinates import Coordinates
@@ -28,6 +29,8 @@ Floats = NDArray[np.float64]
 ROOM = 1.5  # how far beyond the likely norm of the curvature that of one record may reach
 ROUNDING = 1e-3  # in single precision, relative
 CONTRADICTS = 3.0  # standard deviations between two curvatures
+FEW = 0.05  # share of the curvature that clipped records may have
+CUT = "many scores are clipped, so that it is not the mean (give the mean a larger clip, or its right scale)"
 
 
 class SecondMoments:
@@ -85,6 +88,7 @@ class SecondMoments:
             self._box,
             joint.levels,
             ASKED if moment_answers.asks_bend(problem) else BENT,
+            CUT if problem.kind == "mean" and self._cut(parts[0], where) else None,
         )
         record = {
             "method": "pgbb",
@@ -94,6 +98,17 @@ class SecondMoments:
             "bend": [[b / float(np.mean(np.diag(part.curvature))) for b in part.bend] for part in parts],
         }
         return found, record, reasons
+
+    def _cut(self, part: Found, where: Coordinates) -> bool:
+        """Whether many scores of a mean are clipped, which moves it: H of a Gaussian mean then falls short of 1/s²."""
+        if not part.answers:
+            return False
+        scale, unit = self._problem.settings["scale"], float(where.root[0]) ** 2
+        least = 0.0 if scale is None else (1 - FEW) / scale**2 / unit
+        step = part.bent(-part.gradient / part.curvature[0])
+        mean = float(np.clip(part.reference + where.internal(step), *self._box)[0])
+        short = part.curvature[0, 0] + CONTRADICTS * part.curvature_sd[0] < least
+        return bool(short) or largest_score(self._problem, mean) > self._problem.clip
 
     def _coordinates(self, answer: Any) -> Coordinates:
         problem = self._problem

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 from pgbb import _validate
@@ -12,9 +13,10 @@ from pgbb.methods.calibrated.method import levels_of
 from pgbb.methods.pgbb.all_levels import Joint, joint_of
 from pgbb.methods.pgbb.moment_answers import with_moments
 from pgbb.methods.request import Planned, Request, clipped, prepared
-from pgbb.model.models import Problem
+from pgbb.model.models import CLIP, Mean, Problem
+from pgbb.model.schema import Schema
 
-__all__ = ["PRINTED", "Settings", "asked_of", "plan", "problem_of"]
+__all__ = ["PRINTED", "Settings", "asked_of", "by_difference", "plan", "problem_of"]
 
 _FAMILIES = {"blocks": 20, "gamma": 1.0, "steps": 2_000, "draws_per_step": 1, "sampling_rate": 0.2}
 PRINTED: dict[str, dict[str, Any]] = {
@@ -208,8 +210,10 @@ class Settings:
         return not met and self.intervals != "printed"
 
 
-def _printed_clip(problem: Problem) -> float | None:
+def _printed_clip(problem: Problem, model: object = None) -> float | None:
     """C_H of the paper, which bounds the two parts of a Huber gradient apart; None where its bound is the model's.
+
+    The paper clips the score of a mean to 8.
 
     >>> import pgbb
     >>> schema = pgbb.Schema(x1=pgbb.Range(-1, 1), x2=pgbb.Range(-1, 1), x3=pgbb.Range(-1, 1), y=pgbb.Range(-20, 20))
@@ -217,6 +221,8 @@ def _printed_clip(problem: Problem) -> float | None:
     >>> round(_printed_clip(model.prepare(schema)), 3)
     2.648
     """
+    if isinstance(model, Mean) and model.clip is None:
+        return CLIP
     if problem.kind != "huber":
         return None
     assert problem.design is not None
@@ -224,11 +230,26 @@ def _printed_clip(problem: Problem) -> float | None:
     return math.hypot(c * problem.design.norm_bound, (c**2 + kappa) / 2)
 
 
+@lru_cache(maxsize=32)
+def by_difference(problem: Problem, *, model: Mean, schema: Schema) -> Problem:
+    """A mean by the score m − x, bounded by the declared range: its root is the mean of the records, of any law.
+
+    The scores of an exponential and of a Bernoulli law have no bound near the ends of the range: clipped, they have
+    another root. The law of a blocked bootstrap is that of the root.
+    """
+    width = problem.settings["high"] - problem.settings["low"]
+    origin = (*problem.origin, ("pgbb.methods.pgbb.settings:by_difference", ()))
+    return replace(prepared(replace(model, family="gaussian", scale=1.0, clip=width), schema), origin=origin)
+
+
 def problem_of(request: Request, settings: Settings) -> tuple[Problem, Settings]:
     """What is estimated, with the bound that the settings give its gradient, and the settings for it."""
-    problem = prepared(request.model, request.schema)
+    model, problem = request.model, prepared(request.model, request.schema)
     accountant = "paper" if request.non_private else request.accountant
-    written = settings.under(problem.kind, accountant, _printed_clip(problem))
+    written = settings.under(problem.kind, accountant, _printed_clip(problem, model))
+    printed = written.network == "printed" or written.clip is not None
+    if isinstance(model, Mean) and model.family != "gaussian" and model.clip is None and not printed:
+        problem = by_difference(problem, model=model, schema=request.schema)
     return clipped(problem, written.clip), written
 
 
