@@ -342,7 +342,7 @@ def combine(releases: Sequence[Release]) -> Release:
         raise _validate.fail("releases", type(releases).__name__, "a list of releases")
     single = [one for release in releases for one in (release.custodians or (release,))]
     if len(single) < 2:
-        raise InvalidValue(f"{len(single)} releases are given, and two or more are combined. Name the others, too.")
+        raise InvalidValue(f"combine takes at least two releases, and {len(single)} is given. Name the others, too.")
     first = single[0]
     for i, release in enumerate(single, 1):
         if release.payload.kind != "local":

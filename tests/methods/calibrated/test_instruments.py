@@ -76,7 +76,7 @@ def test_an_instrument_that_is_a_combination_of_the_regressors_is_marked():
         ("y ~ x + w", "all instruments"),
         ("y ~ x | ", "all instruments"),
         ("y ~ x | z | w", "all instruments"),
-        ("y ~ x + w | x + w", "adds nothing"),
+        ("y ~ x + w | x + w", "none is to be replaced"),
         ("y ~ x + w | z", "at least as many"),
         ("y ~ x - 1 | z - 1", "intercept"),
         ("w ~ x | z", "Range"),
