@@ -351,6 +351,16 @@ def test_an_undeclared_column_is_named_with_the_declared_ones(formula):
     assert "y, d, a, b, c, f, r, q, k" in str(error.value)
 
 
+def test_a_misspelt_column_is_told_the_nearest_name():
+    schema = Schema(logwage=Range(0, 12), educ=Range(0, 20), exper=Range(0, 60))
+    for formula, near in (("logwage ~ edcu", "educ"), ("logwgae ~ educ", "logwage"), ("logwage ~ log(expr)", "exper")):
+        with pytest.raises(InvalidValue, match=f"Did you mean '{near}'?"):
+            Design.parse(formula, schema)
+    with pytest.raises(InvalidValue) as error:
+        Design.parse("logwage ~ union", schema)
+    assert "Did you mean" not in str(error.value)
+
+
 @pytest.mark.parametrize(
     "formula",
     ["y + d ~ a", "y:d ~ a", "r ~ a", "1 ~ a", "I(y**2) ~ a", "y ~ y + a", "y ~ a:y", "log(b) + y ~ a", "log(b):y ~ a",

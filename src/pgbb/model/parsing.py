@@ -169,9 +169,13 @@ def _response(terms: list[ParsedTerm], schema: Schema, *, logarithm: bool) -> Te
 
 def _declared(name: str, schema: Schema) -> Range | Flag | Levels:
     if name not in schema:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, schema, 1)
         raise InvalidValue(
             f"column {name!r} is not declared; the schema declares {', '.join(schema) or 'none'}. "
-            "Correct the name, or declare its Range, Flag or Levels: bounds are never taken from the records."
+            + (f"Did you mean {near[0]!r}? " if near else "")
+            + "Correct the name, or declare its Range, Flag or Levels: bounds are never taken from the records."
         )
     return schema[name]
 
