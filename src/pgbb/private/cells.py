@@ -11,7 +11,7 @@ import decimal
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -121,8 +121,7 @@ def arrow_kind(kind: pa.DataType) -> Kind:
         ours = not kind.extension_name.startswith("pandas.")  # their storage is not what they mean
         return Kind(name, inner.numbers and ours, inner.levels and ours)
     if types.is_run_end_encoded(kind):
-        inner = arrow_kind(kind.value_type)
-        return Kind(name, inner.numbers, inner.levels)
+        return replace(arrow_kind(kind.value_type), name=name)
     if types.is_dictionary(kind):
         return Kind(name, False, arrow_kind(kind.value_type).levels)
     number = types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
