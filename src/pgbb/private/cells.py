@@ -213,7 +213,8 @@ def _of_chunks(array: pa.ChunkedArray) -> Held:
     parts = [found for chunk in array.chunks if isinstance(found := _of_arrow(chunk), Coded)]
     starts = np.cumsum([0, *(len(part.distinct) for part in parts)])
     places = [np.where(p.which < 0, -1, p.which + start) for p, start in zip(parts, starts[:-1], strict=True)]
-    return Coded(np.concatenate(places), np.ma.concatenate([part.distinct for part in parts]))
+    tables = np.ma.concatenate([part.distinct for part in parts])  # type: ignore[no-untyped-call]
+    return Coded(np.concatenate(places), tables)
 
 
 def _placed(which: NDArray[np.int64], table: Held) -> Coded:
