@@ -17,6 +17,9 @@ ROOMS = {
 }
 MOST = 12
 """Modules of pgbb that one module may import."""
+RULES = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["ruff"]["lint"]
+MOST_BRANCHES = 15
+"""Paths through one function, which `make lint` counts."""
 
 
 def imported(path):
@@ -49,6 +52,16 @@ def test_imports_are_counted_inside_functions_too(tmp_path):
         "import pgbb.audit\ndef f():\n    from pgbb.model import schema\n    from pgbb.errors import PgbbError"
     )
     assert imported(path) == {"pgbb.audit", "pgbb.model.schema", "pgbb.errors"}
+
+
+def test_a_function_of_too_many_branches_is_refused():
+    branches = "".join(f"    if x == {i}:\n        return {i}\n" for i in range(MOST_BRANCHES))
+    for extra, refused in (("", False), ("    if x:\n        return x\n", True)):
+        body = branches.replace("    if x == 0:\n        return 0\n", "") + extra
+        command = [sys.executable, "-m", "ruff", "check", "--select", "C901", "--stdin-filename", "src/pgbb/x.py", "-"]
+        text = f'"""Docs."""\n\n\ndef f(x):\n    """Docs."""\n{body}    return x\n'
+        done = subprocess.run(command, input=text, capture_output=True, text=True, cwd=ROOT)
+        assert ("C901" in done.stdout) == refused and ("C901" in RULES["select"])
 
 
 def contracts(source):

@@ -11,7 +11,7 @@ import decimal
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -121,8 +121,7 @@ def arrow_kind(kind: pa.DataType) -> Kind:
         ours = not kind.extension_name.startswith("pandas.")  # their storage is not what they mean
         return Kind(name, inner.numbers and ours, inner.levels and ours)
     if types.is_run_end_encoded(kind):
-        inner = arrow_kind(kind.value_type)
-        return Kind(name, inner.numbers, inner.levels)
+        return replace(arrow_kind(kind.value_type), name=name)
     if types.is_dictionary(kind):
         return Kind(name, False, arrow_kind(kind.value_type).levels)
     number = types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
@@ -214,7 +213,8 @@ def _of_chunks(array: pa.ChunkedArray) -> Held:
     parts = [found for chunk in array.chunks if isinstance(found := _of_arrow(chunk), Coded)]
     starts = np.cumsum([0, *(len(part.distinct) for part in parts)])
     places = [np.where(p.which < 0, -1, p.which + start) for p, start in zip(parts, starts[:-1], strict=True)]
-    return Coded(np.concatenate(places), np.ma.concatenate([part.distinct for part in parts]))
+    tables = np.ma.concatenate([part.distinct for part in parts])  # type: ignore[no-untyped-call]
+    return Coded(np.concatenate(places), tables)
 
 
 def _placed(which: NDArray[np.int64], table: Held) -> Coded:

@@ -13,11 +13,11 @@ import numpy as np
 import pandas as pd
 
 from pgbb.errors import InvalidValue, PgbbError
-from pgbb.model.schema import Column, Date, Levels, Schema
-from pgbb.private.cells import Cells, Coded, Kind
+from pgbb.model.schema import Column, Schema
+from pgbb.private.cells import Cells, Kind
 from pgbb.private.files import File
 from pgbb.private.open_table import Opened, Piece, parts, quiet, quietly
-from pgbb.private.stata_files import decoded
+from pgbb.private.stata_files import meant, texts
 
 __all__ = ["open_statistical"]
 
@@ -45,21 +45,9 @@ class _Variable:
 
     def cells(self, given: list[Any], declared: Column) -> Cells:
         if self.text:
-            which, found = pd.factorize(np.fromiter(given, dtype=object, count=len(given)))
-            texts = (decoded(v, self.encoding) for v in found)
-            return Coded(which, np.fromiter(texts, dtype=object, count=len(found)))
+            return texts(np.fromiter(given, dtype=object, count=len(given)), self.encoding)
         numbers = np.array([np.nan if v is None else v for v in given], dtype=np.float64)
-        if not isinstance(declared, Levels | Date):
-            return numbers
-        labelled = (
-            bool(self.labels) and isinstance(declared, Levels) and any(isinstance(v, str) for v in declared.levels)
-        )
-        if not self.dated and not labelled:
-            return numbers
-        which, found = pd.factorize(numbers)
-        meant = (self.labels.get(v, v) if labelled else v for v in found.tolist())
-        distinct = (self._moment(v) if self.dated and not isinstance(v, str) else v for v in meant)
-        return Coded(which, np.fromiter(distinct, dtype=object, count=len(found)))
+        return meant(numbers, declared, self.labels, self._moment if self.dated else None)
 
     def _moment(self, value: float) -> Any:
         """The moment of a number shown as a date: SAS counts days, or seconds, SPSS seconds; None if there is none."""

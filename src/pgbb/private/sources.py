@@ -129,11 +129,9 @@ def _pandas_kind(dtype: object) -> Kind:
     if isinstance(dtype, np.dtype):
         return numpy_kind(dtype)
     if isinstance(dtype, pd.ArrowDtype):
-        inner = arrow_kind(dtype.pyarrow_dtype)
-        return Kind(name, inner.numbers, inner.levels)
+        return replace(arrow_kind(dtype.pyarrow_dtype), name=name)
     if isinstance(dtype, pd.SparseDtype):
-        inner = _pandas_kind(dtype.subtype)
-        return Kind(name, inner.numbers, inner.levels)
+        return replace(_pandas_kind(dtype.subtype), name=name)
     if isinstance(dtype, pd.StringDtype) and dtype.na_value is np.nan:
         return Kind(name, True, True)  # pandas takes it where all cells of a list are text: one number makes it objects
     if isinstance(dtype, pd.CategoricalDtype | pd.StringDtype | pd.DatetimeTZDtype | pd.PeriodDtype | pd.IntervalDtype):

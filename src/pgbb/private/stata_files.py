@@ -6,9 +6,10 @@ text are made cell by cell here.
 
 import struct
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,10 +18,10 @@ import pandas as pd
 
 from pgbb.model.schema import Column, Date, Levels, Schema
 from pgbb.private import open_table
-from pgbb.private.cells import Cells, Coded, Kind
+from pgbb.private.cells import Array, Cells, Coded, Kind
 from pgbb.private.open_table import Opened, Piece, quiet, quietly
 
-__all__ = ["decoded", "open_stata"]
+__all__ = ["meant", "open_stata", "texts"]
 
 _RAW: dict[str, Any] = {"convert_dates": False, "convert_categoricals": False, "convert_missing": False}
 _NUMBERS = {"b": "int8", "h": "int16", "l": "int32", "f": "float32", "d": "float64"}
@@ -46,24 +47,29 @@ class _Variable:
 
     def cells(self, column: "pd.Series[Any]", declared: Column, encoding: str) -> Cells:
         if self.kind not in _NUMBERS:
-            which, found = pd.factorize(column.to_numpy(dtype=object))
-            return Coded(which, np.fromiter((decoded(v, encoding) for v in found), dtype=object, count=len(found)))
-        values = column.to_numpy()
-        if not isinstance(declared, Levels | Date):
-            return values
-        labelled = (
-            bool(self.labels) and isinstance(declared, Levels) and any(isinstance(v, str) for v in declared.levels)
-        )
-        if not self.dated and not labelled:
-            return values
-        which, found = pd.factorize(values)  # missing cells are −1
-        meant = (self.labels.get(v, v) if labelled else v for v in found.tolist())
-        distinct = (_date(v, self.form) if self.dated and not isinstance(v, str) else v for v in meant)
-        return Coded(which, np.fromiter(distinct, dtype=object, count=len(found)))
+            return texts(column.to_numpy(dtype=object), encoding)
+        return meant(column.to_numpy(), declared, self.labels, partial(_date, form=self.form) if self.dated else None)
 
 
-def decoded(cell: Any, encoding: str) -> Any:
-    """Text that was decoded byte by byte, in the encoding of the file; bytes that are not of it stay what they are."""
+def meant(numbers: Array, declared: Column, labels: Mapping[Any, str], moment: Callable[[float], Any] | None) -> Cells:
+    """Numbers as they are; or their labels, or moments, where levels or days are declared."""
+    labelled = isinstance(declared, Levels) and any(isinstance(v, str) for v in declared.levels) and bool(labels)
+    if not isinstance(declared, Levels | Date) or (moment is None and not labelled):
+        return numbers
+    which, found = pd.factorize(numbers)  # missing cells are −1
+    said = (labels.get(v, v) if labelled else v for v in found.tolist())
+    distinct = (v if moment is None or isinstance(v, str) else moment(v) for v in said)
+    return Coded(which, np.fromiter(distinct, dtype=object, count=len(found)))
+
+
+def texts(cells: Array, encoding: str) -> Coded:
+    """Text that was decoded byte by byte, in the encoding of the file."""
+    which, found = pd.factorize(cells)
+    return Coded(which, np.fromiter((_decoded(v, encoding) for v in found), dtype=object, count=len(found)))
+
+
+def _decoded(cell: Any, encoding: str) -> Any:
+    """One text; bytes that are not of the encoding stay what they are."""
     if encoding == "latin-1" or not isinstance(cell, str):
         return cell
     try:

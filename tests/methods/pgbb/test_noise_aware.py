@@ -190,9 +190,9 @@ def test_no_second_moment_is_asked_for_a_third_time():
     "model, weights",
     [
         (QuantileRegression("y ~ a", taus=[0.3, 0.5]), "w"),
-        (QuantileRegression("y ~ a", interval=(0.1, 0.9)), None),
+        pytest.param(QuantileRegression("y ~ a", interval=(0.1, 0.9)), None, marks=pytest.mark.evidence),
         (LogisticRegression("z ~ a + a:b"), None),
-        (Mean("y", scale=1.0, clip=2.0), None),
+        pytest.param(Mean("y", scale=1.0, clip=2.0), None, marks=pytest.mark.evidence),
         (Custom(lambda t, r, i: (r["y"] - t[0]) ** 2, dim=1, clip=2.0, columns=["y"], box=(-5, 5)), None),
     ],
 )
