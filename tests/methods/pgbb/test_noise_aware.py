@@ -242,7 +242,7 @@ def test_the_sampling_error_of_a_release_is_that_of_the_records(means):
 def shares(model, seed=0, n=4000, **changes):
     """A mean of records of which 3 % are 1; the scores of a Bernoulli law reach 33 there."""
     values = (np.random.default_rng(seed).random(n) < 0.03).astype(float)
-    given = {"schema": Schema(s=Range(0, 1)), "epsilon": 4.0, "delta": 1e-6, "steps": 800, "insecure_seed": seed}
+    given = {"schema": Schema(s=pgbb.Flag()), "epsilon": 4.0, "delta": 1e-6, "steps": 800, "insecure_seed": seed}
     return fit(model, pd.DataFrame({"s": values}), **(given | changes)).summary().iloc[0], values.mean()
 
 
@@ -255,7 +255,7 @@ def test_a_rare_share_is_found_whatever_its_own_scores_would_be():
 def test_a_worker_of_a_cluster_finds_the_score_of_a_mean_by_its_name():
     model, schema = Mean("s", family="exponential"), Schema(s=Range(0, 12))
     own = model.prepare(schema)
-    problem = by_difference(own, model=model, schema=schema)
+    problem = by_difference(own)
     ((name, args),) = problem.origin
     again = _by_name(name)(own, *args, model=model, schema=schema)
     assert again.clip == problem.clip == 12.0 and own.clip == 8.0
