@@ -111,7 +111,7 @@ class SecondMoments:
         if self._problem.kind != "logistic":
             return 0.5
         variance = float(np.clip(np.mean(np.diag(curvature_of(part, where)[0])), 0.0, 0.25))
-        return (1 - np.sqrt(1 - 4 * variance)) / 2
+        return float(1 - np.sqrt(1 - 4 * variance)) / 2
 
     def _cut(self, part: Found, where: Coordinates) -> bool:
         """Whether many scores of a mean are clipped, which moves it: H of a Gaussian mean then falls short of 1/s²."""
