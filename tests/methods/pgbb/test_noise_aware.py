@@ -12,7 +12,7 @@ from pgbb.accountant import Composition, Mechanism, epsilon
 from pgbb.methods.pgbb.all_levels import joint_of
 from pgbb.methods.pgbb.coordinates import Coordinates
 from pgbb.methods.pgbb.moment_answers import SHARE, _bend, asks_bend, sizes, with_moments
-from pgbb.methods.pgbb.noise_aware import analyse, bent, shrunk
+from pgbb.methods.pgbb.noise_aware import CURVED, Found, analyse, bent, posterior_of, shrunk
 from pgbb.methods.pgbb.settings import by_difference
 from pgbb.methods.pgbb.shape import bend_at, bends_alike, shape_of
 from pgbb.methods.registry import settings_for
@@ -129,6 +129,36 @@ def test_a_matrix_of_noise_is_pulled_to_its_target_and_one_that_stands_out_is_no
     assert np.abs(value - far).max() < 0.15 and left == pytest.approx(sd, rel=0.1)
 
 
+def posterior(levels=None, noise=0.05, spread=0.1, side=0.5):
+    """Of a line with a scale (none with levels), whose answers leave noise of this length on two whitened scores."""
+    d = 2 if levels else 3
+    where = Coordinates.of_design(np.eye(2), 0.0, d - 2)
+    part = Found(
+        reference=np.eye(3)[2][:d], gradient=np.zeros(d), variance=noise**2 / 2, curvature=np.eye(d),
+        curvature_sd=np.full(d * (d + 1) // 2, 1e-3), spread=np.full(d, spread), residual=np.ones(d),
+        bend=(0.0, 1.0), shape=np.zeros(d), answers=100,
+    )  # fmt: skip
+    m = len(levels or (0.5,))
+    run = Mechanism(n=1000, blocks=5, sampling_rate=1.0, steps=100, clip=1.0)
+    box = np.array([-9.0, -9.0, 0.1][:d]), np.full(d, 9.0)
+    cov = np.eye(d), np.full(d * (d + 1) // 2, 1e-3)
+    return posterior_of([part] * m, where, np.eye(m), run, 1.0, cov, box, levels, side=side)
+
+
+def test_a_line_with_too_many_records_that_may_lie_on_either_side_is_marked():
+    for noise, side, marked in ((0.09, 0.5, False), (0.11, 0.5, True), (0.03, 0.1, True), (0.015, 0.1, False)):
+        found, _, reasons = posterior(noise=noise, side=side)
+        assert found.free.any() == marked and len(reasons) == marked
+    found, _, reasons = posterior(levels=(0.1, 0.5), noise=0.05)
+    assert [free.any() for free in found.free] == [True, False] and "at 0.1" in reasons[0]
+
+
+def test_the_scale_of_a_regression_is_allowed_for_how_its_gradient_bends():
+    near, far = (posterior(spread=spread)[0].sampling for spread in (0.01, 0.3))
+    assert far[2, 2] - near[2, 2] == pytest.approx((CURVED * 0.3**2) ** 2, rel=0.01)
+    assert np.array_equal(near[:2, :2], far[:2, :2])
+
+
 # --- all levels in one answer ---------------------------------------------------------------------------------------
 
 
@@ -242,7 +272,7 @@ def test_the_sampling_error_of_a_release_is_that_of_the_records(means):
 def shares(model, seed=0, n=4000, **changes):
     """A mean of records of which 3 % are 1; the scores of a Bernoulli law reach 33 there."""
     values = (np.random.default_rng(seed).random(n) < 0.03).astype(float)
-    given = {"schema": Schema(s=Range(0, 1)), "epsilon": 4.0, "delta": 1e-6, "steps": 800, "insecure_seed": seed}
+    given = {"schema": Schema(s=pgbb.Flag()), "epsilon": 4.0, "delta": 1e-6, "steps": 800, "insecure_seed": seed}
     return fit(model, pd.DataFrame({"s": values}), **(given | changes)).summary().iloc[0], values.mean()
 
 
@@ -255,7 +285,7 @@ def test_a_rare_share_is_found_whatever_its_own_scores_would_be():
 def test_a_worker_of_a_cluster_finds_the_score_of_a_mean_by_its_name():
     model, schema = Mean("s", family="exponential"), Schema(s=Range(0, 12))
     own = model.prepare(schema)
-    problem = by_difference(own, model=model, schema=schema)
+    problem = by_difference(own)
     ((name, args),) = problem.origin
     again = _by_name(name)(own, *args, model=model, schema=schema)
     assert again.clip == problem.clip == 12.0 and own.clip == 8.0

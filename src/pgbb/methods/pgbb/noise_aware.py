@@ -32,6 +32,8 @@ _SPREADS = np.concatenate([[0.0], np.geomspace(0.01, 3.0, 40)])  # of relative d
 CLEAR = 3.0  # standard deviations of its noise that a curvature must exceed
 FAR, LOST = 2.0, 4.0  # how far beyond the query points an estimate may lie, in their spreads: widened, not identified
 BENT, ASKED = 0.45, 0.65  # relative change of H over the query points that is not local any more; where H was asked for
+OPEN = 0.2  # noise of the scores of a design, over the share of records on the smaller side of the line, that is local
+CURVED = 0.6  # error of a scale of σ, in σ, over the square of how far the query points lie apart in it
 CERTAIN = 2.5  # standard deviations that it must exceed
 BELIEF = 0.3  # relative change of H over the query points, before it is looked at
 MOST = 0.95  # of the largest shape κ with which 1 + κy is positive in the box
@@ -272,6 +274,7 @@ def posterior_of(
     levels: tuple[float, ...] | None,
     most: float = BENT,
     doubt: str | None = None,
+    side: float | None = None,
 ) -> tuple[LocalGaussian, list[float], list[str]]:
     """The local posterior of all levels, their residual variances over that of the noise, and why some are marked.
 
@@ -286,6 +289,7 @@ def posterior_of(
       levels: of the index.
       most: relative change of the curvature over the query points that is local.
       doubt: why nothing is identified, where that is known beforehand.
+      side: share of the records on the smaller side of the line, of a design without levels.
     """
     q, n = mechanism.sampling_rate, mechanism.n
     inner = mechanism.nested_law
@@ -304,6 +308,9 @@ def posterior_of(
         distance = float(np.sqrt(np.mean((step / part.spread) ** 2)))
         loud = float(np.sqrt(np.sum(decode[at] ** 2)))
         factor = 1.0 if levels is None else levels[at] * (1 - levels[at])
+        noise = sigma / q * loud * np.sqrt(part.variance)
+        smaller = side if levels is None else min(levels[at], 1 - levels[at])
+        open_share = float(np.sqrt(np.sum((noise / root[where.alike]) ** 2)))
         known = (sigma / q * loud) ** 2 + batches * factor * np.diag(covariance) / n
         misfits.append(float(np.mean(part.residual * root**2 / known)))
         reason = None
@@ -313,6 +320,8 @@ def posterior_of(
             reason = "the answers are not those of a loss that is locally quadratic"
         elif part.bend[0] > max(most * float(np.mean(np.diag(value))), CERTAIN * part.bend[1]):
             reason = "the loss is not quadratic over the distances that this budget can tell apart"
+        elif smaller is not None and open_share > OPEN * smaller:
+            reason = "the noise leaves open where too many of the records lie"
         elif distance > LOST:
             reason = "the training has not come near the estimate"
         estimate = part.reference + where.internal(part.bent(step))
@@ -322,7 +331,6 @@ def posterior_of(
         if reason is not None:
             reasons.append(f"Not identified {name}at this ε: {reason}.".replace("  ", " "))
             lost = np.eye(d)
-        noise = sigma / q * loud * np.sqrt(part.variance)
         own = float(np.trace(covariance)) / d / n * factor
         wider = max(1.0, distance / FAR)
         noise = float(np.sqrt((wider * noise) ** 2 + (wider**2 - 1) * own))
@@ -331,6 +339,10 @@ def posterior_of(
         frees.append(_projector(lost / root[:, None]))
         loads.append(noise / loud * decode[at])
     more = 1 + batches * max(part.variance for part in found)
+    scale = np.flatnonzero(~where.alike) if where.alike.any() else np.zeros(0, int)  # its gradient bends as 1/σ
+    there = np.maximum((found[0].reference + where.internal(found[0].bent(step)))[scale], low[scale])
+    bent_scale = np.zeros(d)
+    bent_scale[scale] = np.diag(bends[0])[scale] * CURVED * found[0].spread[scale] ** 2 / there
     posterior = LocalGaussian(
         center=np.stack([part.reference for part in found]),
         gradient=np.stack([root * part.gradient for part in found]),
@@ -338,7 +350,7 @@ def posterior_of(
         curvature=np.stack(bends),
         curvature_sd=np.stack(sds),
         privacy=np.stack(loads),
-        sampling=covariance / n * more,
+        sampling=covariance / n * more + np.diag(bent_scale**2),
         sampling_sd=covariance_sd / n * more,
         free=np.stack(frees),
         low=low,

@@ -28,6 +28,7 @@ Floats = NDArray[np.float64]
 
 ROOM = 1.5  # how far beyond the likely norm of the curvature that of one record may reach
 ROUNDING = 1e-3  # in single precision, relative
+LOGIT = 0.6  # of itself, by which p(1 − p) may change over one unit of the predictor, whatever the mean of p
 CONTRADICTS = 3.0  # standard deviations between two curvatures
 FEW = 0.05  # share of the curvature that clipped records may have
 CUT = "many scores are clipped, so that it is not the mean (give the mean a larger clip, or its right scale)"
@@ -89,6 +90,7 @@ class SecondMoments:
             joint.levels,
             ASKED if moment_answers.asks_bend(problem) else BENT,
             CUT if problem.kind == "mean" and self._cut(parts[0], where) else None,
+            self._side(parts[0], where),
         )
         record = {
             "method": "pgbb",
@@ -98,6 +100,18 @@ class SecondMoments:
             "bend": [[b / float(np.mean(np.diag(part.curvature))) for b in part.bend] for part in parts],
         }
         return found, record, reasons
+
+    def _side(self, part: Found, where: Coordinates) -> float | None:
+        """The share of events of a logistic regression, or of others if these are fewer; one half without an outcome.
+
+        It follows from the mean of p(1 − p), which is H over the second moments of the design.
+        """
+        if self._problem.design is None:
+            return None
+        if self._problem.kind != "logistic":
+            return 0.5
+        variance = float(np.clip(np.mean(np.diag(curvature_of(part, where)[0])), 0.0, 0.25))
+        return float(1 - np.sqrt(1 - 4 * variance)) / 2
 
     def _cut(self, part: Found, where: Coordinates) -> bool:
         """Whether many scores of a mean are clipped, which moves it: H of a Gaussian mean then falls short of 1/s²."""
@@ -162,6 +176,7 @@ class SecondMoments:
         along = np.clip(mean @ where.frame / where.root, -1, 1)
         shape = -0.5 * lean * along**3
         known = 2 * size * float(np.max(np.abs(shape) * part.spread[: len(shape)]))
+        known = max(known, LOGIT * size * float(np.sqrt(np.sum(part.spread**2))))
         return replace(part, shape=shape, bend=(known, 0.0) if known > part.bend[0] else part.bend)
 
     def _bent(self, part: Found, where: Coordinates, answer: Any) -> Found:

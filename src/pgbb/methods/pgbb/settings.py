@@ -14,7 +14,7 @@ from pgbb.methods.pgbb.all_levels import Joint, joint_of
 from pgbb.methods.pgbb.moment_answers import with_moments
 from pgbb.methods.request import Planned, Request, clipped, prepared
 from pgbb.model.models import CLIP, Mean, Problem
-from pgbb.model.schema import Schema
+from pgbb.model.problem import Namespace, Values
 
 __all__ = ["PRINTED", "Settings", "asked_of", "by_difference", "plan", "problem_of"]
 
@@ -231,15 +231,19 @@ def _printed_clip(problem: Problem, model: object = None) -> float | None:
 
 
 @lru_cache(maxsize=32)
-def by_difference(problem: Problem, *, model: Mean, schema: Schema) -> Problem:
+def by_difference(problem: Problem, **_: object) -> Problem:
     """A mean by the score m − x, bounded by the declared range: its root is the mean of the records, of any law.
 
-    The scores of an exponential and of a Bernoulli law have no bound near the ends of the range: clipped, they have
-    another root. The law of a blocked bootstrap is that of the root.
+    That is the score of a Gaussian mean with scale 1. Those of an exponential and of a Bernoulli law have no bound near
+    the ends of the range: clipped, they have another root. The law of a blocked bootstrap is that of the root.
     """
-    width = problem.settings["high"] - problem.settings["low"]
+
+    def score(xp: Namespace, theta: Values, linear: Values, y: Values, _: Values) -> tuple[Values, None]:
+        return linear - y, None
+
+    law = {**problem.settings, "family": "gaussian", "scale": 1.0}
     origin = (*problem.origin, ("pgbb.methods.pgbb.settings:by_difference", ()))
-    return replace(prepared(replace(model, family="gaussian", scale=1.0, clip=width), schema), origin=origin)
+    return replace(problem, score=score, clip=law["high"] - law["low"], settings=law, origin=origin)
 
 
 def problem_of(request: Request, settings: Settings) -> tuple[Problem, Settings]:
@@ -249,7 +253,7 @@ def problem_of(request: Request, settings: Settings) -> tuple[Problem, Settings]
     written = settings.under(problem.kind, accountant, _printed_clip(problem, model))
     printed = written.network == "printed" or written.clip is not None
     if isinstance(model, Mean) and model.family != "gaussian" and model.clip is None and not printed:
-        problem = by_difference(problem, model=model, schema=request.schema)
+        problem = by_difference(problem)
     return clipped(problem, written.clip), written
 
 
