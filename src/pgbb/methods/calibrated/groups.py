@@ -169,7 +169,7 @@ def _ends(asker: Asker, middle: Floats, spread: Floats, length: float) -> tuple[
     mirrored = Distribution(-law.edges[::-1], law.share[::-1], law.sd)
     ends = []
     for tail, found in zip((tail_of(law), tail_of(mirrored)), answer, strict=True):
-        expected = float(tail.excess(tail.beyond(BEYOND)) + tail.share * max(tail.start - BEYOND, 0.0))
+        expected = float(tail.excess(tail.beyond(np.array(BEYOND))) + tail.share * max(tail.start - BEYOND, 0.0))
         extreme = float(found) * most if found * most - expected > SHOWN * sd * most else 0.0
         reaches = float(tail.lengths(np.array(min(1 / asker.n, tail.share))))
         ends.append(End(tail, extreme, most, reaches))

@@ -52,7 +52,8 @@ def _cut(tails: Tails, far: float) -> tuple[Floats, Floats, Floats]:
     """What lies beyond `far` under each of the tails: its share, E(l − far)₊, and the same of the square."""
     t = far * np.geomspace(1, max(tails.longest / far, 1.0), 65)
     shares = np.stack([tail.beyond(t) for tail in tails.each])
-    return shares[:, 0], np.trapezoid(shares, t, axis=1), np.trapezoid(2 * (t - far) * shares, t, axis=1)
+    cut, squares = (np.asarray(np.trapezoid(v, t, axis=1)) for v in (shares, 2 * (t - far) * shares))
+    return shares[:, 0], cut, squares
 
 
 def _by_person(asker: Asker, mean: float, far: float, variance: float) -> tuple[float, float]:
