@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 import pgbb
 from pgbb import Flag, Levels, Mean, Range, Schema
 from pgbb.cli import app
-from pgbb.methods.calibrated.groups import BEYOND, CLEAR, UNEVEN, End
+from pgbb.methods.calibrated import groups
+from pgbb.methods.calibrated.groups import BEYOND, CLEAR, LAZY, UNEVEN, UNSEEN, End
 from pgbb.methods.calibrated.score_clip import Tail
 
 pytestmark = pytest.mark.filterwarnings("ignore:not identified")
@@ -92,11 +93,46 @@ def test_the_certificate_says_how_small_a_group_may_be():
 
 
 def test_an_end_of_the_law_knows_its_tail_and_doubts_what_few_records_may_hide():
-    end = End(Tail(2.0, 0.05, 0.5), extreme=0.02, farthest=40.0)
-    mean, doubt = end.at(np.array([2.0, 3.0, BEYOND + 20, BEYOND + 40]))
+    end = End(Tail(2.0, 0.05, 0.5), extreme=0.02, farthest=40.0, reaches=40.0)
+    mean, doubt = end.at(np.array([2.0, 3.0, BEYOND + 20, BEYOND + 40]), np.array(60.0))
     assert mean[:2] == pytest.approx([0.05 * 0.5, 0.05 * 0.5 * np.exp(-2)])
     assert doubt[2:] == pytest.approx([UNEVEN * 0.01, 0.0], abs=1e-9) and doubt[0] == pytest.approx(UNEVEN * 0.02)
     assert CLEAR > 3
+
+
+def test_records_that_no_answer_shows_are_doubted_where_the_range_goes_far_beyond_the_tail():
+    end = End(Tail(2.0, 0.05, 0.5), extreme=0.0, farthest=60.0, reaches=10.0)
+    rooms = np.array([8.0, 20.0, 60.0, 1000.0])
+    assert end.unseen(5.0, rooms) == pytest.approx(UNSEEN / 2 * np.array([0, 15.0, 55.0, 55.0]) ** 2)
+    assert end.at(np.array(8.0), rooms)[:, 0] == pytest.approx([0, 0])  # the window is the range
+    assert end.at(np.array(30.0), rooms)[1][2:] == pytest.approx(UNSEEN / 2 * 30.0**2)
+
+
+def extremes(seed, most):
+    """Pay in twenty groups; in the largest, of 4,000, one record in 300 has twenty times as much as others."""
+    rng = np.random.default_rng(seed)
+    group = np.repeat(np.arange(20), [1000] * 19 + [4000])
+    pay = 10 * rng.lognormal(0, 0.5, len(group))
+    pay[(group == 19) & (rng.random(len(group)) < 1 / 300)] = 200.0
+    data = pd.DataFrame({"pay": pay.clip(0, most), "group": np.array(NAMES)[group]})
+    schema = Schema(pay=Range(0, most), group=Levels(*NAMES))
+    return pgbb.fit(Mean("pay", by="group"), data, schema=schema, epsilon=2.0, delta=1e-6, insecure_seed=seed)
+
+
+def test_a_group_that_a_few_extreme_records_move_is_covered_and_would_not_be_without_the_doubt(monkeypatch):
+    usual = 10 * np.exp(0.125)
+    truth = np.append(np.full(19, usual), usual + (200 - usual) / 300)
+
+    def hits(releases):
+        tables = [release.summary() for release in releases]
+        return np.array([(t["lower"].to_numpy() <= truth) & (truth <= t["upper"].to_numpy()) for t in tables])
+
+    fits = [extremes(seed, 300.0) for seed in range(4)]
+    found = hits(fits)
+    assert found[:, 19].sum() >= 3 and found.mean() > 0.88
+    assert LAZY in fits[0].certificate.notes and LAZY not in extremes(0, 60.0).certificate.notes
+    monkeypatch.setattr(groups, "UNSEEN", 0.0)
+    assert hits([extremes(seed, 300.0) for seed in range(4)])[:, 19].sum() <= 1
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 A record adds to the numbers of its own group alone, so an answer about all groups has the noise of an answer about one
 (disjoint groups compose in parallel). Each group has a window of its own, as wide as its size and the tail of all
-groups together allow. Its mean is the mean inside, and what the window leaves out is put back as the tail has it.
+groups together allow. Its mean is the mean inside, and what the window leaves out is put back as the tail has it. Where
+the declared range goes far beyond that tail, records out there, which no answer shows, widen windows and intervals.
 Where a group does not stand out of the noise its posterior is the prior, and it is marked. Public arithmetic.
 """
 
@@ -33,7 +34,12 @@ NARROWEST, WIDEST = 2.5, 60.0  # half a window, in spreads
 BEYOND = 6.0  # spreads from which far-out records are asked for apart, as few extreme ones hide in a histogram
 UNEVEN = 2.0  # times as much of them as all groups have on average may be in one
 SHOWN = 3.0  # noise above which they count
+UNSEEN = 8e-5  # share of records that may lie at each spread of a range that goes far beyond the tail
 FINEST = 0.03  # narrowest bins of residuals, in spreads
+LAZY = (
+    "The declared range goes far beyond the tail that is seen: a few records out there could move the mean of a group, "
+    "and the intervals allow for them. A narrower range that is publicly known to hold makes them narrower."
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,7 @@ class Groups:
       size, size_sd: its share of the records (or of their weight), and the noise of that.
       moved, doubt: what its window takes off the mean, and how well that is known.
       believed: mean and standard deviation of the prior of every group.
+      lazy: whether the range goes so far that records which no answer shows could move a mean.
     """
 
     low: Floats
@@ -57,10 +64,11 @@ class Groups:
     moved: Floats
     doubt: Floats
     believed: tuple[float, float]
+    lazy: bool = False
 
 
 def fit_groups(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaussian, list[str]]:
-    """Ask all stages of means by groups; the posterior, and a note on how small a group may be."""
+    """Ask all stages of means by groups; the posterior, and notes on small groups and a long range."""
     bottom, top = (end - problem.shift for end in design.response_bounds)
     proportions = problem.settings["family"] == "bernoulli"
     seen = _anything(problem.dim, bottom, top) if proportions else _rough(asker, problem.dim, bottom, top)
@@ -80,8 +88,10 @@ def fit_groups(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGau
         spread = _spread(asker, seen, np.clip(mean, seen.low, seen.high), spread, size)
     posterior = _posterior(mean, size * clear, noise, np.maximum(spread, 0.0) / asker.n, seen, (bottom, top))
     least = CLEAR * size_sd * asker.n
-    note = f"A group of fewer than about {least:.0f} records does not stand out of the noise, and is marked."
-    return posterior, [note] if least > 0 else []
+    small = f"A group of fewer than about {least:.0f} records does not stand out of the noise, and is marked."
+    if least <= 0:
+        return posterior, []
+    return posterior, [small, LAZY] if seen.lazy else [small]
 
 
 def _anything(groups: int, bottom: float, top: float) -> Groups:
@@ -109,30 +119,44 @@ def _rough(asker: Asker, groups: int, bottom: float, top: float) -> Groups:
     spread = np.sqrt(common * np.clip(1 + (square / common - 1) * UNLIKE**2 / (UNLIKE**2 + doubt), 0.1, 10.0))
     ends = _ends(asker, middle, spread, max(top - bottom, 1e-30))
     noise = asker.noise("final") * np.sqrt(1 + SIZE**2) / safe
-    wide = _window(ends, noise, 1 / np.sqrt(asker.n * safe)) * spread
-    low, high = np.maximum(bottom, middle - wide), np.minimum(top, middle + wide)
-    above, below = ends[0].at(wide / spread) * (high < top), ends[1].at(wide / spread) * (low > bottom)
+    rooms = np.stack([(top - middle) / spread, (middle - bottom) / spread])
+    sampling = 1 / np.sqrt(asker.n * safe)
+    lazy = any(np.any(end.unseen(NARROWEST, room) > sampling) for end, room in zip(ends, rooms, strict=True))
+    wide = _window(ends, rooms, noise, sampling)
+    low, high = middle - np.minimum(wide, rooms[1]) * spread, middle + np.minimum(wide, rooms[0]) * spread
+    above, below = (end.at(wide, room) for end, room in zip(ends, rooms, strict=True))
     moved, doubt = spread * (above - below)[0], spread * (above + below)[1]
     believed = at.median, SPREADS * float(np.sqrt(common))
-    return Groups(low, high, middle, spread, size, size_sd, moved, doubt, believed)
+    return Groups(low, high, middle, spread, size, size_sd, moved, doubt, believed, lazy)
 
 
 @dataclass(frozen=True)
 class End:
     """One end of the law of residuals, in spreads: its tail, and a mean distance beyond `BEYOND` that few records have.
 
-    Such records may lie anywhere up to `farthest`, and most of them in few groups.
+    Such records may lie anywhere up to `farthest`, and most of them in few groups. The tail as it is seen `reaches` the
+    farthest of all records.
     """
 
     tail: Tail
     extreme: float
     farthest: float
+    reaches: float
 
-    def at(self, bound: Floats) -> Floats:
-        """(2, …): E(r − bound)₊ as the tail has it, and how far that may be wrong."""
+    def at(self, bound: Floats, room: Floats) -> Floats:
+        """(2, …): E(r − bound)₊ as the tail has it, and how far that may be wrong; none where there is no more room."""
+        bound, room = np.broadcast_arrays(bound, room)
         mean = self.tail.excess(self.tail.beyond(bound))
         left = UNEVEN * self.extreme * np.clip(1 - (bound - BEYOND) / self.farthest, 0.0, 1.0)
-        return np.stack([mean, np.maximum(DOUBT * mean, left)])
+        doubt = np.maximum.reduce([DOUBT * mean, left, self.unseen(bound, room)])
+        result: Floats = np.stack([mean, doubt]) * (bound < room)
+        return result
+
+    def unseen(self, bound: Floats | float, room: Floats) -> Floats:
+        """E(r − bound)₊ of records that no answer shows, as evenly in all the range as it goes beyond the tail."""
+        far = np.minimum(room, self.farthest)
+        result: Floats = UNSEEN * np.clip(far / self.reaches - 1, 0.0, 1.0) * np.maximum(far - bound, 0.0) ** 2 / 2
+        return result
 
 
 def _ends(asker: Asker, middle: Floats, spread: Floats, length: float) -> tuple[End, End]:
@@ -142,18 +166,28 @@ def _ends(asker: Asker, middle: Floats, spread: Floats, length: float) -> tuple[
     law, _, _ = asked_law(asker, "residuals", "group_residuals", edges, middle, spread)
     most = min(far, WIDEST)
     answer, sd = asker.ask("residuals", "group_excess", middle, spread, BEYOND, most)
-    extreme = np.where(answer > SHOWN * sd, answer, 0.0) * most
     mirrored = Distribution(-law.edges[::-1], law.share[::-1], law.sd)
-    return End(tail_of(law), float(extreme[0]), most), End(tail_of(mirrored), float(extreme[1]), most)
+    ends = []
+    for tail, found in zip((tail_of(law), tail_of(mirrored)), answer, strict=True):
+        expected = float(tail.excess(tail.beyond(np.array(BEYOND))) + tail.share * max(tail.start - BEYOND, 0.0))
+        extreme = float(found) * most if found * most - expected > SHOWN * sd * most else 0.0
+        reaches = float(tail.lengths(np.array(min(1 / asker.n, tail.share))))
+        ends.append(End(tail, extreme, most, reaches))
+    return ends[0], ends[1]
 
 
-def _window(ends: tuple[End, End], noise: Floats, sampling: Floats) -> Floats:
-    """Half a window of each group, in its spreads: least noise and doubt, and as wide as noise stays quiet."""
+def _window(ends: tuple[End, End], rooms: Floats, noise: Floats, sampling: Floats) -> Floats:
+    """How far the window of each group goes, in its spreads: least noise and doubt, and as far as noise stays quiet.
+
+    Beyond the declared range, to whose ends there are `rooms`, no window goes.
+    """
     first = max(NARROWEST, *(end.tail.start for end in ends))
     bounds = np.geomspace(first, max(WIDEST + BEYOND, 2 * first), 161)
-    doubt = sum(end.at(bounds)[1] for end in ends)
-    best = np.argmin((noise[:, None] * bounds) ** 2 + doubt**2, axis=1)
-    quiet = np.sum(noise[:, None] * bounds <= LOUD * sampling[:, None], axis=1) - 1
+    up, down = rooms[..., None]
+    loud = noise[:, None] * (np.minimum(bounds, up) + np.minimum(bounds, down)) / 2
+    doubt = ends[0].at(bounds[None], up)[1] + ends[1].at(bounds[None], down)[1]
+    best = np.argmin(loud**2 + doubt**2, axis=1)
+    quiet = np.sum(loud <= LOUD * sampling[:, None], axis=1) - 1
     return bounds[np.maximum(best, quiet)]
 
 

@@ -4,9 +4,11 @@ import math
 
 import numpy as np
 
+from pgbb._numerics import Floats
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.pareto import Lengths
 from pgbb.methods.calibrated.response import Distribution, Located, histogram, locate
+from pgbb.methods.calibrated.score_clip import Tails, tails_of
 from pgbb.methods.calibrated.stages import BINS
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
@@ -20,6 +22,7 @@ LOUD = 0.4  # noise of the last answer beside the sampling error, where the wind
 FINEST = 0.1  # narrowest bins of the law of the column, in spreads
 CUT = 0.02  # a share of records beyond the window that is too large to be left out
 DOUBT = 0.7  # of what lies beyond the window, relative
+UNCLEAR = 0.5  # of the noise of the share beyond the window: records that may lie there unseen
 
 
 def half_window(spread: float, n: int, noise: float) -> float:
@@ -45,6 +48,14 @@ def distances(asker: Asker, at: Located, bottom: float, top: float) -> tuple[Len
     return found, (above - below) / max(above + below, found.tail.share)
 
 
+def _cut(tails: Tails, far: float) -> tuple[Floats, Floats, Floats]:
+    """What lies beyond `far` under each of the tails: its share, E(l − far)₊, and the same of the square."""
+    t = far * np.geomspace(1, max(tails.longest / far, 1.0), 65)
+    shares = np.stack([tail.beyond(t) for tail in tails.each])
+    cut, squares = (np.asarray(np.trapezoid(v, t, axis=1)) for v in (shares, 2 * (t - far) * shares))
+    return shares[:, 0], cut, squares
+
+
 def _by_person(asker: Asker, mean: float, far: float, variance: float) -> tuple[float, float]:
     """n times the variance of the mean, by person, and its noise; `variance`: were records independent.
 
@@ -62,8 +73,9 @@ def fit_mean(asker: Asker, problem: Problem) -> LocalGaussian:
 
     The window lies around the located median. It is as wide as the noise of the last answer and what lies beyond are
     small together; the scale of a Gaussian mean is a hint, for budgets that see little of the spread. Records beyond
-    the window count at its end: how many there are is asked, what they move is added where they lie beyond
-    one end alone, and what they may move is added to the interval. Where they are too many the window is the range.
+    the window count at its end: how many there are is asked, what they move is added where they lie beyond one end
+    alone, as the tails that noise allows have it, and what they may move is added to the interval. Where they are too
+    many the window is the range.
     """
     bottom, top = float(problem.settings["low"]), float(problem.settings["high"])
     low, high = problem.center[0] - problem.radius[0], problem.center[0] + problem.radius[0]
@@ -82,10 +94,12 @@ def fit_mean(asker: Asker, problem: Problem) -> LocalGaussian:
     def farthest(ends: tuple[float, float]) -> float:
         return max(ends[1] - middle, middle - ends[0])
 
+    tails = tails_of(lengths.law)
+
     def cost(half: float) -> float:
         ends = window(half)
-        far = farthest(ends)
-        return float(np.hypot(final * (ends[1] - ends[0]) / 2, DOUBT * lengths.excess(far)[0]))
+        cut = _cut(tails, farthest(ends))[1]
+        return float(np.hypot(final * (ends[1] - ends[0]) / 2, DOUBT * tails.chance @ cut))
 
     halves = np.geomspace(CLOSEST * spread, max(top - bottom, 2 * CLOSEST * spread), 80)
     best = float(halves[np.argmin([cost(half) for half in halves])]) if final > 0 else top - bottom
@@ -101,13 +115,14 @@ def fit_mean(asker: Asker, problem: Problem) -> LocalGaussian:
         ends = bottom, top
         square += beyond * (max(top - middle, middle - bottom) ** 2 - far**2)  # at most
     elif ends != (bottom, top):
-        expected = float(lengths.beyond(np.array(far)))
+        shares, cut, squares = _cut(tails, far)
+        expected = float(tails.chance @ shares)
+        mean, mean_square = (float(tails.chance @ v) / max(expected, 1e-300) for v in (cut, squares))
         prior = max(expected**2, beyond**2 - noise**2)
         keep = prior / (prior + noise**2)
         left_out = max(expected + keep * (beyond - expected), 0.0)
-        mean, mean_square = (v / max(expected, 1e-300) for v in lengths.excess(far))
         moved = side * left_out * mean
-        shift = float(np.hypot(left_out * (1 - (1 - DOUBT) * abs(side)), np.sqrt(keep) * noise)) * mean
+        shift = float(np.hypot(left_out * (1 - (1 - DOUBT) * abs(side)), UNCLEAR * noise)) * mean
         wider = left_out * (2 * far * mean + mean_square)
     answer, sd = asker.ask("final", "mean_score", *ends)
     half = (ends[1] - ends[0]) / 2
