@@ -1,13 +1,14 @@
 """Records far from all others: a mean with a long tail, and a wrong line in a skewed covariate."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import pgbb
-from pgbb.methods.calibrated import frame, mean
+from pgbb.methods.calibrated import frame, mean, quantile
 from pgbb.methods.calibrated.pareto import Lengths, Tail
 from pgbb.methods.calibrated.response import Distribution
 from pgbb.methods.calibrated.score_clip import Tails
@@ -87,10 +88,45 @@ def test_what_a_reach_leaves_out_is_the_mean_of_what_lies_beyond():
     rng = np.random.default_rng(0)
     u = rng.exponential(0.5, (4_000, 2))
     size = np.linalg.norm(u, axis=1)
-    beyond = np.mean(np.maximum(1 - 1.5 / size, 0)[:, None] * u, axis=0) / 1.5
-    assert frame._Far(None, u).left_out(1.5, 2) == pytest.approx(beyond)
+    lost = np.maximum(1 - 1.5 / size, 0)
+    total = np.mean(lost * size) / 1.5
+    found = frame._Far(None, u).left_out(1.5, 2)
+    assert np.trace(found) == pytest.approx(total**2)
+    toward = np.mean(lost[:, None] * u, axis=0) / 1.5  # what scores of one sign would move a gradient by
+    moved = float(toward @ toward) ** 2
+    assert 0.9 < toward @ found @ toward / moved < 1.1
+    assert toward @ np.diag(np.diag(found)) @ toward < 0.8 * moved  # axes on their own overlook that they go together
     share = np.histogram(size, np.linspace(0, 8, 65))[0] / len(size)
     lengths = Lengths(Distribution(np.linspace(0, 8, 65), share, 1e-4), 8.0)
     assert lengths.excess(1.5)[0] == pytest.approx(np.mean(np.maximum(size - 1.5, 0)), rel=0.05)
+    light = 0.2 * u  # a made-up design that reaches less far than the records that were counted
+    clear, hidden = (frame._Far(Lengths(replace(lengths.law, sd=sd), 8.0), light) for sd in (1e-4, 0.2))
+    seen, none = (np.trace(far.left_out(0.6, 2)) for far in (clear, frame._Far(None, light)))
+    assert none < 0.5 * seen
+    assert none < np.trace(hidden.left_out(0.6, 2)) < seen
     assert lengths.beyond(np.array([1.0, 9.0])) == pytest.approx([np.mean(size > 1), 0], rel=0.02)
     assert frame._Far(lengths, u).balanced(1.0, 1e-3) > frame._Far(lengths, u).balanced(1.0, 1e-1) >= 1
+
+
+def test_outer_levels_may_be_more_wrong_far_out():
+    wrong = frame.wrong_of(np.array([0.1, 0.5, 0.9]))
+    assert wrong[1] == 1.0
+    assert wrong[0] == pytest.approx(wrong[2])
+    assert wrong[2] * frame.WRONG * 0.3 > 0.5  # of at most .9, where all records far out are above the line
+    assert frame.WRONG * 0.3 < 0.4  # as many standard deviations as at the median would be
+
+
+def test_an_outer_quantile_of_a_bent_mean_is_that_of_all_records(monkeypatch):
+    schema = pgbb.Schema(x=pgbb.Range(0, 30), y=pgbb.Range(-10, 10))
+    model = pgbb.QuantileRegression("y ~ x", taus=[0.1])
+    truth = 0.519  # of 1,000,000 records
+
+    def z(seed):
+        release = pgbb.fit(model, skewed(20_000, seed), schema=schema, epsilon=2.0, delta=1e-6, insecure_seed=seed)
+        row = summary(release, tau=0.1).loc["x"]
+        return (row["mean"] - truth) / row["sd"]
+
+    assert np.abs(np.mean([z(seed) for seed in range(8)])) < 1.3
+    monkeypatch.setattr(frame, "WRONG", 0.0)
+    monkeypatch.setattr(quantile, "wrong_of", lambda levels: np.ones(len(levels)))
+    assert np.abs(np.mean([z(seed) for seed in range(8)])) > 2

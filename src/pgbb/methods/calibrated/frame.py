@@ -23,7 +23,7 @@ from pgbb.model.formula import Design
 
 Floats = NDArray[np.float64]
 
-__all__ = ["MOST_REACH", "SCORE", "Cut", "Frame", "design_frame", "score_of", "squared_reach"]
+__all__ = ["MOST_REACH", "SCORE", "Cut", "Frame", "design_frame", "score_of", "squared_reach", "wrong_of"]
 
 MOST_REACH = (25.0, 5.0)  # R² is at most the first, or the second a term
 LEVEL = 0.5  # how far their common level may be from white
@@ -65,6 +65,15 @@ def score_of(levels: Floats) -> float:
     return min(float(np.sqrt(np.sum(levels * (1 - levels)) / np.sum(b**2))), CLEAREST)
 
 
+def wrong_of(levels: Floats) -> Floats:
+    """How wrong scores of quantile levels are far out, where a line is wrong, beside what is usual.
+
+    The share of records below the line may be anything there: about a half, and as far from it as is usual. At outer
+    levels it is far from the level, beside the standard deviation of a score.
+    """
+    return np.sqrt(1 + ((levels - 0.5) / WRONG) ** 2 / (levels * (1 - levels)))
+
+
 @dataclass(frozen=True)
 class Cut:
     """P(ω < 1), the share of records that are weighted down, as answered, and the standard deviation of its noise."""
@@ -80,8 +89,8 @@ class Cut:
 
 @dataclass(frozen=True)
 class Frame:
-    """F, with u = xF; E ωuuᵀ and the noise of its packed coordinates; how many records ω weights down; R; and
-    E(1 − √ω)|u| on each axis: by how much records are too far out; u of a reference design, if there is one; which
+    """F, with u = xF; E ωuuᵀ and the noise of its packed coordinates; how many records ω weights down; R; by how
+    much records are too far out, E(1 − √ω)‖u‖ times E(1 − √ω)uuᵀ/‖u‖; u of a reference design, if there is one; which
     terms may be constant, by where their columns lie; and second moments as answered, with their frames and noise."""
 
     matrix: Floats
@@ -113,14 +122,13 @@ class Frame:
         most = np.minimum(FAINT * usual, usual - SPREADS * math.sqrt(2 * len(self.matrix)) * noise)
         return np.asarray((found / weight < np.minimum(SEEN * noise, most)) & (size > 0.5))
 
-    @property
-    def left_out(self) -> Floats:
+    def left_out(self, wrong: float = 1.0) -> Floats:
         """Covariance of what weights √ω may move a gradient by, over the variance of a score.
 
         Where the model is right it is nothing. Where it is wrong far out, scores there have a mean, of about the size
-        of their standard deviation.
+        of their standard deviation, or so many times as `wrong`.
         """
-        return np.diag((WRONG * self.excess) ** 2)
+        return (wrong * WRONG) ** 2 * self.excess
 
     @property
     def solid(self) -> Floats:
@@ -135,18 +143,22 @@ class Frame:
             matrix=self.matrix @ axes,
             moment=axes.T @ self.moment @ axes,
             moment_sd=pack(np.sqrt(noise)),
-            excess=np.sqrt((axes**2).T @ self.excess**2),
+            excess=axes.T @ self.excess @ axes,
             reference=None if self.reference is None else self.reference @ axes,
         )
 
 
-def design_frame(asker: Asker, design: Design, score: float = SCORE, *, alone: bool = True) -> Frame:
+def design_frame(
+    asker: Asker, design: Design, score: float = SCORE, *, wrong: float = 1.0, alone: bool = True
+) -> Frame:
     """Coordinates u = xF in which E xxᵀ is about I/R² and most ‖u‖ ≤ 1: the stages "columns" to "moments".
 
     The first frame is that of a design of independent columns, each where it lies and as wide as it is. Then
     whitening by rounds, as in CoinPress (Biswas, Dong, Kamath, Ullman 2020): an eigenvalue below its noise is raised
     to it, and such a direction is magnified again in the next round. An axis that is not seen turns toward no
     other: a level that never occurs must not cost what it has nothing to do with.
+
+    `wrong`: mean of scores far out, in what is usual, where a model is wrong there.
 
     `alone`: a rare flag has an axis of its own. Levels of a quantile do without: their densities in a rare group are
     often far from those of all records, toward which the entry of such an axis would be pulled.
@@ -156,7 +168,7 @@ def design_frame(asker: Asker, design: Design, score: float = SCORE, *, alone: b
         frame, reach = _scaled(np.eye(p), design, design.norm_bound**2, alone)
         doubtful = np.ones(p, dtype=bool)
         moment, moment_sd, cut, answered = _second_moments(asker, frame, reach, doubtful)
-        return Frame(frame, moment, moment_sd, cut, reach, np.zeros(p), answers=(answered,))
+        return Frame(frame, moment, moment_sd, cut, reach, np.zeros((p, p)), answers=(answered,))
     frame, own, rows, doubtful = np.eye(p), own_terms(design), None, np.ones(p, dtype=bool)  # until it is known
     common: frozenset[int] = frozenset()
     if own is not None and any(own):
@@ -178,7 +190,7 @@ def design_frame(asker: Asker, design: Design, score: float = SCORE, *, alone: b
     near, reach = _scaled(frame, design, least, alone, common)
     lengths = _distances(asker, near) if asker.asks("distances") else None
     far = _Far(lengths, None if rows is None else _no_farther(rows @ near, reach))
-    farther = far.balanced(math.sqrt(most) / reach, noise, SMALL / math.sqrt(asker.n) / reach)
+    farther = far.balanced(math.sqrt(most) / reach, noise, SMALL / math.sqrt(asker.n) / reach, wrong)
     frame, reach = _scaled(frame, design, (reach * farther) ** 2, alone, common)
     reference = None if rows is None else rows @ frame
     moment, moment_sd, cut, answered = _second_moments(asker, frame, reach, doubtful)
@@ -212,30 +224,35 @@ class _Far:
     reference: Floats | None
 
     def left_out(self, reach: float, terms: int) -> Floats:
-        """E(1 − √ω)|u| on each axis of u over the reach.
+        """E(1 − √ω)‖u‖ times E(1 − √ω)uuᵀ/‖u‖ over the reach: all of it, where records are far out on one side.
 
-        The reference design says along which axes, and how much where noise hides it: between what both say.
+        The reference design says along which axes, and how much where noise hides it: between what both say, and
+        nearer to the larger, since what is overlooked is missed in silence.
         """
         total = self.lengths.excess(reach)[0] if self.lengths else 0.0
         if self.reference is None:
-            return np.full(terms, total / reach / math.sqrt(terms))
+            return (total / reach) ** 2 / terms * np.eye(terms)
         size = np.linalg.norm(self.reference, axis=1)
         lost = np.maximum(1 - reach / size, 0.0)
-        axes, seen = lost @ np.abs(self.reference) / len(size), float(np.mean(lost * size))
-        if self.lengths and seen > 0:
+        seen = float(np.mean(lost * size))
+        if not seen:
+            return np.zeros((terms, terms))
+        axes = (self.reference.T * (lost / size)) @ self.reference / (len(size) * seen)  # of trace 1
+        if self.lengths:
             clear = float(self.lengths.beyond(np.array(reach))) > SEEN * self.lengths.law.sd
-            axes *= total / seen if clear else math.sqrt(total / seen)
-        return np.asarray(axes / reach)
+            seen = total if clear else math.sqrt((total**2 + seen**2) / 2)
+        return np.asarray((seen / reach) ** 2 * axes)
 
-    def balanced(self, least: float, noise: float, small: float = 0.0) -> float:
+    def balanced(self, least: float, noise: float, small: float = 0.0, wrong: float = 1.0) -> float:
         """The reach, at least the `least`, with the smallest sum of squares of its noise and of what it leaves out.
 
-        What is left out need not be less than `small`.
+        What is left out, of scores that are so many times as `wrong` as is usual, need not be less than `small`.
         """
         terms = 1 if self.reference is None else self.reference.shape[1]
 
         def cost(reach: float) -> float:
-            return math.hypot(reach * noise, max(WRONG * reach * float(np.max(self.left_out(reach, terms))), small))
+            lost = wrong * WRONG * math.sqrt(np.linalg.norm(self.left_out(reach, terms), 2))
+            return reach * math.hypot(noise, max(lost, small / reach))
 
         return float(min(least * np.sqrt(np.geomspace(1, FARTHEST, 25)), key=cost))
 

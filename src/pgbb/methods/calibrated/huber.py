@@ -134,7 +134,7 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
     doubt = np.zeros((p + 1, p + 1))
     doubt[:p, :p], doubt[p, p] = error, (0.3 * theta[-1] / SCALE_WEIGHT) ** 2
     common = np.zeros((p + 1, p + 1))
-    common[:p, :p] = kappa * near.left_out
+    common[:p, :p] = kappa * near.left_out()
     asked = curvature, gradient, spread
     given = box, asker.n, theta, doubt, frame, *asked, settle, prior, top
     return refine(*given, common=common, bends=bends, located=at.found), near.cut

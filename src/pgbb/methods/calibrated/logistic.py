@@ -209,7 +209,7 @@ def fit_logistic(asker: Asker, problem: Problem, design: Design) -> tuple[LocalG
     prior = Prior(np.zeros(p), np.full(p, LOGITS * near.reach), problem.transform, near.doubtful, near.unseen)
 
     asked = curvature, gradient, spread
-    common = SCORE**2 * near.left_out
+    common = SCORE**2 * near.left_out()
     found = refine(box, asker.n, theta, error, frame, *asked, box.clip, prior, model=model, common=common, follows=True)
     return replace(found, slope=_slope(asker, found.center[0], frame, model.mass)), near.cut
 

@@ -25,7 +25,7 @@ from pgbb.methods.calibrated.densities import (
     sharpness,
     spread_of,
 )
-from pgbb.methods.calibrated.frame import Cut, design_frame, score_of
+from pgbb.methods.calibrated.frame import Cut, design_frame, score_of, wrong_of
 from pgbb.methods.calibrated.prior import SPREADS, Prior, tempered
 from pgbb.methods.calibrated.refine import felt, widening_for_contradiction, widening_for_last_step
 from pgbb.methods.calibrated.start import least_squares, locate_response, places_around
@@ -53,7 +53,9 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     m, constant = len(levels), design.has_intercept
     at = locate_response(asker, problem, design)
     a, b = strategy(tuple(levels.tolist()))
-    near, size = design_frame(asker, design, score_of(levels), alone=False), at.size(constant)
+    scores, wrong = levels * (1 - levels), wrong_of(levels)
+    most = float(np.sqrt(scores @ wrong**2 / np.sum(scores)))
+    near, size = design_frame(asker, design, score_of(levels), wrong=most, alone=False), at.size(constant)
     frame, solid = near.matrix, near.solid
     box = box_for(problem, near, size, at.start(p, constant))
     start, error, residuals = least_squares(asker, near, at, box, constant)
@@ -96,7 +98,7 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
 
     def narrow(stage: str, most: Floats) -> Floats:
         """A bandwidth whose bias, of second order in it, vanishes beside noise and sampling error."""
-        error = np.sqrt(levels * (1 - levels) / n + loudness * spread / p * asker.noise(stage) ** 2)
+        error = np.sqrt(scores / n + loudness * spread / p * asker.noise(stage) ** 2)
         return np.clip(BLUR * error / density, finest, np.maximum(most, finest))
 
     rough = plain_curvatures(solid, near, density, ROUGH)
@@ -129,13 +131,13 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     placed = np.minimum(levels, 1 - levels) > PLACED * residuals.sd
     privacy, settled = [], []
     for j, (given, read) in enumerate(zip(curvatures, reads, strict=True)):
-        own, loud, bend = levels[j] * (1 - levels[j]) * sampling / n, np.sqrt(loudness[j]), read.bend
+        own, loud, bend = scores[j] * sampling / n, np.sqrt(loudness[j]), read.bend
         noises, early, late = (sd_first * loud, sd_second * loud), bend.step(before[j]), bend.step(g[j])
         factor = max(
             widening_for_last_step(early, late, bend.solid, own, *noises),
             widening_for_contradiction(g[j] - before[j], walked[j], late, given, own, *noises),
         )
-        doubt = read.noise + levels[j] * (1 - levels[j]) * near.left_out + seen_through(bend, own)
+        doubt = read.noise + scores[j] * near.left_out(float(wrong[j])) + seen_through(bend, own)
         wide, total = felt(0.0, doubt, own, factor)
         known = smooth_enough and bool(placed[j]) and factor < np.inf and not box.touched(best[j], frame, bend, total)
         drawn = own + wide**2 * np.eye(p)
