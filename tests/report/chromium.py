@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.helpers import patience
+from tests.state import patience
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 KEYS = {"Enter": 13, "Tab": 9, " ": 32, "ArrowDown": 40, "ArrowUp": 38, "ArrowRight": 39, "ArrowLeft": 37}
