@@ -38,6 +38,7 @@ _CONTENT = {
     b"d": re.compile(rb"[^<]*"),
 }
 _UNPARSED = re.compile(rb"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
+_IN_UTF_8 = re.compile(rb"""(?:\xef\xbb\xbf)?(?:<\?xml(?![^>]*encoding=["'](?!utf-8["']))|<(?!\?xml))""", re.IGNORECASE)
 _QUOTED = rb"""(?:"[^"]*"|'[^']*')"""
 _ODS_CELL = re.compile(rb"<table:(?:covered-)?table-cell((?:\s+[\w:.-]+\s*=\s*" + _QUOTED + rb")*)(\s*/?>)")
 _ODS_SPACES = re.compile(rb"<text:s\s[^>]*>")
@@ -87,7 +88,7 @@ def _reference(found: "re.Match[bytes]") -> bytes:
 
 def _cells(name: str, part: bytes, texts: int) -> bytes:
     """A part of a workbook, with cells that its reader can take; what is not UTF-8 is no character of any text."""
-    if name.endswith(".xml"):
+    if name.endswith(".xml") and _IN_UTF_8.match(part) is not None:
         part = part.decode("utf-8", "replace").encode("utf-8")
         part = _UNPARSED.sub(lambda text: escape(text[1].decode("utf-8")).encode("utf-8"), part)
     if name.endswith("sharedStrings.xml"):
