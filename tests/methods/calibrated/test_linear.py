@@ -1,7 +1,5 @@
 """Linear regression by the default method: its target, what the clip takes off, and coverage with a twin that fails."""
 
-from types import SimpleNamespace
-
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -12,7 +10,7 @@ from pgbb._numerics.compiled import squared
 from pgbb.methods.calibrated import frame as near
 from pgbb.methods.calibrated import statistics
 from pgbb.methods.calibrated.pareto import Tail
-from pgbb.methods.calibrated.score_clip import NEAREST, NOTHING, ONE_SIDED, PART, Tails, bound_for, excess
+from pgbb.methods.calibrated.score_clip import NOTHING, PART, Tails, bound_for
 
 SCHEMA = pgbb.Schema(x=pgbb.Range(0, 40), g=pgbb.Flag(), y=pgbb.Range(-50, 150))
 MODEL = pgbb.LinearRegression("y ~ x + g")
@@ -70,26 +68,6 @@ def test_the_bound_grows_as_noise_falls_and_as_the_tail_is_longer():
     assert heavy.lengths(np.array([0.001]))[0] == pytest.approx(np.quantile(lengths, 0.999), rel=0.03)
     beyond = np.maximum(lengths - np.quantile(lengths, 0.999), 0).mean()
     assert heavy.excess(np.array([0.001]))[0] == pytest.approx(beyond, rel=0.1)
-
-
-def test_what_the_tail_has_beyond_the_answer_on_the_excess_is_doubted():
-    class Nothing:
-        """Answers that are all 0, with the noise that they may have."""
-
-        def noise(self, stage):
-            return 1e-3
-
-        def ask(self, stage, statistic, *given):
-            return np.zeros(5), 1e-3
-
-    def doubt(shape):
-        tails = Tails((Tail(2.0, 0.02, 0.5, shape),), np.ones(1), 60.0)
-        cut = excess(Nothing(), SimpleNamespace(matrix=np.eye(3)), np.zeros(3), 4.0, tails, 1e-6)
-        return cut.covariance, ONE_SIDED * tails.excess(np.array((NEAREST + 1) * 4.0))[0]
-
-    light, heavy = doubt(0.0), doubt(0.5)
-    assert np.diag(light[0]) == pytest.approx(np.full(3, light[0][0, 0])) and light[1] ** 2 < 1e-4 * light[0][0, 0]
-    assert heavy[0][0, 0] > heavy[1] ** 2 > 0.1 * heavy[0][0, 0]
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-20, 1.0, 1e6, 1e18])

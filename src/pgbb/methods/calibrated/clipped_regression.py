@@ -86,8 +86,8 @@ class Clipped:
         tails = self.tails(law)
         sampling = float(np.sqrt(law.mean(np.minimum(law.middles, tails.start) ** 2) / p / n))
         part = float(np.hypot(self.part, np.linalg.norm(self.aim) / np.sqrt(p)))
-        b, mean, _ = bound_for(tails, asker.noise("final"), sampling, part, self.least)
-        cut = excess(asker, near, theta, b, tails, sampling, self.given, self.aim * mean, self.part)
+        b, mean, root = bound_for(tails, asker.noise("final"), sampling, part, self.least)
+        cut = excess(asker, near, theta, b, self.part * root, sampling, self.given, self.aim * mean)
         square = max(cut.square, tails.square(b))
 
         def gradient(stage: str, at: Floats) -> tuple[Floats, float]:

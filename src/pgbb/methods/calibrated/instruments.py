@@ -18,7 +18,7 @@ from pgbb.methods.calibrated.frame import Frame, design_frame
 from pgbb.methods.calibrated.linear import score_spread, wide_curvature
 from pgbb.methods.calibrated.prior import SPREADS, Prior
 from pgbb.methods.calibrated.refine import refine
-from pgbb.methods.calibrated.score_clip import NOTHING, bound_for, excess, lengths, read_tail
+from pgbb.methods.calibrated.score_clip import NOTHING, ONE_SIDED, bound_for, excess, lengths, read_tail
 from pgbb.methods.calibrated.start import locate_response
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
@@ -87,8 +87,8 @@ def fit_instruments(asker: Asker, problem: Problem, design: Design) -> tuple[Loc
     law = lengths(asker, near, everywhere(beta), size)
     tails = read_tail(law)
     sampling = float(np.sqrt(law.mean(np.minimum(law.middles, tails.start) ** 2) / len(near.matrix) / n))
-    b, *_ = bound_for(tails, asker.noise("final"), sampling)
-    cut = excess(asker, near, everywhere(beta), b, tails, sampling)
+    b, _, root = bound_for(tails, asker.noise("final"), sampling)
+    cut = excess(asker, near, everywhere(beta), b, ONE_SIDED * root, sampling)
 
     def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
         answer, sd = asker.ask(stage, "clipped_score", everywhere(at), near.matrix, NOTHING, b)

@@ -16,7 +16,7 @@ from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvatur
 from pgbb.methods.calibrated.frame import Frame, design_frame
 from pgbb.methods.calibrated.prior import SPREADS, Prior
 from pgbb.methods.calibrated.refine import refine
-from pgbb.methods.calibrated.score_clip import NOTHING, bound_for, excess, lengths, read_tail
+from pgbb.methods.calibrated.score_clip import NOTHING, ONE_SIDED, bound_for, excess, lengths, read_tail
 from pgbb.methods.calibrated.start import first_fit, locate_response
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
@@ -40,8 +40,8 @@ def fit_linear(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGau
     law = lengths(asker, near, theta, at.size(constant))
     tails = read_tail(law)
     sampling = float(np.sqrt(law.mean(np.minimum(law.middles, tails.start) ** 2) / p / n))
-    b, *_ = bound_for(tails, asker.noise("final"), sampling)
-    cut = excess(asker, near, theta, b, tails, sampling)
+    b, _, root = bound_for(tails, asker.noise("final"), sampling)
+    cut = excess(asker, near, theta, b, ONE_SIDED * root, sampling)
 
     def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
         answer, sd = asker.ask(stage, "clipped_score", at, near.matrix, NOTHING, b)

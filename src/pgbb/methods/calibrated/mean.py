@@ -48,12 +48,11 @@ def distances(asker: Asker, at: Located, bottom: float, top: float) -> tuple[Len
     return found, (above - below) / max(above + below, found.tail.share)
 
 
-def _cut(tails: Tails, far: float) -> tuple[Floats, Floats, Floats]:
-    """What lies beyond `far` under each of the tails: its share, E(l − far)₊, and the same of the square."""
+def _cut(tails: Tails, far: float) -> tuple[Floats, Floats]:
+    """What lies beyond `far` under each of the tails: its share, and E(l − far)₊."""
     t = far * np.geomspace(1, max(tails.longest / far, 1.0), 65)
     shares = np.stack([tail.beyond(t) for tail in tails.each])
-    cut, squares = (np.asarray(np.trapezoid(v, t, axis=1)) for v in (shares, 2 * (t - far) * shares))
-    return shares[:, 0], cut, squares
+    return shares[:, 0], np.asarray(np.trapezoid(shares, t, axis=1))
 
 
 def _by_person(asker: Asker, mean: float, far: float, variance: float) -> tuple[float, float]:
@@ -115,15 +114,17 @@ def fit_mean(asker: Asker, problem: Problem) -> LocalGaussian:
         ends = bottom, top
         square += beyond * (max(top - middle, middle - bottom) ** 2 - far**2)  # at most
     elif ends != (bottom, top):
-        shares, cut, squares = _cut(tails, far)
+        shares, cut = _cut(tails, far)
         expected = float(tails.chance @ shares)
-        mean, mean_square = (float(tails.chance @ v) / max(expected, 1e-300) for v in (cut, squares))
+        mean = float(tails.chance @ cut) / max(expected, 1e-300)
         prior = max(expected**2, beyond**2 - noise**2)
         keep = prior / (prior + noise**2)
         left_out = max(expected + keep * (beyond - expected), 0.0)
         moved = side * left_out * mean
-        shift = float(np.hypot(left_out * (1 - (1 - DOUBT) * abs(side)), UNCLEAR * noise)) * mean
-        wider = left_out * (2 * far * mean + mean_square)
+        typical = float(tails.chance @ (cut / np.maximum(shares, 1e-300)))
+        shift = float(np.hypot(left_out * (1 - (1 - DOUBT) * abs(side)) * mean, UNCLEAR * noise * typical))
+        read = max(float(lengths.beyond(np.array(far))), 1e-300)
+        wider = left_out / read * (2 * far * lengths.excess(far)[0] + lengths.excess(far)[1])
     answer, sd = asker.ask("final", "mean_score", *ends)
     half = (ends[1] - ends[0]) / 2
     gradient = present * (middle - (ends[0] + ends[1]) / 2) - half * answer - moved

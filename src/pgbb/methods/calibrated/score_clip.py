@@ -144,18 +144,15 @@ def excess(
     near: Frame,
     theta: Floats,
     b: float,
-    tails: Tails,
+    expected: float,
     sampling: float,
     given: Floats | float = NOTHING,
     toward: Floats | float = 0.0,
-    part: float = ONE_SIDED,
 ) -> Cut:
     """Ask for the mean of v − clip(v), up to a number of bounds that noise allows: the stage "tail".
 
-    A coordinate of it is expected to be a `part` of the excess, around `toward`, which may be twice as much or nothing.
-    What the tail has beyond that number of bounds is not in the answer, and is doubted.
+    A coordinate of it is `expected` to be as large as that, around `toward`, which may be twice as much or nothing.
     """
-    expected = part * float(tails.excess(np.array(b))[1])
     unit = np.sqrt(1 + 2 * PART**2)
     noise = asker.noise("tail") * unit
     times = float(np.clip(QUIET * sampling / max(noise * b, 1e-300), NEAREST, FARTHEST))
@@ -164,7 +161,6 @@ def excess(
     around = toward * np.ones_like(mean)
     prior = max(expected**2, float(np.mean((mean - around) ** 2)) - doubt**2 * (1 + 3 * np.sqrt(2 / len(mean))))
     keep = prior / (prior + doubt**2) if prior > 0 else 0.0
-    left = part * float(tails.excess(np.array((times + 1) * b))[1])
     believed = prior * np.eye(len(mean)) + np.outer(around, around)
     gain = believed @ np.linalg.pinv(believed + doubt**2 * np.eye(len(mean)))
     share, share_sd = float(answer[-2]) * unit / PART, sd * unit / PART
@@ -174,5 +170,4 @@ def excess(
         f"Scores longer than a private bound are clipped, at most {most:.1%} of them; {keep:.0%} of what the clip "
         "takes off is put back, and the intervals allow for the rest as far as the tail that is seen leaves it."
     )
-    covariance = doubt**2 * (gain + gain.T) / 2 + left**2 * np.eye(len(mean))
-    return Cut(around + gain @ (mean - around), covariance, square, note)
+    return Cut(around + gain @ (mean - around), doubt**2 * (gain + gain.T) / 2, square, note)
