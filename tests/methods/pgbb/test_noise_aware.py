@@ -135,13 +135,13 @@ def posterior(levels=None, noise=0.05, spread=0.1, side=0.5):
     where = Coordinates.of_design(np.eye(2), 0.0, d - 2)
     part = Found(
         reference=np.eye(3)[2][:d], gradient=np.zeros(d), variance=noise**2 / 2, curvature=np.eye(d),
-        curvature_sd=np.full(d * (d + 1) // 2, 1e-6), spread=np.full(d, spread), residual=np.ones(d),
+        curvature_sd=np.full(d * (d + 1) // 2, 1e-3), spread=np.full(d, spread), residual=np.ones(d),
         bend=(0.0, 1.0), shape=np.zeros(d), answers=100,
     )  # fmt: skip
     m = len(levels or (0.5,))
     run = Mechanism(n=1000, blocks=5, sampling_rate=1.0, steps=100, clip=1.0)
     box = np.array([-9.0, -9.0, 0.1][:d]), np.full(d, 9.0)
-    cov = 1e-6 * np.eye(d), np.full(d * (d + 1) // 2, 1e-9)
+    cov = np.eye(d), np.full(d * (d + 1) // 2, 1e-3)
     return posterior_of([part] * m, where, np.eye(m), run, 1.0, cov, box, levels, side=side)
 
 

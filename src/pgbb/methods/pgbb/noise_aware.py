@@ -32,7 +32,7 @@ _SPREADS = np.concatenate([[0.0], np.geomspace(0.01, 3.0, 40)])  # of relative d
 CLEAR = 3.0  # standard deviations of its noise that a curvature must exceed
 FAR, LOST = 2.0, 4.0  # how far beyond the query points an estimate may lie, in their spreads: widened, not identified
 BENT, ASKED = 0.45, 0.65  # relative change of H over the query points that is not local any more; where H was asked for
-OPEN = 0.2  # share of the records on the smaller side of the line, whose side may be left open
+OPEN = 0.2  # noise of the scores of a design, over the share of records on the smaller side of the line, that is local
 CURVED = 0.6  # error of a scale of σ, in σ, over the square of how far the query points lie apart in it
 CERTAIN = 2.5  # standard deviations that it must exceed
 BELIEF = 0.3  # relative change of H over the query points, before it is looked at
@@ -299,7 +299,7 @@ def posterior_of(
     d = len(root)
     i, j, _ = triangle(d)
     covariance, covariance_sd = sampling
-    bends, sds, frees, loads, sizes = [], [], [], [], []
+    bends, sds, frees, loads = [], [], [], []
     misfits: list[float] = []
     reasons: list[str] = []
     for at, part in enumerate(found):
@@ -309,6 +309,8 @@ def posterior_of(
         loud = float(np.sqrt(np.sum(decode[at] ** 2)))
         factor = 1.0 if levels is None else levels[at] * (1 - levels[at])
         noise = sigma / q * loud * np.sqrt(part.variance)
+        smaller = side if levels is None else min(levels[at], 1 - levels[at])
+        open_share = float(np.sqrt(np.sum((noise / root[where.alike]) ** 2)))
         known = (sigma / q * loud) ** 2 + batches * factor * np.diag(covariance) / n
         misfits.append(float(np.mean(part.residual * root**2 / known)))
         reason = None
@@ -318,6 +320,8 @@ def posterior_of(
             reason = "the answers are not those of a loss that is locally quadratic"
         elif part.bend[0] > max(most * float(np.mean(np.diag(value))), CERTAIN * part.bend[1]):
             reason = "the loss is not quadratic over the distances that this budget can tell apart"
+        elif smaller is not None and open_share > OPEN * smaller:
+            reason = "the noise leaves open where too many of the records lie"
         elif distance > LOST:
             reason = "the training has not come near the estimate"
         estimate = part.reference + where.internal(part.bent(step))
@@ -330,7 +334,6 @@ def posterior_of(
         own = float(np.trace(covariance)) / d / n * factor
         wider = max(1.0, distance / FAR)
         noise = float(np.sqrt((wider * noise) ** 2 + (wider**2 - 1) * own))
-        sizes.append(np.diag(value))
         bends.append(root[:, None] * value * root)
         sds.append(left * root[i] * root[j])
         frees.append(_projector(lost / root[:, None]))
@@ -354,16 +357,6 @@ def posterior_of(
         high=high,
         knots=None if levels is None else np.array(levels),
     )
-    if side is not None or levels is not None:
-        y = (where.frame * root).T[where.alike]
-        for at, covariance_of in enumerate(sum(posterior.parts(levels, known=True))):
-            apart = float(np.sqrt(max(np.sum((y @ covariance_of) * y), 0.0))) * float(np.mean(sizes[at][where.alike]))
-            smaller = side if levels is None else min(levels[at], 1 - levels[at])
-            if apart > OPEN * float(smaller or 0.0) and not np.array_equal(frees[at], np.eye(d)):
-                name = "" if levels is None else f" at {levels[at]:g}"
-                reasons.append(f"Not identified{name} at this ε: the noise leaves open where too many records lie.")
-                frees[at] = np.eye(d)
-        posterior = replace(posterior, free=np.stack(frees))
     bend, skew = _skewed(found[0], frees[0], bends[0], covariance, root, mechanism.blocks)
     return replace(posterior, bend=bend, skew=skew), misfits, reasons
 
