@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Python keeps what it has compiled, so that the many processes of the tests do not compile all libraries anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: install dist test quick evidence compat demo lint format bench docs docs-serve docs-look screenshots clean
 
