@@ -19,7 +19,7 @@ from pgbb.accountant.calibrate import Accountant
 from pgbb.methods.calibrated.algebra import strategy
 from pgbb.methods.calibrated.frame import SCORE, score_of, squared_reach
 from pgbb.methods.calibrated.huber import score_bound
-from pgbb.methods.calibrated.mean import CLOSEST, half_window
+from pgbb.methods.calibrated.mean import CLOSEST, UNCLEAR, half_window
 from pgbb.methods.calibrated.quantile import REACH, WIDEST
 from pgbb.methods.calibrated.stages import Stage, composition, questions_for, whole_noise
 from pgbb.model import models
@@ -38,6 +38,7 @@ FAMILIES: tuple[Family, ...] = get_args(Family)
 Z = 1.959963984540054  # half a 95 % interval, in standard deviations
 HALF_OF_LEVEL = 0.05  # noise of second moments, beside those of a rare level, that hides it every second time
 RARE = 0.01  # share of the records that have a rare level
+BEYOND = 2.5  # spreads beyond the window of a mean that records lie there, in a tail that noise allows: found by fits
 DOUBT = 0.12  # of entries of the curvature of a quantile, relative, through which its sampling error is seen
 
 
@@ -332,8 +333,12 @@ def forecast(
         usual = USUAL.get(reference.family, OTHERWISE)
         unit *= math.hypot(1, usual.blurred * _loudness(noise, reference)) * (usual.farther if told is None else 1.0)
     through = DOUBT * math.sqrt(3 * (reference.terms + 1) / n) if reference.family == "quantile" else 0.0
+    beyond = 0.0
+    if reference.family == "mean":
+        share = next(s.scale for s in stages if s.name == "spread") * sigma / math.sqrt(2)
+        beyond = UNCLEAR * share * BEYOND * reference.spread
     widths = tuple(
-        Width(tau, sampling / math.sqrt(n), math.hypot(slope * unit, through * sampling))
+        Width(tau, sampling / math.sqrt(n), math.hypot(slope * unit, through * sampling, beyond))
         for tau, sampling, slope in reference.errors()
     )
     return Forecast(n, goal, failure, accountant, reference, stages, sigma, widths)

@@ -13,7 +13,7 @@ from pgbb.methods.calibrated.stages import BINS
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
 
-__all__ = ["CLOSEST", "fit_mean", "half_window"]
+__all__ = ["CLOSEST", "UNCLEAR", "fit_mean", "half_window"]
 
 PRIOR = 0.5  # how far the variance may be from the square of the spread that was located, relative
 HINT = 0.5  # how far, in logarithms, the spread may be from the scale that the model was given
