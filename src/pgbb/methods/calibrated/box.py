@@ -8,13 +8,11 @@ arithmetic on answers.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgbb._numerics import Floats
 from pgbb.methods.calibrated.curvature import Curvature
 from pgbb.methods.calibrated.frame import Frame
 from pgbb.model.models import Problem
-
-Floats = NDArray[np.float64]
 
 __all__ = ["Box", "box_for"]
 

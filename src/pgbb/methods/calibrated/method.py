@@ -6,10 +6,10 @@ Its draws carry sampling error and privacy noise. `docs/calibration.md` derives 
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from pgbb import _validate
+from pgbb._numerics import Floats
 from pgbb.accountant import Composition, noise_scale
 from pgbb.methods.calibrated.asking import INGREDIENTS, Asker, Ingredient
 from pgbb.methods.calibrated.families import fit
@@ -21,8 +21,6 @@ from pgbb.release.file import Release
 from pgbb.release.payloads import Payload, summary_of
 
 __all__ = ["Settings", "plan", "run"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

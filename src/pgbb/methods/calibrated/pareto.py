@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgbb._numerics import Floats
 from pgbb.methods.calibrated.response import Distribution
-
-Floats = NDArray[np.float64]
 
 __all__ = ["Lengths", "Tail", "heaviest", "tail_of"]
 

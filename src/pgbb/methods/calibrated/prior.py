@@ -11,10 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb._numerics import Floats
 from pgbb._numerics.symmetric import direction_sd, triangle
 from pgbb.methods.calibrated.curvature import Curvature
-
-Floats = NDArray[np.float64]
 
 __all__ = ["LOGITS", "SPREADS", "Prior", "Settled", "tempered"]
 

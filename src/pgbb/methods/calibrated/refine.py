@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import chdtri
 
+from pgbb._numerics import Floats
 from pgbb.methods.calibrated.algebra import floored, limited
 from pgbb.methods.calibrated.curvature import Curvature, filtered, kalman
 from pgbb.methods.calibrated.prior import Prior, tempered
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pgbb.methods.calibrated.box import Box
     from pgbb.methods.calibrated.logistic import LogisticCurvature
 
-Floats = NDArray[np.float64]
 
 __all__ = ["combined", "felt", "refine", "widening_for_contradiction", "widening_for_last_step"]
 

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgbb._numerics import Floats
 from pgbb.methods.calibrated.algebra import monotone, prefixes
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.stages import BINS
-
-Floats = NDArray[np.float64]
 
 __all__ = ["UNSEEN", "Distribution", "Located", "asked_law", "distribution", "histogram", "locate"]
 

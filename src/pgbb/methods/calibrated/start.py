@@ -4,8 +4,8 @@ Public arithmetic on answers.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgbb._numerics import Floats
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import Box
 from pgbb.methods.calibrated.curvature import filtered
@@ -14,8 +14,6 @@ from pgbb.methods.calibrated.response import Distribution, Located, histogram, l
 from pgbb.methods.calibrated.stages import BINS, JITTERS
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
-
-Floats = NDArray[np.float64]
 
 __all__ = ["PEAK", "first_fit", "least_squares", "locate_counts", "locate_response", "places_around"]
 
