@@ -9,6 +9,7 @@ import warnings
 
 import jax
 import pytest
+from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
 from pgbb.cli import main
 from tests.state import patience
@@ -58,6 +59,13 @@ def command_here(start, *arguments, cwd="."):
         except SystemExit as end:
             code = end.code or 0
     return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+
+def written_for_a_gpu(function, *given):
+    """The program that the compiler for a GPU is given, names of operations included; no GPU need be here."""
+    device = AbstractDevice(device_kind="NVIDIA H200", num_cores=132, platform="gpu")  # JAX 0.12 asks which one
+    with use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
+        return jax.jit(function).trace(*given).lower(lowering_platforms=("cuda",)).as_text()
 
 
 def forget_programs():
