@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,8 @@ from pgbb.accountant import Composition, Mechanism, epsilon
 from pgbb.methods.pgbb.all_levels import joint_of
 from pgbb.methods.pgbb.coordinates import Coordinates
 from pgbb.methods.pgbb.moment_answers import SHARE, _bend, asks_bend, sizes, with_moments
-from pgbb.methods.pgbb.noise_aware import CURVED, Found, analyse, bent, posterior_of, shrunk
+from pgbb.methods.pgbb.noise_aware import CURVED, Found, analyse, bent, curvature_of, posterior_of, pulled, shrunk
+from pgbb.methods.pgbb.posterior import SecondMoments
 from pgbb.methods.pgbb.settings import by_difference
 from pgbb.methods.pgbb.shape import bend_at, bends_alike, shape_of
 from pgbb.methods.registry import settings_for
@@ -129,6 +131,44 @@ def test_a_matrix_of_noise_is_pulled_to_its_target_and_one_that_stands_out_is_no
     assert np.abs(value - far).max() < 0.15 and left == pytest.approx(sd, rel=0.1)
 
 
+def test_what_noise_hides_of_the_design_is_left_to_the_answers():
+    """A direction along which the design varies a third as much as it seems: noise of its moment tells, or hides it."""
+    where = Coordinates.of_design(np.diag([0.03, 0.5, 0.6, 0.7]), 0.02)
+    raw, sd = 5 * np.diag([0.3, 1.0, 1.0, 1.0]), np.full(10, 0.4)
+    found, left = pulled(raw, sd, where)
+    assert found[0, 0] == pytest.approx(1.5, abs=0.35) and found[1, 1] == pytest.approx(5, abs=0.3)
+    exact = replace(where, moment_sd=np.zeros(10))
+    assert pulled(raw, 4 * sd, exact)[0][0, 0] > 2.5 > pulled(raw, 4 * sd, where)[0][0, 0]
+    assert pulled(raw, 4 * sd, exact)[1][0] < left[0] * 4
+
+
+def test_the_curvatures_of_other_levels_tell_how_the_design_varies():
+    where, d = Coordinates.of_design(np.diag([0.03, 0.5, 0.6]), 0.02), 3
+    plain = Found.nothing(np.zeros(d))
+    clear = replace(plain, curvature=7 * np.diag([0.3, 1.0, 1.0]), curvature_sd=np.full(6, 0.2))
+    noisy = replace(plain, curvature=2 * np.diag([-0.4, 1.0, 1.0]), curvature_sd=np.full(6, 0.6))
+    alone, beside = (curvature_of(noisy, where, others) for others in ((), (clear,)))
+    truth = 2 * 0.3
+    assert abs(beside[0][0, 0] - truth) < 0.25 < abs(alone[0][0, 0] - truth)
+    assert beside[1][0] < 0.7 * alone[1][0]
+
+
+def test_a_second_moment_that_noise_hides_is_taken_to_be_positive():
+    z = np.linspace(-12, 12, 400_001)
+    for value in (-0.05, 0.0, 0.03, 0.5):
+        law = np.where(z > 0, np.exp(-0.5 * ((z - value) / 0.02) ** 2), 0.0)
+        root = Coordinates.of_design(np.diag([value, 1.0]), 0.02).root
+        assert np.sort(root**2)[0] == pytest.approx(max(np.sum(z * law) / np.sum(law), 1e-4), rel=0.02)
+
+
+def test_a_box_is_as_wide_as_the_design_allows():
+    """Over a range that records fill to a fifth, a slope may be five times half the range of the response."""
+    filled, narrow = (Coordinates.of_design(np.diag([1.0, v]), 0.001).reach(np.ones(2)) for v in (1.0, 0.04))
+    assert filled == pytest.approx([1.0, 1.0], rel=0.01) and np.sort(narrow) == pytest.approx([1.0, 5.0], rel=0.1)
+    hidden = Coordinates.of_design(np.diag([1.0, 0.04]), 0.03).reach(np.ones(2))
+    assert 8 < hidden.max() < 14  # what noise hides may vary less
+
+
 def posterior(levels=None, noise=0.05, spread=0.1, side=0.5):
     """Of a line with a scale (none with levels), whose answers leave noise of this length on two whitened scores."""
     d = 2 if levels else 3
@@ -146,10 +186,10 @@ def posterior(levels=None, noise=0.05, spread=0.1, side=0.5):
 
 
 def test_a_line_with_too_many_records_that_may_lie_on_either_side_is_marked():
-    for noise, side, marked in ((0.09, 0.5, False), (0.11, 0.5, True), (0.03, 0.1, True), (0.015, 0.1, False)):
+    for noise, side, marked in ((0.24, 0.5, False), (0.26, 0.5, True), (0.06, 0.1, True), (0.04, 0.1, False)):
         found, _, reasons = posterior(noise=noise, side=side)
         assert found.free.any() == marked and len(reasons) == marked
-    found, _, reasons = posterior(levels=(0.1, 0.5), noise=0.05)
+    found, _, reasons = posterior(levels=(0.1, 0.5), noise=0.06)
     assert [free.any() for free in found.free] == [True, False] and "at 0.1" in reasons[0]
 
 
@@ -314,6 +354,37 @@ def test_a_private_regression_recovers_the_coefficients_and_says_how_well():
     error = (table.loc[["a", "b"], "mean"] - [1.5, -1.0]) / table.loc[["a", "b"], "sd"]
     assert table["identified"].all() and error.abs().max() < 3.5 and table.loc["a", "sd"] < 0.03
     assert release.certificate.notes == ()
+
+
+def test_a_slope_beyond_half_the_range_of_the_response_is_found():
+    """The covariate fills a sixth of its range: its slope there is 1.8 times half the range of the response."""
+    rng = np.random.default_rng(5)
+    x = np.clip(rng.normal(0, 1 / 6, 20_000), -1, 1)
+    data = pd.DataFrame({"a": x, "y": 1.8 * x + 0.1 * rng.standard_normal(20_000)})
+    schema = Schema(a=Range(-1, 1), y=Range(-1, 1))
+    release = fit(HuberRegression("y ~ a"), data, schema=schema, epsilon=4.0, delta=1e-6, steps=2000, insecure_seed=1)
+    row, problem = release.summary().loc["a"], HuberRegression("y ~ a").prepare(schema)
+    assert row["identified"] and abs(row["mean"] - 1.8) < 3.5 * row["sd"] < 0.3
+    assert problem.center[1] + problem.radius[1] < 1.5  # the declared box has no room for it
+
+
+def test_dither_leaves_most_records_on_their_side_of_the_line():
+    """Points of all directions together: the mean square of what they add to the predictor, times the density."""
+    model, data = QuantileRegression("y ~ a + b", taus=[0.1, 0.5]), frame(5000, 3)
+    kept = {}
+    posterior = SecondMoments.posterior
+
+    def look(self, answers, transcript):
+        kept.update(transcript)
+        return posterior(self, answers, transcript)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SecondMoments, "posterior", look)
+        fit(model, data, schema=SCHEMA, epsilon=0.3, delta=1e-6, steps=1500, insecure_seed=1)
+    dither = kept["dither"].reshape(-1, 2, 3)[-2000:]
+    shift = np.sqrt(np.mean(np.sum(dither**2, axis=2), axis=0)) * np.array([0.35, 0.8])  # densities of the errors
+    assert (shift < 1.5 * 0.5 * np.array([0.1, 0.5])).all()  # LOCAL, with the noise of what is known of the density
+    assert shift[0] < 0.5 * shift[1] + 0.01
 
 
 def test_levels_share_their_noise_and_are_ordered():

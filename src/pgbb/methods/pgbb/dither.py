@@ -2,14 +2,19 @@
 
 Without it the point is a function of the weights u, and the curvature cannot be told from the gradients of blocks. A
 query may be any point, so that privacy is not affected. How much: the curvature H along each whitened direction is to
-be known to about 1/κ of itself. Unit noise ξ on a direction, times its size δ, moves answers by Hδξ; so δ grows while
-the mean of answer·ξ is below κ standard deviations of the mean of all answers, and shrinks while it is above. For the
-first steps, that is, whose answers serve for nothing else: a size that follows the answers which it is judged by would
-make the curvature look larger. Then the size stays, and later on it is smaller, so that the gradient hardly feels that
-the loss is not quadratic.
+be known to about 1/κ of itself. Unit noise ξ on a direction, times its size δ, moves answers by Hδξ; so δ is such that
+the mean of answer·ξ is κ standard deviations of the mean of all answers, or what a loss allows that is quadratic near
+its estimate alone. Answers by which the size is judged serve for nothing else: they would make the curvature look
+larger.
+
+With a design H is about one number in every direction, so that the size follows early from few answers with little
+dither, while the generator learns. Then it rests, and answers with full dither are asked around where it is. Without a
+design each direction has a size of its own, full dither comes first, and less later on, so that the gradient hardly
+feels that the loss is not quadratic.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -18,34 +23,85 @@ import numpy as np
 
 from pgbb.accountant import Mechanism
 from pgbb.methods.pgbb.all_levels import Joint
+from pgbb.methods.pgbb.coordinates import Coordinates
 from pgbb.methods.pgbb.moment_answers import asks_bend
 from pgbb.model.models import Problem
 from pgbb.private.door import Step
 
-__all__ = ["BURN_IN", "EARLY", "PRECISION", "start", "step"]
+__all__ = ["PRECISION", "Phases", "phases_of", "start", "step", "white_box"]
 
 PRECISION = 14.0  # κ
+WHITE = 8.0  # κ with a design; more along directions that may vary less than they seem
 ROUGHLY = 5.0  # κ where the curvature is asked for
-BURN_IN = 0.15  # share of the steps in which the size is found
-EARLY = 0.4  # share of the steps with full dither
+BURN_IN = 0.15  # share of the steps in which the size is found where there is no design
+LOUD = 0.4  # share of the steps with full dither where there is no design
 LATER = 0.25  # of that size, afterwards
+RESTS = 0.3  # share of the steps after which the generator rests, with a design
+QUIET = 0.4  # of the size, before that
+WARM = 0.01  # share of the steps before the size follows the curvature
+FORGOTTEN = 10.0  # times in a run that what is known of the curvature is forgotten
 RATE = 120.0  # steps of the logarithm of the size in a run, at first; slower and slower until the size stays
 FIRST = 0.05  # size at the start, and
 MOST = 0.5  # largest, as a share of the box
+LOCAL = 0.5  # of the largest score on the smaller side of a line, by which the dither may move scores
+ROOM = 2.0  # times what fitted values need, that query points have
 _LEAP = 30.0
 
 
-def start(problem: Problem, levels: int, whitened: Any, key: Any) -> dict[str, Any]:
-    """The state of the dither before the first answer; `whitened` leads from whitened coordinates to θ, (d, d)."""
-    matrix = np.asarray(whitened, np.float32)
-    longest = np.max(np.abs(matrix) / problem.radius[:, None], axis=0)  # of a unit step, in sides of the box
+def start(problem: Problem, levels: int, where: Coordinates, key: Any) -> dict[str, Any]:
+    """The state of the dither before the first answer."""
+    matrix = where.step.astype(np.float32)
+    _, radius = white_box(problem)
+    if problem.design is not None:  # of half the range of the response, and not of its room
+        radius[: len(problem.design.names)] /= ROOM
     return {
-        "size": jnp.tile(jnp.asarray(np.log(FIRST / longest), jnp.float32), (levels, 1)),
-        "most": jnp.asarray(np.log(MOST / longest), jnp.float32),
+        "bend": jnp.zeros((2, levels, len(matrix)), jnp.float32),
+        "size": jnp.tile(jnp.asarray(np.log(FIRST * radius), jnp.float32), (levels, 1)),
+        "most": jnp.asarray(np.log(MOST * radius), jnp.float32),
         "power": jnp.zeros((levels, len(matrix)), jnp.float32),
         "step": jnp.asarray(matrix),
+        "least": jnp.asarray(where.least, jnp.float32),
         "key": key,
     }
+
+
+def white_box(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """Centre and sides of the box of query points, in whitened coordinates: public.
+
+    A unit along a whitened coordinate moves the predictor by one, in the mean square over the records. Fitted values
+    lie in the range of the response, so that no more than half of it is needed, and twice that leaves room where noise
+    hides how little the design varies.
+    """
+    if problem.design is None:
+        return problem.center / problem.radius, np.ones(problem.dim)
+    p, radius = len(problem.design.names), problem.radius.copy()
+    radius[:p] *= ROOM
+    return problem.center, radius
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Shares of the steps: after which the generator rests, answers are used, and points count as late."""
+
+    rest: float
+    used: float
+    late: float
+
+
+def phases_of(problem: Problem) -> Phases:
+    """With a design, answers count from when the generator rests; without one, from when the size is found."""
+    return Phases(0.5, BURN_IN, LOUD) if problem.design is None else Phases(RESTS, RESTS, RESTS)
+
+
+def _local(joint: Joint) -> np.ndarray:
+    """How far the dither of one direction may move the mean score of each level, (m,); no bound without a design.
+
+    Directions add up in the mean square. Beyond that a loss is not quadratic: an outer quantile of responses with noise
+    of their size lies farther out.
+    """
+    problem, tau = joint.problem, np.array(joint.levels or [0.5])
+    largest = np.minimum(tau, 1 - tau) * (2 * problem.settings["c"] if problem.kind == "huber" else 1.0)
+    return LOCAL * largest / np.sqrt(joint.dim) if problem.design is not None else np.full(1, np.inf)
 
 
 def step(
@@ -64,36 +120,53 @@ def step(
     m, d, k = joint.count, joint.dim, mechanism.draws_per_step
     decode = jnp.asarray(joint.decode, jnp.float32)
     low, high = (jnp.asarray(box[0] + sign * box[1]) for sign in (-1, 1))
-    burn_in, early = BURN_IN * mechanism.steps, int(EARLY * mechanism.steps)
+    burn_in, loud, rests = (share * mechanism.steps for share in (BURN_IN, LOUD, RESTS))
     shift, scale = inputs
-    precision = factor * (ROUGHLY if asks_bend(joint.problem) else PRECISION)
+    p = 0 if joint.problem.design is None else len(joint.problem.design.names)
+    precision = factor * (WHITE if p else ROUGHLY if asks_bend(joint.problem) else PRECISION)
     levels = None if joint.levels is None else jnp.asarray(joint.levels, jnp.float32)
+    most = jnp.asarray(mechanism.sampling_rate * _local(joint), jnp.float32)[:, None]  # answers are sums over batches
+
+    one = np.arange(d) < p  # coordinates whose curvature is known together; a scale has its own
+    alike = jnp.asarray(np.where(np.outer(one, one), 1.0, np.eye(d)), jnp.float32)
 
     def values(u: Any) -> Any:
         if levels is None:
             return u
         return jnp.concatenate([jnp.repeat(u, m, axis=0), jnp.tile(levels, k)[:, None]], axis=1)
 
+    def share_of(t: Any) -> Any:
+        if not p:
+            return jnp.where(t < int(loud), 1.0, LATER)
+        return jnp.where((t < int(rests)) & (jnp.arange(d) < p), QUIET, 1.0)
+
     def query(state: Any, draw: dict[str, Any]) -> tuple[Any, Any]:
         net, now = state
-        theta, pull = forward(net, (values(draw["u"]) - shift) / scale, draw["t"])
+        y, pull = forward(net, (values(draw["u"]) - shift) / scale, draw["t"])
         unit = jax.random.normal(jax.random.fold_in(now["key"], draw["t"]), (k, 1, d))
-        size = jnp.exp(now["size"]) * jnp.where(draw["t"] < early, 1.0, LATER)
-        moved = theta.reshape(k, m, d) + (size * unit) @ now["step"].T
-        points = jnp.clip(moved, low, high).reshape(k, m * d)
+        size = jnp.exp(now["size"]) * share_of(draw["t"])
+        moved = jnp.clip(y.reshape(k, m, d) + size * unit, low, high)
+        points = (moved @ now["step"].T).reshape(k, m * d)
         return points, (points, pull, unit, size * unit)
 
     def update(state: Any, draw: dict[str, Any], memo: Any, answers: Any) -> Any:
         net, now = state
         points, pull, unit, added = memo
         slopes = jnp.einsum("jl,kld->kjd", decode, answers.reshape(k, m, d)) @ now["step"]
-        net = backward(net, pull, (slopes @ now["step"].T).reshape(k * m, d), draw["t"])
+        net = backward(net, pull, slopes.reshape(k * m, d), draw["t"])
         share = 1 / (1 + jnp.minimum(draw["t"], 0.1 * mechanism.steps))
         power = now["power"] + share * (jnp.mean(slopes**2, axis=0) - now["power"])
-        wanted = precision * jnp.sqrt(power / mechanism.answers) + 1e-30
-        push = jnp.mean(jnp.clip(1 - slopes * unit / wanted, -_LEAP, _LEAP), axis=0)
-        rate = RATE / mechanism.steps * jnp.maximum(1 - draw["t"] / burn_in, 0.0)
-        now = {**now, "power": power, "size": jnp.minimum(now["size"] + rate * push, now["most"])}
+        wanted = jnp.minimum(precision / now["least"] * jnp.sqrt(power / mechanism.answers), most) + 1e-30
+        size, bend = now["size"], now["bend"] * (1 - FORGOTTEN / mechanism.steps)
+        if p:
+            bend = bend + jnp.stack([jnp.sum(added * v / power, axis=0) for v in (slopes, added)]) @ alike
+            known = jnp.maximum(bend[0], 0) / (bend[1] + 1e-30) + 1 / jnp.sqrt(bend[1] + 1e-30)
+            fixed = (draw["t"] < WARM * mechanism.steps) | (draw["t"] >= int(rests))
+            size = jnp.where(fixed, size, jnp.log(wanted / known))
+        else:
+            push = jnp.mean(jnp.clip(1 - slopes * unit / wanted, -_LEAP, _LEAP), axis=0)
+            size = size + RATE / mechanism.steps * jnp.maximum(1 - draw["t"] / burn_in, 0.0) * push
+        now = {**now, "power": power, "size": jnp.minimum(size, now["most"]), "bend": bend}
         out = {"u": draw["u"], "query": points, "dither": added.reshape(k, m * d), "answer": answers}
         return (net, now), out
 

@@ -34,7 +34,7 @@ def run(request: Request, settings: Settings) -> Release:
     opened = open_for(request, settings, problem)
     trained = training.train(
         opened.session,
-        _learning(settings, opened),
+        _learning(settings, opened, problem),
         problem=problem,
         second=opened.second,
         joint=opened.joint,
@@ -63,7 +63,7 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
     seconds = [one.second for one in opened if one.second is not None]
     trained = training.train_many(
         [one.session for one in opened],
-        _learning(settings, opened[0]),
+        _learning(settings, opened[0], problem),
         problem=problem,
         seconds=seconds or None,
         joint=opened[0].joint,
@@ -73,12 +73,12 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
     return mapped(lambda fit: _packed(fit[0], settings, problem, *fit[1:]), fits)
 
 
-def _learning(settings: Settings, opened: Opened) -> Any:
-    """With noise-aware intervals the generator comes to rest half-way: points that follow the noise cost precision."""
-    from pgbb.methods.pgbb import training
+def _learning(settings: Settings, opened: Opened, problem: Problem) -> Any:
+    """With noise-aware intervals the generator comes to rest early: points that follow the noise cost precision."""
+    from pgbb.methods.pgbb import dither, training
 
     return training.Learning(
-        decay=1.0 if opened.second is None else 0.5,
+        decay=1.0 if opened.second is None else dither.phases_of(problem).rest,
         learning_rate=settings.rate,
         slope=settings.slope,
         average_from=settings.average_from,

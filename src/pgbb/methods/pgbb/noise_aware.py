@@ -24,20 +24,22 @@ from pgbb.accountant import Mechanism
 from pgbb.methods.pgbb.coordinates import Coordinates
 from pgbb.release.local_gaussian import FLOOR, STEEPEST, LocalGaussian
 
-__all__ = ["Found", "analyse", "posterior_of", "shrunk"]
+__all__ = ["Found", "analyse", "posterior_of", "pulled", "shrunk"]
 
 Floats = NDArray[np.float64]
 
 _SPREADS = np.concatenate([[0.0], np.geomspace(0.01, 3.0, 40)])  # of relative deviations of H from its target
 CLEAR = 3.0  # standard deviations of its noise that a curvature must exceed
+DESIGNED = 2.0  # the same with a design, which tells what it is like
 FAR, LOST = 2.0, 4.0  # how far beyond the query points an estimate may lie, in their spreads: widened, not identified
 BENT, ASKED = 0.45, 0.65  # relative change of H over the query points that is not local any more; where H was asked for
-OPEN = 0.2  # noise of the scores of a design, over the share of records on the smaller side of the line, that is local
+OPEN = 0.5  # noise of the scores of a design, over the share of records on the smaller side of the line, that is local
 CURVED = 0.6  # error of a scale of σ, in σ, over the square of how far the query points lie apart in it
 CERTAIN = 2.5  # standard deviations that it must exceed
 BELIEF = 0.3  # relative change of H over the query points, before it is looked at
 MOST = 0.95  # of the largest shape κ with which 1 + κy is positive in the box
 SEEN = 6.0  # by how much twice the log-likelihood must grow for a shape
+LEAST = 0.05  # second moment of the design along a direction, over the expected one
 MISFIT = 1.5  # residual variance over what the noise explains, above which nothing is trusted
 
 
@@ -91,6 +93,7 @@ def analyse(
     where: Coordinates,
     noise: float,
     shape: Floats | None = None,
+    side: float = 0.0,
 ) -> Found:
     """What the answers of one level say, by least squares with the dither as instrument.
 
@@ -103,10 +106,11 @@ def analyse(
       u: block weights, (N, S).
       query: points, internal coordinates, (N, d).
       dither: on the points, whitened, (N, d).
-      late: answers with little dither, around whose mean the reference lies.
+      late: answers around whose mean the reference lies.
       where: coordinates in which the curvature is near a multiple of the identity.
       noise: σ/q, on each number of a/q.
       shape: κ of each coordinate around the mean of the late points; none by default.
+      side: of a level, min(τ, 1 − τ): a density changes by itself, about, where that share of records changes sides.
     """
     count, blocks = u.shape
     d = query.shape[1]
@@ -122,7 +126,7 @@ def analyse(
     x, z = x / unit, z / unit
     b = where.slopes(answers)
     far = float(np.sqrt(np.mean(np.sum(y**2, axis=1))))
-    before = _believed(x, z, b, unit, blocks, max(far, 1e-150))
+    before = _believed(x, z, b, unit, blocks, max(far, 1e-150), side)
     through = np.linalg.pinv(z.T @ x + before, rcond=1e-12)
     coefficients = through @ (z.T @ b)
     spread = through @ (z.T @ z + before) @ through.T  # covariance of the coefficients, for noise of variance 1
@@ -205,18 +209,20 @@ def bent(
     return analyse(answers, u, query, dither, late, where, noise, shape)
 
 
-def _believed(x: Floats, z: Floats, b: Floats, unit: Floats, blocks: int, far: float) -> Floats:
+def _believed(x: Floats, z: Floats, b: Floats, unit: Floats, blocks: int, far: float, side: float) -> Floats:
     """The precision, in units of the noise, with which k is taken to be zero before it is looked at.
 
-    The curvature is taken to change by about `BELIEF` of itself over the query points, which lie `far` apart. Where
-    points follow the noise far beyond the dither, k would be left open otherwise, and the gradient with it.
+    The curvature is taken to change by about `BELIEF` of itself over the query points, which lie `far` apart, and that
+    of a level by no more than the share of the records on its smaller `side` that these points move across the line.
+    Where points follow the noise far beyond the dither, k would be left open otherwise, and the gradient with it.
     """
     slopes = slice(blocks, len(unit) - 1)
     first = np.linalg.pinv(z[:, :-1].T @ x[:, :-1], rcond=1e-12) @ (z[:, :-1].T @ b)
     noise = float(np.mean((b - x[:, :-1] @ first) ** 2))
     bends = float(np.mean(np.abs(np.diagonal(first[slopes].T / unit[slopes]))))
     precision = np.zeros((len(unit), len(unit)))
-    precision[-1, -1] = noise / max(BELIEF * bends * unit[-1] / (2 * far), 1e-150) ** 2
+    change = min(BELIEF, bends * far / side) if side else BELIEF
+    precision[-1, -1] = noise / max(change * bends * unit[-1] / (2 * far), 1e-150) ** 2
     return precision
 
 
@@ -229,38 +235,81 @@ def _symmetric(raw: Floats, variance: Floats) -> tuple[Floats, Floats]:
     return unpack(value * length, len(raw)), sd
 
 
-def shrunk(raw: Floats, sd: Floats, target: Floats, target_sd: float) -> tuple[Floats, Floats]:
+def shrunk(
+    raw: Floats, sd: Floats, target: Floats, target_sd: float, known: Floats | None = None
+) -> tuple[Floats, Floats]:
     """A noisy matrix pulled to a target as far as its deviations look like noise; and the noise that is left.
 
-    Entry (a, b) deviates from the target by √(T_aa T_bb)·N(0, t²) with one t for all entries, flat on a grid.
-    `target_sd` is the relative noise of the target's own size, which all entries share.
+    Entry (a, b) deviates from the target by √(T_aa T_bb)·N(0, t²) with one t for all entries, flat on a grid, and by
+    what the target is `known` to have of noise of its own, packed. `target_sd` is the relative noise of the target's
+    size, which all entries share.
     """
     root = np.sqrt(np.diag(target))
     i, j, _ = triangle(len(raw))
     unit = root[i] * root[j]
     away, noise = pack(raw - target) / unit, sd / unit
-    total = _SPREADS[:, None] ** 2 + noise**2
+    apart = _SPREADS[:, None] ** 2 + (0.0 if known is None else (known / unit) ** 2)
+    total = apart + noise**2
     fit = -0.5 * np.sum(np.log(total) + away**2 / total, axis=1)
     chance = np.exp(fit - fit.max())
     chance /= chance.sum()
-    keeps = _SPREADS[:, None] ** 2 / total
+    keeps = apart / total
     keep = chance @ keeps
     left = keep * noise**2 + chance @ ((keeps - keep) * away) ** 2 + ((1 - keep) * target_sd) ** 2
     return target + unpack(keep * away * unit, len(raw)), np.sqrt(left) * unit
 
 
-def curvature_of(part: Found, where: Coordinates) -> tuple[Floats, Floats, Floats]:
+def curvature_of(part: Found, where: Coordinates, beside: Sequence[Found] = ()) -> tuple[Floats, Floats, Floats]:
     """The curvature by y that is used, the noise left in its packed coordinates, and directions that it does not show.
 
-    Pulled to a multiple of the identity where coordinates are alike: that is a density, or the like, times the second
-    moments of the design.
+    Pulled to a multiple of the second moments of the design where coordinates are alike: the multiple is a density, or
+    the like. What the curvatures `beside` it, of other levels, say of these moments is used.
     """
-    target = where.target(part.curvature)
-    own = pack(target)
-    size = 1 / np.sqrt(np.sum(own**2 / np.maximum(part.curvature_sd, 1e-300) ** 2))
-    value, left = shrunk(part.curvature, part.curvature_sd, target, float(size))
-    value, lost = _usable(value, left)
+    value, left = pulled(part.curvature, part.curvature_sd, where, moments_by(beside, where))
+    value, lost = _usable(value, left, DESIGNED if where.alike.any() else CLEAR)
     return value, left, lost
+
+
+def pulled(
+    raw: Floats, sd: Floats, where: Coordinates, moments: tuple[Floats, Floats] | None = None
+) -> tuple[Floats, Floats]:
+    """A noisy matrix by y pulled to the moments of the design, which are noisy too; and the noise that is left."""
+    shape, noise = moments_by((), where) if moments is None else moments
+    target, alike = where.target(raw), np.outer(where.alike, where.alike)
+    size = _size(raw, sd, where, (shape, noise))
+    target = np.where(alike, size * shape, target)
+    size_sd = 1 / np.sqrt(np.sum(pack(target) ** 2 / np.maximum(sd, 1e-300) ** 2))
+    return shrunk(raw, sd, target, float(size_sd), size * noise)
+
+
+def _size(raw: Floats, sd: Floats, where: Coordinates, moments: tuple[Floats, Floats]) -> float:
+    """The number of times that a matrix is the moments of the design, by directions that noise leaves clear."""
+    if not where.alike.any():
+        return 0.0
+    i, j, _ = triangle(len(raw))
+    shape, own = np.diag(moments[0])[where.alike], np.diag(raw)[where.alike]
+    noise, left = moments[1][i == j][where.alike], sd[i == j][where.alike]
+    rough = max(float(np.median(own / shape)), 0.0)
+    weight = 1 / np.maximum((rough * noise) ** 2 + left**2, 1e-300)
+    return max(float(weight @ (own * shape) / (weight @ shape**2)), 1e-3 * float(np.max(np.abs(own))), 1e-12)
+
+
+def moments_by(found: Sequence[Found], where: Coordinates) -> tuple[Floats, Floats]:
+    """Second moments of the design by y, and the noise of their packed coordinates, by their answer and curvatures.
+
+    A curvature is about a number times the moments.
+    """
+    answered = np.eye(len(where.root)), where.moment_sd
+    precision = 1 / np.maximum(where.moment_sd, 1e-6) ** 2
+    total = pack(answered[0]) * precision
+    for part in found:
+        size = _size(part.curvature, part.curvature_sd, where, answered)
+        weight = (size / np.maximum(part.curvature_sd, 1e-300)) ** 2
+        total, precision = total + weight * pack(part.curvature) / size, precision + weight
+    shape = unpack(total / precision, len(where.root))
+    i = np.arange(len(shape))
+    shape[i, i] = np.maximum(np.diag(shape), LEAST)
+    return shape, (where.moment_sd > 0) / np.sqrt(precision)
 
 
 def posterior_of(
@@ -303,7 +352,8 @@ def posterior_of(
     misfits: list[float] = []
     reasons: list[str] = []
     for at, part in enumerate(found):
-        value, left, lost = curvature_of(part, where)
+        beside = [other for other in found if other is not part] if where.alike.all() else []
+        value, left, lost = curvature_of(part, where, beside)
         step: Floats = -np.linalg.solve(value, part.gradient).astype(np.float64)
         distance = float(np.sqrt(np.mean((step / part.spread) ** 2)))
         loud = float(np.sqrt(np.sum(decode[at] ** 2)))
@@ -357,32 +407,32 @@ def posterior_of(
         high=high,
         knots=None if levels is None else np.array(levels),
     )
-    bend, skew = _skewed(found[0], frees[0], bends[0], covariance, root, mechanism.blocks)
+    bend, skew = _skewed(found[0], frees[0], bends[0], covariance, where, mechanism.blocks)
     return replace(posterior, bend=bend, skew=skew), misfits, reasons
 
 
 def _skewed(
-    part: Found, free: Floats, curvature: Floats, covariance: Floats, root: Floats, blocks: int
+    part: Found, free: Floats, curvature: Floats, covariance: Floats, where: Coordinates, blocks: int
 ) -> tuple[Floats, Floats] | tuple[None, None]:
     """`bend` and `skew` of draws: the shape, and the skew of the score; none without a shape or with a lost direction.
 
     The third moments of the score of a likelihood, with its natural parameters, are those of ∇³l with the other sign,
     and a bootstrap doubles them: ⅔ of what the shape does to the square of a step. One of S blocks with γ* has
     (S − 2)/S of that. A loss whose score has not the covariance H of a likelihood, within a factor of 2, is taken to
-    have none.
+    have none, as that of a robust scale.
     """
     if not part.shape.any() or free.any():
         return None, None
-    bend = -part.shape * root
-    likely = 0.5 < float(np.trace(covariance)) / float(np.trace(curvature)) < 2
+    bend = -part.shape * where.root
+    likely = len(set(where.alike)) == 1 and 0.5 < float(np.trace(covariance)) / float(np.trace(curvature)) < 2
     share = 2 / 3 * max(blocks - 2, 0) / blocks if blocks > 1 else 2 / 3
     return bend, bend * (share if likely else 0.0)
 
 
-def _usable(value: Floats, sd: Floats) -> tuple[Floats, Floats]:
-    """The curvature, positive, and the directions (columns) along which it does not stand clear of its noise."""
+def _usable(value: Floats, sd: Floats, clear: float) -> tuple[Floats, Floats]:
+    """The curvature, positive, and the directions (columns) along which it does not stand `clear` of its noise."""
     values, vectors = np.linalg.eigh(value)
-    need = CLEAR * direction_sd(vectors, sd)
+    need = clear * direction_sd(vectors, sd)
     hidden = values < need
     least = FLOOR * float(np.min(values[~hidden])) if not hidden.all() else float(np.max(need))
     raised = np.where(hidden, np.maximum(values, np.maximum(least, need)), values)

@@ -13,8 +13,8 @@ from pgbb.methods.clipped_means import largest_score
 from pgbb.methods.pgbb import moment_answers
 from pgbb.methods.pgbb.all_levels import Joint
 from pgbb.methods.pgbb.coordinates import Coordinates
-from pgbb.methods.pgbb.dither import BURN_IN, EARLY
-from pgbb.methods.pgbb.noise_aware import ASKED, BENT, Found, analyse, bent, curvature_of, posterior_of, shrunk
+from pgbb.methods.pgbb.dither import phases_of, white_box
+from pgbb.methods.pgbb.noise_aware import ASKED, BENT, Found, analyse, bent, curvature_of, posterior_of, pulled
 from pgbb.methods.pgbb.shape import bend_at, bends_alike, shape_of
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import FLOOR, LocalGaussian
@@ -51,10 +51,10 @@ class SecondMoments:
         """Numbers of the answers before and after."""
         return moment_answers.sizes(self._problem)
 
-    def before(self) -> tuple[Floats, Floats]:
-        """Second moments of the design, packed, and the matrix from whitened coordinates to θ."""
+    def before(self) -> tuple[Floats, Coordinates]:
+        """Second moments of the design, packed, and coordinates in which it is white."""
         answer, _ = moment_answers.before(self._sums, self._problem)
-        return answer, self._coordinates(answer).step
+        return answer, self._coordinates(answer)
 
     def after(self, found: Any, transcript: dict[str, np.ndarray]) -> Floats:
         """Second moments of the score at the estimate, packed, and where it is asked for the curvature there."""
@@ -63,7 +63,7 @@ class SecondMoments:
         part, problem = self._found[0], self._problem
         value, _, _ = curvature_of(part, where)
         step: Floats = -np.linalg.solve(value, part.gradient).astype(np.float64)
-        theta = np.clip(part.reference + where.internal(part.bent(step)), *self._box)
+        theta = np.clip(part.reference + where.internal(part.bent(step)), *self._box_of(where))
         i, j, _ = triangle(len(theta))
         likely = np.abs(pack(part.curvature)) + 2 * part.curvature_sd
         bound = ROOM * float(np.linalg.norm(likely * where.root[i] * where.root[j]))
@@ -86,7 +86,7 @@ class SecondMoments:
             self._mechanism,
             self._sigma,
             self._sampling(where, answers[1]),
-            self._box,
+            self._box_of(where),
             joint.levels,
             ASKED if moment_answers.asks_bend(problem) else BENT,
             CUT if problem.kind == "mean" and self._cut(parts[0], where) else None,
@@ -109,7 +109,7 @@ class SecondMoments:
         if self._problem.design is None:
             return None
         if self._problem.kind != "logistic":
-            return 0.5
+            return float(self._problem.settings.get("c", 0.5))
         variance = float(np.clip(np.mean(np.diag(curvature_of(part, where)[0])), 0.0, 0.25))
         return float(1 - np.sqrt(1 - 4 * variance)) / 2
 
@@ -123,6 +123,18 @@ class SecondMoments:
         mean = float(np.clip(part.reference + where.internal(step), *self._box)[0])
         short = part.curvature[0, 0] + CONTRADICTS * part.curvature_sd[0] < least
         return bool(short) or largest_score(self._problem, mean) > self._problem.clip
+
+    def _box_of(self, where: Coordinates) -> tuple[Floats, Floats]:
+        """Where parameters may lie: as far as query points may go, and no less than the declared box.
+
+        A slope may be more than half the range of the response over the declared range of its covariate, where records
+        fill little of that range; a `bound` that the user gave is taken as it is.
+        """
+        low, high = self._box
+        if self._problem.design is None or self._problem.settings.get("bound") is not None:
+            return low, high
+        reach = where.reach(white_box(self._problem)[1])
+        return np.where(where.alike, np.minimum(low, -reach), low), np.where(where.alike, np.maximum(high, reach), high)
 
     def _coordinates(self, answer: Any) -> Coordinates:
         problem = self._problem
@@ -139,10 +151,11 @@ class SecondMoments:
         count = len(transcript.get("u", ()))
         first = mechanism.steps - count // k  # 0, but where another process has the beginning
         step = first + np.arange(count) // k
-        used = step >= BURN_IN * mechanism.steps
+        phases = phases_of(self._problem)
+        used = step >= phases.used * mechanism.steps
         if not used.any():  # another process has them all
             return [Found.nothing(self._problem.center) for _ in range(joint.count)]
-        late = step[used] >= EARLY * mechanism.steps
+        late = step[used] >= phases.late * mechanism.steps
         gradients = joint.gradients(transcript["answer"][used].astype(np.float64)) / q
         shape = (-1, joint.count, joint.dim)
         points, dither = (transcript[name][used].astype(np.float64).reshape(shape) for name in ("query", "dither"))
@@ -153,10 +166,24 @@ class SecondMoments:
             known = partial(shape_of, self._problem, where) if bends_alike(self._problem) else None
             return [bent(gradients[:, 0], u, points[:, 0], dither[:, 0], late, where, noise, self._box, known)]
         found = [
-            analyse(gradients[:, at], u, points[:, at], dither[:, at], late, where, self._sigma / q * float(loud[at]))
+            analyse(
+                gradients[:, at],
+                u,
+                points[:, at],
+                dither[:, at],
+                late,
+                where,
+                self._sigma / q * float(loud[at]),
+                self._shape(points[:, at], where),
+                0.0 if joint.levels is None else min(joint.levels[at], 1 - joint.levels[at]),
+            )
             for at in range(joint.count)
         ]
         return [self._leaning(part, where) for part in found] if self._problem.kind == "logistic" else found
+
+    def _shape(self, points: Floats, where: Coordinates) -> Floats:
+        """Of a gradient with a design: that of a scale σ is about straight in log σ, which y/(1 + y/2σ) follows."""
+        return np.where(where.alike, 0.0, 0.5 / np.abs(where.whitened(points).mean(axis=0)))
 
     def _leaning(self, part: Found, where: Coordinates) -> Found:
         """With the shape that a logistic loss has where events are rare, or nearly certain.
@@ -205,10 +232,7 @@ class SecondMoments:
             return np.diag(where.root**2), np.full(len(i), self._first_sd)
         raw = where.frame.T @ unpack(np.asarray(answer, np.float64)[: len(i)], d) @ where.frame
         raw, unit = raw / np.outer(where.root, where.root), where.root[i] * where.root[j]
-        sd = self._last_sd / unit
-        target = where.target(raw)
-        own = pack(target)
-        value, left = shrunk(raw, sd, target, float(1 / np.sqrt(np.sum(own**2 / sd**2))))
+        value, left = pulled(raw, self._last_sd / unit, where)
         values, vectors = np.linalg.eigh(value)
-        value = (vectors * np.maximum(values, FLOOR * float(np.min(np.diag(target))))) @ vectors.T
+        value = (vectors * np.maximum(values, FLOOR * float(np.min(np.diag(where.target(raw)))))) @ vectors.T
         return value * np.outer(where.root, where.root), left * unit

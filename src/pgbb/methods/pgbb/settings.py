@@ -50,8 +50,9 @@ class Settings:
         of twice what one record can add: with less than that, a small rate costs precision.
       gamma: Dirichlet concentration; default γ*(n, S).
       learning_rate: of Adam, decaying by a cosine; default .001.
-      slope: how far θ moves with the output of the network at the centre of the box: 1 for the paper's linear output;
-        by default 1/20 of the distance from the centre of the box to its side, which suits any units.
+      slope: how far θ (with noise-aware intervals and a design: a coordinate in which the design is white) moves with
+        the output of the network at the centre of the box: 1 for the paper's linear output; by default 1/20 of the
+        distance from the centre of the box to its side, which suits any units.
       network: "smooth", from He's weights with an output that nears the sides of the box smoothly; or "printed", from
         Xavier's Gaussian weights with a linear output clipped to the box.
       iterate: which generator `sample` uses: the "average" of the later iterates, which is the default, or the "last".

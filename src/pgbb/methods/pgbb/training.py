@@ -19,6 +19,7 @@ from pgbb._numerics.threads import mapped
 from pgbb.accountant import Mechanism
 from pgbb.methods.pgbb import dither, generator, kernels
 from pgbb.methods.pgbb.all_levels import Joint
+from pgbb.methods.pgbb.coordinates import Coordinates
 from pgbb.methods.pgbb.kernels import Layout
 from pgbb.model.models import Problem
 from pgbb.private.door import Session, Step, run_many
@@ -64,8 +65,8 @@ class Learning:
 class Second(Protocol):
     """Who asks for second moments, before the first answer of a training and after the last one."""
 
-    def before(self) -> tuple[Any, Any]:
-        """A noisy answer, and the (d, d) matrix from whitened coordinates to θ that follows from it."""
+    def before(self) -> tuple[Any, Coordinates]:
+        """A noisy answer, and the coordinates that follow from it."""
 
     def after(self, found: Any, transcript: dict[str, np.ndarray]) -> Any:
         """A noisy answer, given that of `before` and the transcript."""
@@ -113,8 +114,8 @@ def _make_step(
     that of the network and that of the dither.
     """
     shift, scale = generator.input_map(problem, mechanism, pseudo_blocks, unit=settings.unit_weights)
-    reach = generator.reach_of(problem.radius, settings.slope)
-    box = jnp.asarray(np.stack([problem.center, problem.radius, reach]), jnp.float32)
+    center, radius = (problem.center, problem.radius) if joint is None else dither.white_box(problem)
+    box = jnp.asarray(np.stack([center, radius, generator.reach_of(radius, settings.slope)]), jnp.float32)
     decay = max(1, round(settings.decay * mechanism.steps))
     schedule = optax.cosine_decay_schedule(settings.learning_rate, decay, settings.floor)
     optimiser = optax.adam(schedule)
@@ -216,7 +217,8 @@ def _unasked(second: Second, session: Session, problem: Problem, levels: int) ->
     """The state of the dither and both answers of second moments, as they are before anything is asked."""
     key = jax.random.key(int(session.randomness.public.integers(2**63)))
     before, after = (np.zeros(size, np.float32) for size in second.sizes)
-    return dither.start(problem, levels, np.eye(problem.dim), key), {"before": before, "after": after}
+    where = Coordinates.of_box(np.ones(problem.dim))
+    return dither.start(problem, levels, where, key), {"before": before, "after": after}
 
 
 def train(
@@ -268,9 +270,9 @@ def train(
     if begin is not None:
         begin()
     if second is not None and not done:
-        answer, whitened = second.before()
+        answer, where = second.before()
         moments["before"] = np.asarray(answer, np.float32)
-        moved = dither.start(problem, len(moved["size"]), whitened, moved["key"])
+        moved = dither.start(problem, len(moved["size"]), where, moved["key"])
 
     def joined() -> dict[str, np.ndarray]:
         return {k: np.concatenate([c[k] for c in kept]) for k in names if kept}
@@ -327,8 +329,8 @@ def train_many(
 
         def asked(pair: tuple[Session, Second]) -> tuple[Any, Any]:
             moved, found = _unasked(pair[1], pair[0], problem, 1 if joint is None else joint.count)
-            found["before"], whitened = pair[1].before()
-            return dither.start(problem, len(moved["size"]), whitened, moved["key"]), found
+            found["before"], where = pair[1].before()
+            return dither.start(problem, len(moved["size"]), where, moved["key"]), found
 
         pairs = list(zip(sessions, seconds, strict=True))
         dithers, moments = zip(asked(pairs[0]), *mapped(asked, pairs[1:]), strict=True)  # the first one compiles
