@@ -3,6 +3,7 @@
 It lies here, not in `tests/`, because the examples in `src/` are tests too.
 """
 
+import gc
 import os
 import random
 import tempfile
@@ -55,6 +56,12 @@ def pytest_collection_modifyitems(config, items):
     for group in groups:
         order.shuffle(group)
     items[:] = [item for group in groups for item in group]
+
+
+def pytest_collection_finish():
+    """What is here by now stays: Python need not go through it each time that it looks for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 def refuse(left):
