@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb._numerics import Floats, Words
 from pgbb.model.formula import Design
 from pgbb.model.schema import Flag, Levels, Range, Schema
 from pgbb.model.terms import Curve, Dummy, Power, Term
@@ -23,8 +24,6 @@ from pgbb.model.terms import Curve, Dummy, Power, Term
 __all__ = ["Coding", "Form", "coding_of"]
 
 Array: TypeAlias = Any  # of NumPy, or of JAX where xp is jax.numpy
-Floats = NDArray[np.float64]
-Words = NDArray[np.uint32]
 Role: TypeAlias = Literal["response", "weight"]
 Source: TypeAlias = int | str | None
 """Where the number of a term comes from: a word, the code of a column, or None for a constant."""

@@ -6,8 +6,8 @@ from typing import cast
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
 
+from pgbb._numerics import Ints
 from pgbb.engine.protocol import Batch, Question
 from pgbb.errors import PgbbError
 from pgbb.private.device_layout import Held, taken
@@ -18,8 +18,6 @@ from pgbb.private.slabs import slabs_of
 from pgbb.private.sums import asked, compile_ahead
 
 __all__ = ["Here"]
-
-Ints = NDArray[np.int64]
 
 
 class Here:

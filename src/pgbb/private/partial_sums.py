@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.extend.core import ClosedJaxpr
-from numpy.typing import NDArray
 
+from pgbb._numerics import Ints
 from pgbb._numerics.compiled import Compiled, computed_once, dots
 from pgbb.private.clipping import FULL_BATCH, clipped, limit
 from pgbb.private.coding import Form
@@ -24,7 +24,6 @@ __all__ = [
     "traced_for",
 ]  # fmt: skip
 
-Ints = NDArray[np.int64]
 Statistic = Callable[..., Array]
 """(x, y, *parameters) → numbers: a pure function of one record, of norm at most 1 or clipped to it."""
 

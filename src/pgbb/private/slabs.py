@@ -13,6 +13,7 @@ from jax.experimental.layout import Layout, with_layout_constraint
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
+from pgbb._numerics import Ints
 from pgbb._numerics.compiled import computed_once, power_of_two
 from pgbb._numerics.prefetch import ahead
 from pgbb.private.coding import Form
@@ -24,7 +25,6 @@ __all__ = [
     "CORES", "DEVICE", "UNIT", "Slab", "Slabs", "device_room", "floor", "formed", "slab_rows", "slabs_of", "width_of",
 ]  # fmt: skip
 
-Ints = NDArray[np.int64]
 UNIT = 2**13
 """Devices share records in units of so many, so that the chunks of a sum are the same however many there are."""
 

@@ -25,6 +25,7 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import ArrayLike, NDArray
 
+from pgbb._numerics import Floats, Ints
 from pgbb._numerics.compiled import Compiled
 from pgbb.accountant import Composition
 from pgbb.engine.protocol import Engine, Question
@@ -47,8 +48,6 @@ from pgbb.private.slabs import CORES, DEVICE, Slab, Slabs, device_room, floor, s
 
 __all__ = ["BITS", "Slabs", "Statistic", "Sums", "asked", "compile_ahead", "slabs_of", "sum_of"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Parameters = tuple[NDArray[np.float32], ...]
 _CELLS = 2**16  # numbers of one chunk of rows, which a cache holds; changes no result
 _LEAST, _MOST = 2**6, 2**8  # rows of a chunk
