@@ -54,13 +54,11 @@ Score = Callable[[Floats, Floats], Floats]
 def _best_order(
     target: Target, sigma: float, accountant: Accountant, J: int, m: int, conversion: Conversion, score: Score
 ) -> float:
-    """By an accountant of the paper the least score(λ, A(λ)) over integer orders, searched until it is interior.
+    """The least score(λ, A(λ)) over integer orders λ, with the log moments A of an accountant of the paper.
 
-    A coarse geometric set of orders is extended while its best member is the
-    last; then the gap around the best is filled until its neighbours are
-    consecutive integers.
+    A coarse geometric set of orders is extended while its best member is the last. Then the gap around the best is
+    filled until its neighbours are consecutive integers.
     """
-
     _validate.one_of("conversion", conversion, ("asoodeh", "mironov"))
     sums, worst, expansion = _sums(target, accountant), accountant == "worst-case", Expansion(J, m)
 

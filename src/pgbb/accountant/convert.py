@@ -1,4 +1,4 @@
-"""From Rényi log-moments to (ε, δ): the Mironov form and the tighter Asoodeh form.
+"""Converts Rényi log-moments to (ε, δ): the Mironov form and the tighter Asoodeh form.
 
 Everything takes arrays over orders λ and the total log-moment
 A(λ) = (λ−1) D_λ at each; the caller minimises over λ. Paper: SM

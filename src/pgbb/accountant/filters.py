@@ -38,10 +38,10 @@ SLACK = 1e-3
 SMALLEST_DELTA = 1e-290
 """Failure probabilities below this would soon leave double precision."""
 
-_SMALLEST_SHARE = 1e-3  # of the slack, for one release
+_SMALLEST_SHARE = 1e-3  # least share of the slack that one release may take
 _LARGEST_MU = 50.0  # a release beyond this is charged as infinite
-_POINTS = 160  # at which a curve is bounded
-_BETWEEN = 24  # points a cell at which it is compared
+_POINTS = 160  # number of points at which a curve is bounded
+_BETWEEN = 24  # number of points in a cell at which it is compared
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ __all__ = [
     "training_bound",
 ]  # fmt: skip
 
-FARTHEST = 50.0  # times γ*, where γ̃* is looked for
+FARTHEST = 50.0  # γ̃* is looked for up to so many times γ*
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ __all__ = ["Accountant", "Arguments"]
 
 
 class Arguments(TypedDict, total=False):
-    """By any method."""
+    """Arguments of a fit by any method."""
 
     schema: Required[Schema]
     epsilon: Required[float]

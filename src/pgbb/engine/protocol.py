@@ -126,7 +126,7 @@ class Receipt(NamedTuple):
 
     @classmethod
     def total(cls, parts: "Iterable[Receipt]") -> "Receipt":
-        """Of several sums together."""
+        """The receipt of several sums together."""
         partitions, records, digest = (sum(column) for column in zip(*parts, strict=True))
         return cls(partitions, records, digest % 2**64)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_simulator", "clamped_sums", "never_clamped", "scaled", "simulator_of", "solved_means"]
 
-POINTS = 1000  # of the box at which a simulator is tried
+POINTS = 1000  # number of points of the box at which a simulator is tried
 RARE = 1e-9  # expected records beyond the range below which the sum is drawn as if there were none
 
 

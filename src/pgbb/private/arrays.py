@@ -1,4 +1,4 @@
-"""From what a scikit-learn user passes to the columns that a fit reads: features, response and weights under names.
+"""Makes the columns that a fit reads from the arrays of a scikit-learn user: features, response and weights by name.
 
 Shapes and stored types are public, and are all that is looked at. Lists have no
 stored type: each cell stays the object it is. What becomes of a cell is decided in `cells`.

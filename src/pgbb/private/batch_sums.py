@@ -26,13 +26,13 @@ from pgbb.private.wide_integers import LOW, SPLIT
 
 __all__ = ["add_batch_sums", "noise_totals", "serves"]
 
-_ROWS = 64  # of one program: so many whole numbers of 24 bits add up in 32; capacities of lists are a multiple of it
-_WARPS = 1
-_WIDEST = 64  # numbers of a row
+_ROWS = 64  # rows of a program: so many whole numbers of 24 bits add up in 32; capacities of lists are a multiple
+_WARPS = 1  # warps of a program
+_WIDEST = 64  # most numbers of a row
 
 
 def serves(problem: Problem, width: int) -> bool:
-    """Whether the kernel can: a model with scores, and rows that are not too wide."""
+    """Whether the kernel serves a problem: it must have scores, and rows that are not too wide."""
     return problem.score is not None and width <= _WIDEST
 
 

@@ -33,8 +33,8 @@ __all__ = ["open_csv", "plausible"]
 LONGEST = 2**20
 """Bytes after which a record with an open quotation mark is kept only if the file, looked at ahead, closes it."""
 
-_BLOCK = 2**22
-_FIRST = 2**12  # of the header line, which is read before the rest
+_BLOCK = 2**22  # bytes that are read at once
+_FIRST = 2**12  # bytes that are read at once for the header line
 _OTHERS = {";": "semicolon", "\t": "tab", "|": "|"}
 _REMEDY = (
     "Correct the names in the schema or in the file; where no line holds names, give them (--names, names= of "

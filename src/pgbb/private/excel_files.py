@@ -46,7 +46,7 @@ _ODS_COUNT = re.compile(rb"""=\s*["'][0-9]{1,9}["']""")
 _ODS_ATTRIBUTE = re.compile(rb"\s+([\w:.-]+)\s*=\s*(" + _QUOTED + rb")")
 _ODS_TIMES = re.compile(rb"[0-9]{1,5}")
 _REFERENCE = re.compile(rb"&(?:(amp|lt|gt|quot|apos)|#([0-9]{1,7})|#x([0-9A-Fa-f]{1,6}));|&")
-_CHARACTERS = ((0x9, 0xA), (0xD, 0xD), (0x20, 0xD7FF), (0xE000, 0xFFFD), (0x10000, 0x10FFFF))  # of XML
+_CHARACTERS = ((0x9, 0xA), (0xD, 0xD), (0x20, 0xD7FF), (0xE000, 0xFFFD), (0x10000, 0x10FFFF))  # ranges that XML allows
 
 
 def _plain(cell: "re.Match[bytes]", texts: int) -> bytes:

@@ -33,10 +33,10 @@ CELLS = 2**13
 _BITS = 30  # losses are whole numbers of (high − low)·2⁻³⁰
 _WEIGHT = 256  # bits of a weight on the grid
 _NUMBERS = 2**21  # losses held at once
-_ROUNDS, _PROPOSALS = 10, 400
-_STEPS, _MORE_STEPS = 60, 40  # of all chains, and more a parameter
-_LEAST_CHAINS = 20  # in a half
-_HEAVY = 5.0  # degrees of freedom of the law that chains start from
+_ROUNDS, _PROPOSALS = 10, 400  # rounds of importance sampling, and proposals in each
+_STEPS, _MORE_STEPS = 60, 40  # steps of every chain, and further ones for each parameter
+_LEAST_CHAINS = 20  # least number of chains in a half
+_HEAVY = 5.0  # degrees of freedom of the proposal
 
 
 def posterior_draws(

@@ -1,4 +1,4 @@
-"""From a frame, arrays or files to the `Records` that a prepared model needs: all that `door` knows of reading."""
+"""Loads the `Records` of a prepared model from a frame, arrays or files: all that `door` knows of reading."""
 
 from typing import TYPE_CHECKING
 

@@ -31,10 +31,10 @@ __all__ = ["STATIC", "Step", "run_many", "run_one"]
 Tree: TypeAlias = Any  # nested tuples and dictionaries of arrays, in a form that the step knows
 Inputs: TypeAlias = dict[str, Any]  # what `draws` draws: arrays by name, and those of the batch in a dictionary
 
-_LISTS = 16  # steps whose candidates are listed at once, and which are a turn of the loop, at most
-_LISTED = 2**25  # places of their lists, at most, unless one step has more
-_LARGE = 2**12  # rows of a batch that is worth cutting
-_SHORTER = 4  # times as many records as places, at least, where rows that are listed are gathered
+_LISTS = 16  # most steps whose candidates are listed at once: one turn of the loop
+_LISTED = 2**25  # most places of these lists, unless one step has more
+_LARGE = 2**12  # least rows of a batch that is worth cutting
+_SHORTER = 4  # listed rows are gathered if there are at least so many times as many records as places
 
 
 class Step(NamedTuple):
@@ -102,7 +102,7 @@ def _loop(
         return _sum(problem, data.rows, jnp.where(joins, batch["inverse"][block], jnp.inf), point, index)
 
     def listed(batch: dict[str, Array], point: Array, index: Array) -> Array:
-        """The same sum from the rows of candidates alone."""
+        """The sum over a batch as in `masked`, from the rows of candidates alone."""
         found = batches.candidates(sampler, batch["key"])
         at = jnp.maximum(found, 0)
         inverse = jnp.where(batches.joins(sampler, batch["key"], found), batch["inverse"][block[at]], jnp.inf)

@@ -96,7 +96,7 @@ class Moment:
         return math.sqrt(self.size)
 
     def describe(self, n: int) -> Mechanism:
-        """Its sum over n records, asked for once: the mean over n with noise σ is the sum with noise nσ."""
+        """The mechanism of its sum over n records, asked once: the mean with noise σ is the sum with noise nσ."""
         return Mechanism(n=n, blocks=1, sampling_rate=1.0, steps=1, clip=self.clip)
 
     def of(self, x: Floats, y: Floats) -> Floats:

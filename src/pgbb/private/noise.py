@@ -28,7 +28,7 @@ __all__ = ["Stream", "gaps", "idealisation", "rounded_normals", "uniform_integer
 Gaps = NDArray[np.int32]
 Words = NDArray[np.uint64]
 
-_PRECISION = Lock()  # that of multiple precision is one for all threads of a process
+_PRECISION = Lock()  # all threads of a process share the working precision of mpmath
 
 LARGEST_SCALE = 2.0**44
 """Largest σ/grid: whole numbers and their halves are then still double-precision numbers."""

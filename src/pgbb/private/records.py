@@ -74,7 +74,7 @@ class _Arrays:
 
     @classmethod
     def from_rows(cls, rows: Singles, valid: Bools, persons: NDArray[np.intp] | None = None) -> Self:
-        """From a packed array, which is taken over, not copied."""
+        """Records over a packed array, which is taken over and not copied."""
         made = cls.__new__(cls)
         made.rows, made.valid, made.persons = rows, valid, persons
         return made
@@ -122,7 +122,7 @@ class Records(_Arrays):
     __slots__ = ()
 
     def as_non_private(self) -> "NonPrivateRecords":
-        """The same arrays for computations without any privacy: what comes of them must not be published."""
+        """These arrays for computations without any privacy: what comes of them must not be published."""
         return NonPrivateRecords.from_rows(self.rows, self.valid)
 
 

@@ -83,7 +83,7 @@ class Scratch:
                 left = left[self._file.write(left) :]
 
     def view(self, dtype: type[np.uint32 | np.float32]) -> Self:
-        """The same rows, read as other numbers of 32 bits."""
+        """These rows, read as numbers of another type of 32 bits."""
         self.dtype = dtype
         return self
 

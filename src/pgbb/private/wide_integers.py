@@ -17,7 +17,7 @@ LOW = 2**SPLIT - 1
 
 
 def carried(high: Array, low: Array) -> tuple[Array, Array]:
-    """The same number with 0 ≤ low < 2¹²."""
+    """The number high·2¹² + low written with 0 ≤ low < 2¹²."""
     return high + (low >> SPLIT), low & LOW
 
 

@@ -25,7 +25,7 @@ from pgbb.release.tables import cell, latex, moments, picture, table, text
 
 __all__ = ["ADVICE", "Diagnostics", "Posterior", "Wald"]
 
-_HIDDEN = 0.025  # of the draws of a mean slope at 0: an interval of 95 % ends there
+_HIDDEN = 0.025  # a mean slope is hidden if so many of its draws are 0: its interval of 95 % ends there
 PROCESS = 41  # levels of an interval at which a new response is drawn
 
 

@@ -1,4 +1,4 @@
-"""From a release to one HTML file: its words from here and page.html, its numbers from embedded.py, drawing in draw.js.
+"""Makes one HTML file of a release: words from here and page.html, numbers from embedded.py, drawing in draw.js.
 
 All of it is post-processing of a release; nothing is fetched, by this module or by the page. Jinja2 escapes whatever
 comes from a release file: a page must not run what a stranger wrote into a name or a note.

@@ -58,7 +58,7 @@ class Settings(Priors):
 
     @property
     def prior(self) -> sampler.Prior:
-        """Of a regression."""
+        """The prior of a regression."""
         return sampler.Prior(self.coefficient_precision, self.variance_shape, self.variance_rate)
 
     def kept(self, iterations: int, thin: int) -> slice:

@@ -17,9 +17,9 @@ from pgbb.model.models import Problem
 __all__ = ["export", "forward", "initialise", "input_map", "reach_of", "spectral_clip"]
 
 
-_REACH = 20.0
-_FEW = 8  # rows
-_ROUNDS = 16  # of power iteration
+_REACH = 20.0  # default of `reach_of`
+_FEW = 8  # up to so many rows are multiplied one by one on a CPU
+_ROUNDS = 16  # rounds of power iteration
 
 
 def reach_of(radius: Any, slope: float | None) -> np.ndarray:
