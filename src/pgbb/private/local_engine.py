@@ -32,7 +32,8 @@ class Here:
         self._persons, self._group_size = records.persons, group_size
         with self._room():
             rows = taken(records, shift, consume=consume)
-            self._rows = slabs_of(rows, jax.local_devices(), records.coding)
+            form = None if records.coding is None else records.coding.form
+            self._rows = slabs_of(rows, jax.local_devices(), form)
             self._alone = None if self._persons is None else slabs_of(rows, jax.local_devices()[:1])
 
     def _by_person(self, question: Question) -> bool:
