@@ -1,4 +1,4 @@
-"""What `pgbb.fit` takes, a class a method: so that an editor completes its settings, and a type checker knows them.
+"""Arguments of `pgbb.fit`, one class a method, so that editors complete settings and type checkers know them.
 
 `Arguments` repeats the signature of `fit`, which says what they mean; a test compares the two.
 """

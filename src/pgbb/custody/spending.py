@@ -76,7 +76,7 @@ class Spending:
         self._answering = True
 
     def by(self, release: Release) -> None:
-        """Say what was made of the answers, before it is shown to anybody or saved."""
+        """Tell the entry which release was made, before the release is shown to anybody or saved."""
         if self.checkpoint is not None and not self.checkpoint.finished:
             # otherwise a later resume could lead to another release
             raise PgbbError("the state after the last step was not recorded, so that nothing may be released.")

@@ -1,4 +1,4 @@
-"""Around whatever a worker does: the same versions as the driver, and no error but pgbb's own words.
+"""Guards the calls of a worker: versions are those of the driver, and errors are pgbb's own words.
 
 An engine writes what a task raises, and the task's arguments, into logs: they would quote records.
 """

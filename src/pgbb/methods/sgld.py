@@ -88,13 +88,13 @@ def _make_step(problem: Problem, mechanism: Mechanism, settings: Settings) -> "S
 
 
 def _problems(request: Request, settings: Settings) -> tuple[list[Problem], list[float] | None]:
-    """One a level, with the gradient bound of the settings, and the levels."""
+    """A problem for each level, with the gradient bound of the settings, and the levels."""
     problems, levels = by_level(request.model, request.schema)
     return [clipped(problem, settings.clip) for problem in problems], levels
 
 
 def _mechanisms(problems: list[Problem], settings: Settings, n: int) -> list[Mechanism]:
-    """One a chain."""
+    """The mechanism of each chain."""
     return [
         Mechanism(n=n, blocks=1, sampling_rate=settings.sampling_rate, steps=settings.steps, clip=p.clip)
         for p in problems

@@ -1,4 +1,4 @@
-"""What noisy sums would be under a parameter: the laws that repro samples and ABC simulate from. Public arithmetic.
+"""Simulates noisy sums under a parameter, for repro samples and ABC. Public arithmetic.
 
 Nothing is approximated but where said: values are clamped to their declared range as the private sum clamps them.
 """
@@ -41,7 +41,7 @@ def _standard(model: Mean, n: int, rng: np.random.Generator) -> Floats:
 
 
 def _placed(model: Mean, mean: float) -> tuple[float, float]:
-    """Place and scale of a record, whose value is place + scale · a standard one."""
+    """Location and scale of a record: its value is location + scale · a standard value."""
     return (mean, float(model.scale or 1)) if model.family == "gaussian" else (0.0, mean)
 
 

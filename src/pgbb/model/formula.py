@@ -103,7 +103,7 @@ class Design:
 
     @property
     def response_bounds(self) -> tuple[float, float]:
-        """What the response lies between."""
+        """The bounds of the response."""
         return self.answer.low, self.answer.high
 
     def is_flag(self, j: int) -> bool:

@@ -51,7 +51,7 @@ def _add(
     problem: Problem, draw: batches.Sampler, at: Ref, keys: Ref, whole: Ref, listed: Ref, rows: Ref, block: Ref,
     theta: Ref, index: Ref, _noise: Ref, totals: Ref,
 ) -> None:  # fmt: skip
-    """The places of one program in the list of one answer: their sum, added to the total.
+    """Add to the total what the records of one program contribute to one answer.
 
     A lane reads its row in fours of columns, twos or ones: of all rows these are a piece. In every tile of a list free
     places come last, so that programs that begin with one have nothing to do.
@@ -90,7 +90,7 @@ def _add(
 
 
 def _score(problem: Problem, last: Array, index: Array, linear: Array, y: Array) -> tuple[Array, Array | None]:
-    """Score and extra of one record."""
+    """The score of one record, and its extra component if the model has one."""
     return problem.score(_NUMBERS, [last], linear, y, index)  # type: ignore[misc]
 
 

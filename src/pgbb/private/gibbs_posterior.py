@@ -73,7 +73,7 @@ def posterior_draws(
 
 
 def _log_density(loss: BoundedLoss, x: Floats, y: Floats, usable: NDArray[np.bool_], temperature: float) -> LogDensity:
-    """θ (k, d) → (k,): the sum over records is one of whole numbers: a record moves it by its own part alone.
+    """Make the log density θ (k, d) → (k,). It sums whole numbers, so that a record moves it by its own part alone.
 
     A record that is not usable has a loss of zero, whatever θ is. It keeps its place: programs differ in their last
     bits between numbers of rows, and no cell may decide which one runs.
@@ -96,7 +96,7 @@ def _log_density(loss: BoundedLoss, x: Floats, y: Floats, usable: NDArray[np.boo
 
 
 def _on_grid(density: LogDensity, box: tuple[Floats, Floats], count: int, stream: Stream) -> Floats:
-    """Cells by weights that are whole numbers below 2²⁵⁶, and a uniform place in the cell."""
+    """Draw cells of a grid by weights that are whole numbers below 2²⁵⁶, and a uniform place in each cell."""
     low, width = float(box[0][0]), float(box[1][0] - box[0][0]) / CELLS
     log = np.concatenate([density(part) for part in np.split(low + width * (np.arange(CELLS)[:, None] + 0.5), 64)])
     weights = [int(math.ldexp(w, _WEIGHT)) for w in np.exp(log - log.max()).tolist()]
@@ -110,7 +110,7 @@ def _on_grid(density: LogDensity, box: tuple[Floats, Floats], count: int, stream
 
 
 def _below(total: int, count: int, stream: Stream) -> list[int]:
-    """Uniform whole numbers below `total`: those of as many bits, without the ones that are not."""
+    """Uniform whole numbers below `total`: uniform bits, drawn again where they are not below it."""
     bits = total.bit_length()
     size = 8 * -(-bits // 64)
     found: list[int] = []
@@ -123,7 +123,7 @@ def _below(total: int, count: int, stream: Stream) -> list[int]:
 
 @np.errstate(all="ignore")
 def _by_chains(density: LogDensity, box: tuple[Floats, Floats], count: int, stream: Stream) -> Floats:
-    """The last states of Metropolis chains that step along differences of others (ter Braak 2006), in two halves.
+    """The last states of differential evolution chains (ter Braak 2006), in two halves that move each other.
 
     They start from a heavy-tailed law that is fitted to the posterior in rounds of importance sampling, at
     temperatures that fall to 1. A half moves by differences of the other's states, so that independent draws of

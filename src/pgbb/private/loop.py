@@ -51,7 +51,7 @@ class Step(NamedTuple):
 
 
 def _rows_at(rows: Array, numbers: Array) -> Array:
-    """Rows by their numbers; taken in fours of columns, of which compilers for a CPU make faster code."""
+    """Rows by their numbers, read four columns at a time, which compiles to faster code on a CPU."""
     width = rows.shape[1]
     part = math.gcd(width, 4)
     taken = computed_once(rows.reshape(-1, width // part, part).at[numbers].get(mode="promise_in_bounds"))
@@ -64,7 +64,7 @@ def _sum(problem: Problem, packed: Array, inverse: Array, theta: Array, index: A
 
 
 def _gathered(problem: Problem, rows: Array, batch: dict[str, Array], points: Array, index: Array) -> Array:
-    """K answers as `_sum` has one, (K, 2, d), from the rows that each batch numbers.
+    """K answers in the form of `_sum`, (K, 2, d), from the numbered rows of each batch.
 
     Large batches are cut into 64 parts, which are the first axis: that one cores share, and five answers are not halved
     evenly.
@@ -127,7 +127,7 @@ def _loop(
         return step.update(state, draw, memo, computed_once(answers(points, drawn)))
 
     def few(state: Tree, drawn: Inputs) -> tuple[Tree, Tree]:
-        """Steps whose candidates are listed ahead, all at once."""
+        """Run a few steps whose candidates are listed at once."""
         ahead = {**drawn["batch"], "index": drawn["index"]}
         ahead["listed"] = jax.vmap(jax.vmap(partial(batches.candidates, sampler)))(ahead["key"])
 

@@ -49,7 +49,7 @@ class Stream:
 
     @classmethod
     def create(cls, purpose: str, insecure_seed: int | None = None) -> "Stream":
-        """Keyed by the operating system; with a seed by its hash, reproducibly and therefore not privately."""
+        """A stream keyed by the operating system, or by the hash of a seed: reproducible, and so not private."""
         if insecure_seed is None:
             return cls(secrets.token_bytes(32))
         return cls(hashlib.sha256(f"pgbb {purpose} {insecure_seed}".encode()).digest())

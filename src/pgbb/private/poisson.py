@@ -1,4 +1,4 @@
-"""Poisson batches drawn on the host: who joins, by the number of the record.
+"""Draws Poisson batches on the host: the numbers of the records that join.
 
 A batch is a function of a key, of its place among those that are drawn under it, and of the numbers of records, which
 are drawn in cells: whoever holds some records draws for their cells alone. Nothing here reads records. Where a GPU

@@ -52,11 +52,11 @@ _ANY = Range(-1e30, 1e30)
 
 
 class NoRecords(InvalidValue):
-    """There is no record; of a whole data set this is refused, of a partition it is not."""
+    """There are no records: refused for a data set, allowed for a partition."""
 
 
 class _Arrays:
-    """What both kinds of records hold; neither is the other, and neither shows a value.
+    """The arrays of both kinds of records. Neither kind is a subtype of the other, and neither shows a value.
 
     One packed array (n, p + EXTRA) holds x, y and weight of a record side by
     side, so that a batch is one gather; `x`, `y` and `weight` are views of it.
@@ -402,7 +402,7 @@ def examine(source: Source, schema: Schema) -> list[Examined]:
 
 
 def _all_whole(numbers: NDArray[np.float64], before: bool | None) -> bool | None:
-    """Whether all numbers so far are whole; None while there are none.
+    """Whether all numbers so far are whole numbers; None if there are none yet.
 
     PRIVATE, as all that `examine` says. A text file has no dtypes: its numbers are read as float64, and called int64
     where all are whole. What a fit reads does not change.

@@ -169,7 +169,7 @@ def _noisy(value: Floats, grid: float, sigma: float, randomness: Randomness) -> 
 
 
 def _plain(records: "Records", problem: Problem) -> tuple[Floats, Floats, Floats]:
-    """Design, internal response and weight in double precision, each record forced into what Δ assumes."""
+    """Design, internal response and weight in double precision, clipped by record to the bounds that Δ assumes."""
     x, y = records.x.astype(np.float64), records.y.astype(np.float64) - problem.shift
     survey = np.clip(records.weight.astype(np.float64), 0.0, 1.0)
     usable = records.valid & np.isfinite(x).all(axis=1) & np.isfinite(y) & np.isfinite(survey)

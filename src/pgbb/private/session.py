@@ -101,7 +101,7 @@ class Session:
 
     @property
     def resumed(self) -> Position | None:
-        """Where an earlier process had come to; None for a run from the start."""
+        """The position from which the run resumes; None for a run from the start."""
         return self._resume
 
     @property

@@ -1,4 +1,4 @@
-"""Exact sums of whole numbers on a device that has 32 bits. Nothing here knows what is summed.
+"""Exact sums of whole numbers with 32-bit arithmetic. Nothing here knows what is summed.
 
 A number beyond 32 bits is high·2¹² + low, modulo 2⁴⁴. Sums of whole numbers are the same in any order, so that neither
 threads nor devices nor processes change an answer.

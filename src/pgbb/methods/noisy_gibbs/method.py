@@ -90,7 +90,7 @@ def plan(request: Request, settings: Settings, n: int) -> Planned:
 
 
 def _calibrated(request: Request, settings: Settings, moments: Sequence[Moment], n: int) -> Planned:
-    """What is released at which noise.
+    """The sums that are released, and the noise of each.
 
     Analytic noise has scale C_i/share_i, so that the multiplier of a release is proportional to its share.
     """

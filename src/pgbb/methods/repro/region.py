@@ -27,7 +27,7 @@ class _FoundError(Exception):
 
 
 class Region:
-    """Where the released statistic is not far out.
+    """The parameters at which the released statistic is not far out.
 
     Args:
       total: the release.
