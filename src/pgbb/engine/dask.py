@@ -263,7 +263,7 @@ class DaskEngine:
         return list(frame[names].to_delayed())
 
     def _encoded(self, i: int) -> Any:
-        """A promise of partition i, encoded on some worker and kept there."""
+        """A future of partition i, which some worker encodes and keeps."""
         from dask.delayed import delayed
 
         part, told, addresses = self._parts[i], self._work.told, self._cluster.addresses()
@@ -368,7 +368,7 @@ def _task(function: Callable[..., Any], expected: tuple[str, ...], *args: Any) -
 
 
 def _unfit(worker: Any) -> Failed | None:
-    """Why this worker may not have records."""
+    """The reason why this worker may not have records, or None."""
     try:
         _encrypted(worker.address, "a worker")
     except InvalidValue as error:

@@ -211,7 +211,7 @@ def _statement(certificate: Certificate) -> str:
 
 
 def _words(certificate: Certificate) -> list[str]:
-    """The certificate for someone who has not read a paper on it."""
+    """The certificate in words for a reader who does not know differential privacy."""
     if certificate.non_private:
         return [
             "This fit ran without noise. It protects nobody: treat this page, and the file it was made from, as you "
