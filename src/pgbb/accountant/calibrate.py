@@ -136,8 +136,7 @@ def delta(
 ) -> float:
     """Certified δ of the mechanism run with noise scale σ, at ε ≥ 0; arguments as for `epsilon`.
 
-    With `accountant="paper", conversion="mironov"` this is δ⋆(ε) of
-    Proposition 2.2, as drawn in Figure 1.
+    With `accountant="paper", conversion="mironov"` this is δ⋆(ε) of Proposition 2.2, as drawn in Figure 1.
     """
     target, sigma = _target(mechanism), _validate.sigma(sigma)
     epsilon = _validate.number("epsilon", epsilon, low=0)
@@ -153,9 +152,8 @@ def delta(
 def epsilon_bounds(mechanism: Target, sigma: float, delta: float) -> tuple[float, float]:
     """(lower, upper) around the exact ε of the dominating mixture; `epsilon(…, "exact")` is the upper end.
 
-    The lower end belongs to an adversary who sees the block weights u and
-    attacks with the worst records and query points (for a `Resampling`: who sees
-    how often each resample holds the record); it tells how much of the upper end
+    The lower end belongs to an adversary who sees the block weights u and attacks with the worst records and query
+    points (for a `Resampling`: who sees how often each resample holds the record); it tells how much of the upper end
     is discretisation.
     """
     return _epsilon_bounds(_target(mechanism), _validate.sigma(sigma), _validate.delta(delta))
@@ -190,9 +188,8 @@ def noise_scale(
 ) -> float:
     """The smallest certified σ: `epsilon(mechanism, σ, delta, accountant) ≤ epsilon` holds for the σ returned.
 
-    Bracketing and bisection on log σ (section S1.5), sped up by
-    secant steps, to a relative width of 1e-4 ("exact", for noisy sums)
-    or 1e-7; the feasible end is returned. For a `Composition` the result multiplies its `scales`.
+    Bracketing and bisection on log σ (section S1.5), sped up by secant steps, to a relative width of 1e-4 ("exact", for
+    noisy sums) or 1e-7; the feasible end is returned. For a `Composition` the result multiplies its `scales`.
 
     >>> m = Mechanism(n=10_000, blocks=20, sampling_rate=.1, steps=10_000, clip=1.0)
     >>> round(noise_scale(m, epsilon=1.0, delta=1e-4, accountant="paper") * m.block_size, 3)

@@ -41,9 +41,8 @@ def log_mgf(law: GridLaw, theta: float) -> tuple[float, Floats]:
 class Tail:
     """The right tail of a composed loss on grid points `start + step·(0, 1, …)`.
 
-    `above[j]` is Σ_{k>j} m_k and `shrunk[j]` is Σ_{k>j} m_k e^{ℓ_j−ℓ_k}, so that on
-    the cell right of grid point j the curve is
-    δ(ε) = above[j] − e^{ε−ℓ_j} shrunk[j] ± slack[j].
+    `above[j]` is Σ_{k>j} m_k and `shrunk[j]` is Σ_{k>j} m_k e^{ℓ_j−ℓ_k}, so that on the cell right of grid point j the
+    curve is δ(ε) = above[j] − e^{ε−ℓ_j} shrunk[j] ± slack[j].
     """
 
     start: float
@@ -68,9 +67,8 @@ class Tail:
     def epsilon(self, delta: float, *, upper: bool) -> float:
         """Bound on the smallest ε ≥ 0 with δ(ε) ≤ `delta`.
 
-        From above: the first ε in the window whose bound is at most `delta`,
-        inf if there is none. From below: the last whose bound exceeds it, 0 if
-        there is none.
+        From above: the first ε in the window whose bound is at most `delta`, inf if there is none. From below: the last
+        whose bound exceeds it, 0 if there is none.
         """
         grid = self.start + self.step * np.arange(len(self.above))
         sign = 1.0 if upper else -1.0
@@ -110,9 +108,8 @@ def compose_laws(
 ) -> Tail | None:
     """Bound the tail of the sum of `count` independent losses of each law, near ε and to its right.
 
-    All laws share one grid step. With `upper` the slack makes the curve an
-    upper bound on δ(ε), otherwise a lower bound. The tilt `theta` and the rough
-    values `epsilon`, `delta` affect the width of the slack, not its validity.
+    All laws share one grid step. With `upper` the slack makes the curve an upper bound on δ(ε), otherwise a lower
+    bound. The tilt `theta` and the rough values `epsilon`, `delta` affect the width of the slack, not its validity.
     None if the transform would be too long.
     """
     step = parts[0][0].step
@@ -195,10 +192,9 @@ def _window(
 ) -> tuple[float, float]:
     """Ends of a window outside which the sum may be ignored, by Chernoff bounds with K = Σ N·log E[e^{sL}].
 
-    Right of r: P(ΣL > r) ≤ e^{K(s) − s r} for every s > 0 must not exceed the
-    allowance. Wrapped mass reaches δ(ε) with weight at most e^{K(θ) − θε} times
-    its tilted probability: e^{K(s) − (s−θ)r − θε} from the right (s > θ) and
-    e^{K(s) + (θ−s)l − θε} from the left of l (s < θ) must not exceed it either.
+    Right of r: P(ΣL > r) ≤ e^{K(s) − s r} for every s > 0 must not exceed the allowance. Wrapped mass reaches δ(ε) with
+    weight at most e^{K(θ) − θε} times its tilted probability: e^{K(s) − (s−θ)r − θε} from the right (s > θ) and e^{K(s)
+    + (θ−s)l − θε} from the left of l (s < θ) must not exceed it either.
     """
 
     def total(s: float) -> float:

@@ -1,10 +1,9 @@
 """Checkpoints: the state of a long fit on disk, from which another process can continue.
 
-A checkpoint holds post-processing alone: the state of the training, the public
-generator, the seed of the order of the records; never a record, and never the
-keys of batches or noise. What makes it safe to go on from is the ledger: only
-the file whose digest was recorded last counts (docs/privacy.md, section 11). One
-safetensors file, whose header has a JSON object; nothing in it is executed.
+A checkpoint holds post-processing alone: the state of the training, the public generator, the seed of the order of the
+records; never a record, and never the keys of batches or noise. What makes it safe to go on from is the ledger: only
+the file whose digest was recorded last counts (docs/privacy.md, section 11). One safetensors file, whose header has a
+JSON object; nothing in it is executed.
 """
 
 import contextlib

@@ -6,9 +6,8 @@
         release.save(…)
                                                                               # settled
 
-The block ends with a release that is where it belongs, and the ledger settles;
-or it ends with an error, and the ledger refunds what no answer was given for
-and counts the rest as spent.
+The block ends with a release that is where it belongs, and the ledger settles; or it ends with an error, and the ledger
+refunds what no answer was given for and counts the rest as spent.
 """
 
 import hashlib

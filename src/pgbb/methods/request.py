@@ -1,8 +1,7 @@
 """The request to a method (model, data, public knowledge, budget) and the claim that it makes in return.
 
-A method does not know who pays for its answers. It tells a `Custodian`, if
-there is one, how many records were loaded and that answers follow, and gives a
-`Checkpoint` what it has so far. `pgbb.custody` has both.
+A method does not know who pays for its answers. It tells a `Custodian`, if there is one, how many records were loaded
+and that answers follow, and gives a `Checkpoint` what it has so far. `pgbb.custody` has both.
 """
 
 import math

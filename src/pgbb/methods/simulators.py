@@ -128,9 +128,8 @@ def simulator_of(
 ) -> Callable[..., Floats]:
     """θ → (replicates, d): means of the clipped statistic over n simulated records, with the same keys for every θ.
 
-    With θ of shape (replicates, dim) every replicate has a parameter of its own; with a generator as a second
-    argument, keys are fresh. A statistic that is not
-    finite counts as zeros, as it does in the private sum.
+    With θ of shape (replicates, dim) every replicate has a parameter of its own; with a generator as a second argument,
+    keys are fresh. A statistic that is not finite counts as zeros, as it does in the private sum.
     """
     import jax
     import jax.numpy as jnp

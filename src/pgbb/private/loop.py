@@ -40,9 +40,8 @@ _SHORTER = 4  # listed rows are gathered if there are at least so many times as 
 class Step(NamedTuple):
     """What is done between two answers; pure functions that never see a record.
 
-    `query(state, draw)` returns the K points (K, d) to ask about and a memo;
-    `update(state, draw, memo, answers)` returns the next state and what to keep.
-    `draw` holds this step's u, index and number t. The mechanism answers once
+    `query(state, draw)` returns the K points (K, d) to ask about and a memo; `update(state, draw, memo, answers)`
+    returns the next state and what to keep. `draw` holds this step's u, index and number t. The mechanism answers once
     between the two: there is no way to ask twice with the same batch or noise.
     """
 

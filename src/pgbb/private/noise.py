@@ -1,11 +1,9 @@
 """Secret random numbers without floating-point error: a keyed stream, and exact whole-number laws drawn from it.
 
-A Gaussian is drawn by inversion and rounded to a whole number. Double precision
-decides where it can; where the result is too close to a rounding boundary, or
-a boundary lies inside the interval that the drawn bits describe, the bits and
-the boundary are compared with as many digits as it takes. The same for the
-gaps of a Poisson sample. So the laws are those of the proof, up to
-`idealisation`. Nothing here reads records.
+A Gaussian is drawn by inversion and rounded to a whole number. Double precision decides where it can; where the result
+is too close to a rounding boundary, or a boundary lies inside the interval that the drawn bits describe, the bits and
+the boundary are compared with as many digits as it takes. The same for the gaps of a Poisson sample. So the laws are
+those of the proof, up to `idealisation`. Nothing here reads records.
 """
 
 import hashlib
@@ -185,9 +183,8 @@ def uniform_integers(stream: Stream, below: int, count: int) -> Ints:
 def idealisation(target: Mechanism | Composition, numbers: int) -> float:
     """Largest total variation between noise and batches of a run and their ideal laws; the keystream counts as ideal.
 
-    A number is undecided after 320 bits only if its cell, of probability 2⁻³²⁰, holds a boundary: there are fewer
-    than 2⁷·scale such cells for a normal and 4(n + 2) for a gap (docs/privacy.md).
-    An answer has so many `numbers`.
+    A number is undecided after 320 bits only if its cell, of probability 2⁻³²⁰, holds a boundary: there are fewer than
+    2⁷·scale such cells for a normal and 4(n + 2) for a gap (docs/privacy.md). An answer has so many `numbers`.
     """
     normal = 2.0**7 * LARGEST_SCALE * 2.0**-_BITS
     return sum(

@@ -1,9 +1,8 @@
 """Records: read piece by piece from any source, and encoded by public rules alone.
 
-An error here depends on names, stored types and the number of rows, never on a
-cell: values are clamped, and a record with an unusable cell keeps its place with
-`valid` False. No row is dropped, sorted or deduplicated. Where a piece begins
-and ends changes nothing. How a source is opened is in `sources`, and how a cell is read in `cells`.
+An error here depends on names, stored types and the number of rows, never on a cell: values are clamped, and a record
+with an unusable cell keeps its place with `valid` False. No row is dropped, sorted or deduplicated. Where a piece
+begins and ends changes nothing. How a source is opened is in `sources`, and how a cell is read in `cells`.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -30,10 +30,9 @@ def joined(high: Array, low: Array) -> Array:
 def wide_sum(values: Array) -> tuple[Array, Array]:
     """The sum over rows of values truncated to whole numbers, as high and low with 0 ≤ low < 2¹².
 
-    Values are at most 2²⁴, so that 64 of them add up in 32 bits, and the low
-    parts of 2¹⁸ such sums again. The high parts may wrap
-    around: what is returned is still a function of the sum alone. The number of rows is a multiple of 64; values may
-    be cut into pieces already.
+    Values are at most 2²⁴, so that 64 of them add up in 32 bits, and the low parts of 2¹⁸ such sums again. The high
+    parts may wrap around: what is returned is still a function of the sum alone. The number of rows is a multiple of
+    64; values may be cut into pieces already.
     """
     whole = _folded(values.astype(jnp.int32).reshape(MULTIPLE, -1, values.shape[-1]))
     both = _folded(jnp.concatenate([whole & LOW, whole >> SPLIT], axis=1))

@@ -139,9 +139,8 @@ class LocalGaussian:
     def draw(self, m: int, levels: Sequence[float] | None, seed: int | None) -> Floats:
         """m joint draws in internal coordinates, (levels, m, d); the levels share all randomness.
 
-        Curvature, privacy noise, sampling error and unidentified directions have
-        streams of their own, so that a seed gives a level the same privacy noise
-        and curvature whichever other levels are asked.
+        Curvature, privacy noise, sampling error and unidentified directions have streams of their own, so that a seed
+        gives a level the same privacy noise and curvature whichever other levels are asked.
         """
         d = self.dim
         mix = self._mix(levels)

@@ -32,9 +32,8 @@ PROCESS = 41  # levels of an interval at which a new response is drawn
 class Posterior(Draws):
     """Draws, intervals and contrasts. Every table is in original units and labelled by coefficient.
 
-    Methods of a model with an index take `tau=`: a number, a list for joint
-    draws that share the same u, or None for all declared levels. `index=` is
-    the same argument under the name that fits a custom model.
+    Methods of a model with an index take `tau=`: a number, a list for joint draws that share the same u, or None for
+    all declared levels. `index=` is the same argument under the name that fits a custom model.
     """
 
     def summary(
