@@ -241,21 +241,7 @@ def _smallest_feasible(excess: Callable[[float], float], start: float, width: fl
     The bracket grows from `start` in steps of `width` and more; then secant
     steps, with bisection whenever they fail to halve it.
     """
-    x, value = start, excess(start)
-    if value > 0:
-        low, f_low = x, value
-        while value > 0:
-            low, f_low = x, value
-            x, width = x + max(width, min(value, 1.0) if value < math.inf else 1.0), 2 * width
-            value = _bounded(excess, x, start)
-        high, f_high = x, value
-    else:
-        high, f_high = x, value
-        while value <= 0:
-            high, f_high = x, value
-            x, width = x - max(width, min(-value, 1.0)), 2 * width
-            value = _bounded(excess, x, start)
-        low, f_low = x, value
+    (low, f_low), (high, f_high) = _bracket(excess, start, width)
     use_secant = True
     while high - low > tolerance:
         middle = 0.5 * (low + high)
@@ -274,7 +260,20 @@ def _smallest_feasible(excess: Callable[[float], float], start: float, width: fl
     return high
 
 
+def _bracket(excess: Callable[[float], float], start: float, width: float) -> tuple[tuple[float, float], ...]:
+    """An infeasible and a feasible point, the nearest ones found, each with its excess."""
+    x, value = start, excess(start)
+    before, feasible = (x, value), value <= 0
+    while (value <= 0) == feasible:
+        before = x, value
+        step = max(width, min(abs(value), 1.0))
+        x, width = x + (-step if feasible else step), 2 * width
+        value = _bounded(excess, x, start)
+    return ((x, value), before) if feasible else (before, (x, value))
+
+
 def _bounded(excess: Callable[[float], float], x: float, start: float) -> float:
+    """The excess at x; an error far from the start."""
     if abs(x - start) > 60:
         raise NotCertifiable(
             "no noise scale within a factor e^60 of the leading-order one meets the budget. "
