@@ -87,6 +87,12 @@ def _loop(
     mechanism: Mechanism,
     step: Step,
 ) -> tuple[Tree, Tree]:
+    """Run the steps of `inputs`: each asks about the K points of a query, adds the noise, and updates the state.
+
+    Where batches are numbered on the host, their rows are gathered. Where the device draws them, a pass over all rows
+    (`masked`) is replaced by one over a list of candidates (`listed`) at small rates, and on a GPU by one kernel for a
+    few steps at once (`few`).
+    """
     k, n = mechanism.draws_per_step, mechanism.n
     on_device = "key" in inputs["batch"]
     sampler = cast(batches.Sampler, batches.sampler(n, mechanism.sampling_rate) if on_device else None)
@@ -96,6 +102,7 @@ def _loop(
     block = jnp.minimum(jnp.searchsorted(ends, place, side="right"), mechanism.blocks - 1).astype(jnp.int32)
 
     def masked(batch: dict[str, Array], point: Array, index: Array) -> Array:
+        """The sum over a batch by a pass over all rows, in which those that do not join have weight 0."""
         joins = batches.mask(sampler, batch["key"])
         joins = joins[jnp.minimum(place, n - 1)] & (place < n)
         return _sum(problem, data.rows, jnp.where(joins, batch["inverse"][block], jnp.inf), point, index)
@@ -108,6 +115,7 @@ def _loop(
         return _sum(problem, data.rows[at], inverse, point, index)
 
     def answers(points: Array, drawn: Inputs) -> Array:
+        """The K noisy answers of a step."""
         short = sparse and on_device and _SHORTER * sampler.places <= n
         sums = jax.vmap(listed if short else masked) if on_device else partial(_gathered, problem, data.rows)
         found = sums(drawn["batch"], points, drawn["index"])
@@ -115,6 +123,7 @@ def _loop(
         return joined(found[:, 0], found[:, 1]) * grid
 
     def asked(state: Tree, drawn: Inputs) -> tuple[Array, dict[str, Array], Tree]:
+        """The points of a step, its public draws, and the memo of the query."""
         draw = {name: drawn[name] for name in ("u", "index", "t")}
         points, memo = step.query(state, draw)
         if points.shape != (k, problem.dim):

@@ -153,6 +153,7 @@ def _chunk(sessions: list[Session]) -> int:
 
 
 def _drive(sessions: list[Session], state: Tree, step: Step, chunk: int | None, *, many: bool) -> Iterator[Chunk]:
+    """Run one session, or several side by side, by chunks; the next chunk is drawn while one is computed."""
     first = sessions[0]
     m, problem = first.mechanism, first.problem
     for session in sessions:
