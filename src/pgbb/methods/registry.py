@@ -1,4 +1,4 @@
-"""Which methods there are, what each serves, asks of the records and assumes: the one list that code and docs read."""
+"""The list of methods that code and docs read: what each serves, asks of the records and assumes."""
 
 import importlib
 import warnings

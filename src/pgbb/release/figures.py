@@ -25,7 +25,7 @@ __all__ = [
 ]  # fmt: skip
 
 GREY = "0.55"
-POINTS = 256  # of a density
+POINTS = 256  # number of points of a density
 
 
 def panels(rows: int, columns: int, size: tuple[float, float]) -> tuple["Figure", np.ndarray]:
