@@ -21,6 +21,7 @@ from scipy.special import betaincinv
 from scipy.stats import binom
 
 from pgbb import _validate
+from pgbb._numerics import Floats
 from pgbb.accountant import (
     ACCOUNTANTS,
     Composition,
@@ -58,7 +59,6 @@ __all__ = [
     "loss_law", "thresholds",
 ]  # fmt: skip
 
-Floats = NDArray[np.float64]
 
 CONFIDENCE = 0.999
 TRIALS = 300_000

@@ -335,6 +335,6 @@ def plausible(file: File, names: Sequence[Any]) -> None:
         )
     if any("\x80" <= sign <= "\x9f" for name in names for sign in str(name)):
         raise InvalidValue(
-            f"data file {str(file.where)!r} has control characters in its first line, read as {file.encoding}, as files "
-            "of Windows programs have: say --encoding cp1252 (encoding= of pgbb.File)."
+            f"data file {str(file.where)!r} has control characters in its first line, read as {file.encoding}. Those "
+            "are letters and signs of Windows: say --encoding cp1252 (encoding= of pgbb.File)."
         )
