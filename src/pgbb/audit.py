@@ -202,7 +202,7 @@ SETTINGS: dict[str, Setting] = {
         Setting("custom", PosteriorDraws(n=10, draws=2, sensitivity=4.0), asks="draws", of="one"),
         Setting("chains", PosteriorDraws(n=10, draws=2, sensitivity=4.0), asks="draws", of="two"),
         Setting("means", Resampling(10, 2, mean_sensitivity((-1.0, 1.0), 10)), asks="means"),
-        Setting("refits", Resampling(10, 2, refit_sensitivity(_MEDIAN, 10, _PENALTY)), asks="refits", share=0.2),
+        Setting("refits", Resampling(10, 2, refit_sensitivity(_MEDIAN, 10, _PENALTY)), asks="refits", share=0.1),
     )
 }
 """`batches`: block-weighted sums of Poisson batches, as methods pgbb and sgld ask for, others at zero. `crowd`: the
@@ -623,7 +623,7 @@ def audit(
     Args:
       setting: a `Setting`, or the name of one in `SETTINGS`.
       goal: ε that the exact accountant claims.
-      trials: in each of the two worlds; refits have a fifth of them.
+      trials: in each of the two worlds; refits have a tenth of them.
       seed: makes the run reproducible; None draws one.
       twin: name of a fault in `TWINS` to substitute, or None for the code as it is.
     """

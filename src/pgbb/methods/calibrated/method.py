@@ -22,6 +22,8 @@ from pgbb.release.payloads import Payload, summary_of
 
 __all__ = ["Settings", "plan", "run"]
 
+FEW = 0.5  # share of usable records below which the certificate has a note
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -82,6 +84,16 @@ def run(request: Request, settings: Settings, without: frozenset[Ingredient] = f
         return _released(request, settings, without, problem, data)
 
 
+def _unusable(request: Request, share: float) -> list[str]:
+    """A note where at most `share` of the records count; a share of weights says nothing of how many they are."""
+    if share > FEW or request.weights is not None or request.persons is not None:
+        return []
+    return [
+        f"At most {max(share, 0.0):.0%} of the records have all cells that the model needs, as far as the noise lets "
+        "it be seen. A cell that is missing, unreadable or not as declared voids its record: pgbb check counts them."
+    ]
+
+
 def _released(
     request: Request, settings: Settings, without: frozenset[Ingredient], problem: Problem, data: Dataset
 ) -> Release:
@@ -97,6 +109,7 @@ def _released(
     asker.compile_ahead()
     request.begin(planned)
     posterior, notes = fit(asker, problem, levels_of(problem, settings.knots))
+    notes = [*_unusable(request, asker.usable), *notes]
     if "redrawing" in without:
         posterior = replace(
             posterior,
