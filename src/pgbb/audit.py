@@ -162,6 +162,11 @@ class Setting:
         return () if isinstance(self.target, PosteriorDraws) else tuple(m for m, _ in self.target.parts(1.0))
 
     @property
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        """Those of them that answer about all records or batches of them, and not about resamples."""
+        return tuple(part for part in self.parts if isinstance(part, Mechanism))
+
+    @property
     def answers(self) -> int:
         """T·K in all, or m."""
         return sum(m.answers for m, _ in self.target.parts(1.0))
@@ -424,7 +429,7 @@ def _batch_trials(
     The query point does not move, so that answers of a session are independent
     and any T·K in a row are a trial.
     """
-    m = setting.parts[0]
+    m = setting.mechanisms[0]
     steps = -(-trials // _WIDE)
     run = replace(
         m, n=round(m.n * twin.records), clip=m.clip * twin.clip, steps=steps, draws_per_step=_WIDE * m.answers,
@@ -473,9 +478,9 @@ def _sum_trials(
 ) -> tuple[Floats, Floats]:
     """The same of sums over all records: every question is the same, asked so many times."""
     assert isinstance(setting.target, Composition)
-    n = setting.parts[0].n
-    plan = compose([replace(m, steps=m.steps * trials) for m in setting.parts], setting.target.scales)
-    names = [f"stage {i}" for i in range(len(setting.parts))]
+    n = setting.mechanisms[0].n
+    plan = compose([replace(m, steps=m.steps * trials) for m in setting.mechanisms], setting.target.scales)
+    names = [f"stage {i}" for i in range(len(setting.mechanisms))]
     statistic, given = _response, list[Floats]()
     if setting.of is None:
         data = open_dataset(_frame(n, canary, setting.others), _problem(1.0), _SCHEMA)
@@ -485,7 +490,7 @@ def _sum_trials(
     asked = data.sums(plan, names, sigma * twin.noise / twin.clip, Randomness.create(seed))
     columns = [
         twin.clip * asked.ask_often(name, trials, statistic, *given)[0][:, place]
-        for name, m in zip(names, setting.parts, strict=True)
+        for name, m in zip(names, setting.mechanisms, strict=True)
         for _ in range(m.answers)
     ]
     scales = setting.scales(sigma)
@@ -496,7 +501,7 @@ def _moment_trials(
     setting: Setting, sigma: float, canary: float, trials: int, seed: int, twin: Twin
 ) -> tuple[Floats, Floats]:
     """The same of a sum of statistics, which is computed anew for every trial, some hundred of them in one run."""
-    (m,) = setting.parts
+    (m,) = setting.mechanisms
     moment, random = Moment("response", bound=twin.clip), Randomness.create(seed)
     data = open_dataset(_frame(m.n, canary, setting.others), _problem(1.0), _SCHEMA)
     totals: list[float] = []
