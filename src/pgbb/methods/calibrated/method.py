@@ -22,7 +22,7 @@ from pgbb.release.payloads import Payload, summary_of
 
 __all__ = ["Settings", "plan", "run"]
 
-FEW = 0.5  # share of usable records below which the certificate has a note
+FEW = 0.5  # share of usable records below which a release says so
 
 
 @dataclass(frozen=True)
@@ -84,14 +84,10 @@ def run(request: Request, settings: Settings, without: frozenset[Ingredient] = f
         return _released(request, settings, without, problem, data)
 
 
-def _unusable(request: Request, share: float) -> list[str]:
-    """A note where at most `share` of the records count; a share of weights says nothing of how many they are."""
-    if share > FEW or request.weights is not None or request.persons is not None:
-        return []
-    return [
-        f"At most {max(share, 0.0):.0%} of the records have all cells that the model needs, as far as the noise lets "
-        "it be seen. A cell that is missing, unreadable or not as declared voids its record: pgbb check counts them."
-    ]
+def _few(request: Request, share: float) -> dict[str, float]:
+    """For the diagnostics, where at most `share` of the records count; a share of weights does not tell how many."""
+    told = share < FEW and request.weights is None and request.persons is None
+    return {"usable": max(share, 0.0)} if told else {}
 
 
 def _released(
@@ -109,19 +105,19 @@ def _released(
     asker.compile_ahead()
     request.begin(planned)
     posterior, notes = fit(asker, problem, levels_of(problem, settings.knots))
-    notes = [*_unusable(request, asker.usable), *notes]
     if "redrawing" in without:
         posterior = replace(
             posterior,
             curvature_sd=np.zeros_like(posterior.curvature_sd),
             sampling_sd=np.zeros_like(posterior.sampling_sd),
         )
-    missing = {"without": [name for name in INGREDIENTS if name in without]} if without else {}
+    more: dict[str, object] = {"without": [name for name in INGREDIENTS if name in without]} if without else {}
+    more |= _few(request, asker.usable)
     payload_settings, tensors = posterior.to_tensors()
     return Release(
         model=summary_of(problem),
         schema=request.schema.to_dict(),
         certificate=request.certify(target, sigma, randomness.source, notes),
         payload=Payload(kind="local", settings=payload_settings, tensors=tensors),
-        diagnostics={"method": "calibrated", "stages": [[s.name, s.asks, s.share] for s in stages], **missing},
+        diagnostics={"method": "calibrated", "stages": [[s.name, s.asks, s.share] for s in stages], **more},
     )
