@@ -83,7 +83,7 @@ def show_ledger(file: File, name: Annotated[str | None, typer.Argument()] = None
                     f"{e.owner.host}",
                     markup=False,
                 )
-    console.print(f"{events} events, digest {digest[:16]}")
+    console.print(f"{events} event{'s' * (events != 1)}, digest {digest[:16]}")
 
 
 @ledger_app.command("history")

@@ -333,3 +333,8 @@ def plausible(file: File, names: Sequence[Any]) -> None:
             f"data file {str(file.where)!r} is not {file.encoding}: its first line has characters that are none. Say "
             "its encoding, such as --encoding cp1252 (Windows) or latin-1 (encoding= of pgbb.File)."
         )
+    if any("\x80" <= sign <= "\x9f" for name in names for sign in str(name)):
+        raise InvalidValue(
+            f"data file {str(file.where)!r} has control characters in its first line, read as {file.encoding}. Those "
+            "are letters and signs of Windows: say --encoding cp1252 (encoding= of pgbb.File)."
+        )

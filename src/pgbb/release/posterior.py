@@ -213,8 +213,8 @@ class Posterior(Draws):
         levels = self._levels(at)
         if levels is not None and len(levels) != 1:
             raise InvalidValue(
-                f"coefficient {name!r} without a level is not allowed: this model has several. "
-                f"Write ({name!r}, {levels[0]:g}) as the key, or pass tau={levels[0]:g}."
+                f"coefficient {name!r} without a level is not allowed: this model has several. Write "
+                f"({name!r}, {levels[0]:g}) as the key, in a shell {name}@{levels[0]:g}, or pass tau={levels[0]:g}."
             )
         return self.model.names.index(name), None if levels is None else levels[0]
 
