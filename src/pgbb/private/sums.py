@@ -13,7 +13,7 @@ accountant certifies is the object that this code runs.
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import chain
 from threading import Lock
 from typing import cast
@@ -51,12 +51,12 @@ __all__ = ["BITS", "Slabs", "Statistic", "Sums", "asked", "compile_ahead", "slab
 Parameters = tuple[NDArray[np.float32], ...]
 _CELLS = 2**16  # numbers of one chunk of rows, which a cache holds; changes no result
 _LEAST, _MOST = 2**6, 2**8  # rows of a chunk
+_FEW = 2**14  # records up to which a program is better compiled soon than run fast; changes no result
 _MANY = 2**25  # records for which a kernel is worth the seconds that it takes to write one
 _THREADS = 2  # that compile
 _ALL = PartitionSpec()  # type: ignore[no-untyped-call]
 
 
-@partial(Compiled, one_core=True, static_argnames=("statistic", "power", "size", "mesh", "form"))
 def _partial_sums(
     statistic: Statistic,
     power: int,
@@ -78,6 +78,15 @@ def _partial_sums(
         return one(counts, rows, parameters)
     shared = jax.shard_map(one, mesh=mesh, in_specs=(DEVICE, DEVICE, _ALL), out_specs=DEVICE, check_vma=False)
     return shared(counts, rows, parameters)
+
+
+_STATIC = "statistic", "power", "size", "mesh", "form"
+_FAST, _SOON = (Compiled(_partial_sums, one_core=True, soon=soon, static_argnames=_STATIC) for soon in (False, True))
+
+
+def _program(slabs: Slabs) -> Compiled:
+    """`_partial_sums`, compiled for so many records."""
+    return _SOON if slabs.n <= _FEW else _FAST
 
 
 def sum_of(
@@ -116,12 +125,12 @@ def _summed(statistic: Statistic, power: int, slabs: Slabs, given: Parameters) -
 
 def _over_slabs(statistic: Statistic, power: int, size: int, slabs: Slabs, given: Parameters) -> Ints:
     """The same, by chunks of so many rows. A device is given all slabs to sum before the first sum is waited for."""
-    on_cpu, mesh = jax.default_backend() == "cpu", slabs.mesh
+    on_cpu, mesh, program = jax.default_backend() == "cpu", slabs.mesh, _program(slabs)
     put = given if on_cpu else jax.device_put(given, None if mesh is None else NamedSharding(mesh, _ALL))
 
     def begun(part: Array, counts: Ints) -> Array:
         count = (-(-counts // max(size, 1))).astype(np.int32) if on_cpu else _chunks(tuple(counts), size, mesh)
-        found: Array = _partial_sums(statistic, power, size, mesh, slabs.form, count, part, put)
+        found: Array = program(statistic, power, size, mesh, slabs.form, count, part, put)
         return found
 
     if on_cpu or not isinstance(slabs.parts, list):
@@ -190,9 +199,10 @@ def _compile(question: Question, slabs: Slabs) -> jax.stages.Compiled:
     statistic = cast(Statistic, question.statistic)
     size = _layout(statistic, question.power, slabs, question.parameters)
     part, counts = slabs.parts[0]
-    return _partial_sums.lower(
+    lowered = _program(slabs).lower(
         statistic, question.power, size, slabs.mesh, slabs.form, counts.astype(np.int32), part, question.parameters
-    ).compile()
+    )
+    return lowered.compile()
 
 
 _PLAIN: WeakSet[Statistic] = WeakSet()
@@ -205,7 +215,8 @@ def _kind(question: Question, slabs: Slabs) -> Hashable:
     """What a program of a statistic is compiled for."""
     shapes = tuple(p.shape for p in question.parameters)
     part = slabs.parts[0][0]
-    return shapes, question.power, slabs.mesh, slabs.form, part.shape, part.sharding, _worth_a_kernel(slabs)
+    program = _program(slabs), _worth_a_kernel(slabs)
+    return shapes, question.power, slabs.mesh, slabs.form, part.shape, part.sharding, program
 
 
 def compile_ahead(questions: Sequence[Question], slabs: Slabs, owner: object = None) -> None:
