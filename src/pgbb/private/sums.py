@@ -43,6 +43,7 @@ from pgbb.private.partial_sums import (
     slab_sums,
     traced_for,
 )
+from pgbb.private.plain_sums import plain_sum, serves
 from pgbb.private.randomness import Randomness
 from pgbb.private.slabs import CORES, DEVICE, Slab, Slabs, device_room, floor, slabs_of, width_of
 
@@ -102,6 +103,8 @@ def sum_of(
     if counts_only(statistic, power):  # a record is in one bin, whatever the edges are
         edges = np.maximum.accumulate(np.where(np.isnan(given[-2]), np.inf, given[-2]), axis=-1)
         given = (*given[:-2], edges.astype(np.float32), given[-1])
+    if _plain(statistic, power, slabs, given):
+        return plain_sum(statistic, np.asarray(slabs.parts[0][0])[0, : slabs.n], given, power, 2.0**BITS)
     result = _summed(statistic, power, slabs, given)
     if not counts_only(statistic, power):
         return result
@@ -109,6 +112,12 @@ def sum_of(
     in_or_above = result.reshape(-1, len(table))
     records = -np.diff(in_or_above, axis=1, append=0)
     return (records @ np.asarray(entries(table, len(records)), np.int64)).reshape(-1)
+
+
+def _plain(statistic: Statistic, power: int, slabs: Slabs, given: Parameters) -> bool:
+    """Whether the sum needs no compiled code."""
+    here = jax.default_backend() == "cpu" and slabs.mesh is None and slabs.form is None
+    return here and slabs.n <= _FEW and serves(statistic, given, power)
 
 
 def _summed(statistic: Statistic, power: int, slabs: Slabs, given: Parameters) -> Ints:
@@ -224,7 +233,8 @@ def compile_ahead(questions: Sequence[Question], slabs: Slabs, owner: object = N
 
     What this process has compiled before is there. With the owner, what is not compiled yet goes.
     """
-    kept = [(_AHEAD.setdefault(cast(Statistic, q.statistic), {}), _kind(q, slabs), q) for q in questions]
+    needed = [q for q in questions if not _plain(cast(Statistic, q.statistic), q.power, slabs, q.parameters)]
+    kept = [(_AHEAD.setdefault(cast(Statistic, q.statistic), {}), _kind(q, slabs), q) for q in needed]
     new = [(known, kind, q) for known, kind, q in kept if kind not in known or known[kind].cancelled()]
     if new:
         threads = ThreadPoolExecutor(_THREADS)
