@@ -1,4 +1,4 @@
-"""Sums without compiled code: statistics of the response alone, of few records, by NumPy with the same bits.
+"""Sums without compiled code: statistics of the response alone, of at most a slab of records, by NumPy with the same bits.
 
 A mean asks nothing else, and its first fit would take longer to compile than to run. A statistic says by `plain`, a
 function (y, *parameters) of the responses of all records, that NumPy computes what compiled code does: it adds up no
@@ -59,7 +59,5 @@ def _whole(numbers: Singles, scale: Any) -> Ints:
 
 def _looked_up(number: Singles, edges: Singles, entries: Ints) -> Ints:
     """The sum of what the bins of these numbers add; what is no number is in the last bin."""
-    inner = edges[1:-1]
-    above = np.count_nonzero(~(np.maximum(number, _LOWEST)[:, None] <= inner), axis=0)
-    records = -np.diff(np.concatenate([[len(number)], above]), append=0)
-    return np.asarray(entries @ records)
+    bins = np.searchsorted(edges[1:-1], np.maximum(number, _LOWEST))
+    return np.asarray(entries @ np.bincount(bins, minlength=len(edges) - 1))

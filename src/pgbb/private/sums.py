@@ -116,8 +116,9 @@ def sum_of(
 
 def _plain(statistic: Statistic, power: int, slabs: Slabs, given: Parameters) -> bool:
     """Whether the sum needs no compiled code."""
+    one_slab = isinstance(slabs.parts, list) and len(slabs.parts) == 1
     here = jax.default_backend() == "cpu" and slabs.mesh is None and slabs.form is None
-    return here and slabs.n <= _FEW and serves(statistic, given, power)
+    return here and one_slab and serves(statistic, given, power)
 
 
 def _summed(statistic: Statistic, power: int, slabs: Slabs, given: Parameters) -> Ints:
