@@ -2,8 +2,8 @@
 
     python benchmarks/start.py
 
-Seconds of the processor, user and system, of the whole command; the least of three. Beside it, what is imported: `pgbb`,
-which loads nothing until it is used, libraries that a fit needs, and the command with JAX.
+Seconds of the processor, user and system, of the whole command; the least of three. Beside it, what imports take:
+`pgbb`, which loads nothing until it is used, libraries that a fit needs, and the command with JAX.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Sums without compiled code: statistics of the response alone, of at most a slab of records, by NumPy with the same bits.
+"""Sums without compiled code: statistics of the response alone, of at most a slab of records, by NumPy: the same bits.
 
 A mean asks nothing else, and its first fit would take longer to compile than to run. A statistic says by `plain`, a
 function (y, *parameters) of the responses of all records, that NumPy computes what compiled code does: it adds up no
