@@ -4,6 +4,7 @@ The first row is the header. A row below the last one that has any filled cell i
 not of its own type is taken out before the reader sees it: it would refuse the sheet.
 """
 
+import html
 import io
 import os
 import re
@@ -12,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from xml.sax.saxutils import escape
 
 import numpy as np
 
@@ -90,7 +90,7 @@ def _cells(name: str, part: bytes, texts: int) -> bytes:
     """A part of a workbook, with cells that its reader can take; what is not UTF-8 is no character of any text."""
     if name.endswith(".xml") and _IN_UTF_8.match(part) is not None:
         part = part.decode("utf-8", "replace").encode("utf-8")
-        part = _UNPARSED.sub(lambda text: escape(text[1].decode("utf-8")).encode("utf-8"), part)
+        part = _UNPARSED.sub(lambda text: html.escape(text[1].decode("utf-8"), quote=False).encode("utf-8"), part)
     if name.endswith("sharedStrings.xml"):
         return _REFERENCE.sub(_reference, part)
     if name.startswith("xl/worksheets/") and name.endswith(".xml"):
