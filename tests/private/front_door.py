@@ -188,6 +188,7 @@ KINDS = {
     "levels of times": Kind(
         Levels("01:30:00", "02:00:00"), (datetime.time(1, 30), datetime.time(2)), (pa.time64("us"), pa.time32("s"))
     ),
+    "levels of intervals": Kind(Levels("(0, 1]", "(1, 2]"), (pd.Interval(0, 1), pd.Interval(1, 2))),
     "levels of durations": Kind(
         Levels("1 days 00:00:00", "2 days 00:00:00"),
         (datetime.timedelta(1), datetime.timedelta(2)),
@@ -493,6 +494,7 @@ def containers(kind: Kind) -> dict[str, Callable[[list[Any], Any, Path], Any]]:
         "partition that pandas made": lambda c, h, f: _partition(c, kind),
         "partition of objects": lambda c, h, f: _partition(_objects(c), kind, object),
         "categorical that pandas made": lambda c, h, f: _frame(pd.Categorical(c)),
+        "sparse integers": lambda c, h, f: _frame(pd.arrays.SparseArray(c, dtype=pd.SparseDtype("int64", np.nan))),
         "csv": lambda c, h, f: _csv(c, f),
         "csv, as it is": lambda c, h, f: _csv(c, f, raw=True),
         "csv of Europe": lambda c, h, f: _csv(c, f, separator=";", decimal=",", thousands=".", encoding="latin-1"),
