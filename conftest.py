@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # before JAX is imported; workers and sub-processes have it from here
     COMPILED = tempfile.TemporaryDirectory(prefix="pgbb-tests-")
@@ -18,6 +19,10 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # before JAX is imported; workers a
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 from tests.state import EACH_FILE, differences, taken
+
+# Every run tries the same examples, and waits for them on a busy machine; `--hypothesis-profile default` tries others.
+settings.register_profile("tests", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 FIRST = (
     "test_method", "test_dask", "test_quick", "test_noise_aware", "test_kernels", "test_batch_sums", "test_sklearn",

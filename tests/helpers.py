@@ -9,6 +9,7 @@ import warnings
 
 import jax
 import pytest
+from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
 from pgbb.cli import main
 from tests.state import patience
@@ -58,6 +59,20 @@ def command_here(start, *arguments, cwd="."):
         except SystemExit as end:
             code = end.code or 0
     return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+
+def written_for_a_gpu(function, *given):
+    """The program that the compiler for a GPU is given, names of operations included; no GPU need be here."""
+    with _known_gpu():
+        return jax.jit(function).trace(*given).lower(lowering_platforms=("cuda",)).as_text()
+
+
+def _known_gpu():
+    """JAX 0.11 and later ask which GPU it is."""
+    if jax.__version_info__ < (0, 11):
+        return contextlib.nullcontext()
+    device = AbstractDevice(device_kind="NVIDIA H200", num_cores=132, platform="gpu")
+    return use_abstract_mesh(AbstractMesh((), (), abstract_device=device))
 
 
 def forget_programs():

@@ -20,6 +20,7 @@ from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import betaincinv
 
 from pgbb import _validate
+from pgbb._numerics import Floats
 from pgbb.accountant import ACCOUNTANTS, Composition, Mechanism, PosteriorDraws, compose, epsilon, noise_scale
 from pgbb.errors import PgbbError
 from pgbb.model.loss_values import BoundedLoss, bounded_loss, ratio_problem
@@ -38,7 +39,6 @@ __all__ = [
     "loss_law", "thresholds",
 ]  # fmt: skip
 
-Floats = NDArray[np.float64]
 
 CONFIDENCE = 0.999
 TRIALS = 300_000

@@ -20,11 +20,12 @@ except ImportError:
     raise ImportError("pgbb.sklearn needs scikit-learn 1.6 or later: pip install 'pgbb[sklearn]'.") from None
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 from scipy.special import expit, logit
 
 from pgbb import _validate
+from pgbb._numerics import Floats
 from pgbb.custody.run import fit
 from pgbb.errors import InvalidValue
 from pgbb.model import models
@@ -50,7 +51,6 @@ def __dir__() -> list[str]:
     return __all__
 
 
-Floats = NDArray[np.float64]
 Rows: TypeAlias = "ArrayLike | pd.DataFrame"
 
 RESPONSE, WEIGHT = "y", "sample_weight"  # what they are called in the release

@@ -32,7 +32,7 @@ log_uniform = lambda low, high: st.floats(np.log(low), np.log(high)).map(lambda 
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25)
 @given(
     signal=log_uniform(1e-6, 5.0),
     q=log_uniform(1e-4, 0.5),
@@ -52,7 +52,7 @@ def test_log_moment_matches_the_printed_formula_in_multiprecision(signal, q, ord
 
 
 @pytest.mark.slow
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=12)
 @given(signal=log_uniform(1e-6, 5.0), q=log_uniform(1e-4, 0.5), order=log_uniform(2, 256).map(round))
 def test_worst_case_matches_the_printed_formula_at_constant_weight(signal, q, order):
     expected = oracle.log_moment(signal, None, q, order)

@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, norm
 
@@ -91,7 +91,6 @@ def test_no_attack_on_the_refits_themselves_does_better():
     assert attack > delta(Resampling(n, replicates, 0.5 / n), sigma, eps)  # half the sensitivity would be a lie
 
 
-@settings(deadline=None)
 @given(
     n=st.integers(2, 10**6),
     replicates=st.integers(1, 60),

@@ -117,7 +117,7 @@ def problems(draw_):
     return schema, "y ~ " + draw_(st.sampled_from(["", "0 + "])) + " + ".join(terms)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(problems(), st.integers(0, 2**31))
 def test_no_row_within_the_declaration_leaves_the_bounds_the_cube_or_the_norm(problem, seed):
     schema, formula = problem

@@ -4,7 +4,6 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-import jaxlib.version
 import numpy as np
 import pytest
 from scipy.special import ndtr
@@ -19,6 +18,7 @@ from pgbb.private.records import Records
 from pgbb.private.row_layout import EXTRA
 from pgbb.private.session import Session, Step, run_many
 from pgbb.private.wide_integers import joined
+from tests.helpers import written_for_a_gpu
 
 N, K, BLOCKS, STEPS, RATE = 3_000, 2, 5, 2, 0.1
 SCHEMA = Schema(a=Range(-1, 1), b=Range(-1, 1), y=Range(-3, 3), z=Flag())
@@ -183,7 +183,6 @@ def test_a_loss_without_a_score_has_the_rows_of_its_lists_gathered_and_the_same_
         assert not np.array_equal(plain, answers_of(many=many, changes=[*gathered, whoever]))
 
 
-@pytest.mark.skipif(jaxlib.version.__version_info__ > (0, 10, 2), reason="compiles at once, for a GPU that is here")
 def test_on_a_gpu_programs_add_to_totals_in_place_and_none_loses_what_another_adds():
     problem, rows, block, drawn, theta = case(MODELS[0])
     totals = batch_sums.noise_totals(drawn["noise"], rows.shape[1])
@@ -191,7 +190,7 @@ def test_on_a_gpu_programs_add_to_totals_in_place_and_none_loses_what_another_ad
     def go(rows, drawn, theta, totals):
         return batch_sums.add_batch_sums(problem, PLAN, rows, block, drawn, 1, theta, totals)
 
-    found = jax.jit(go).trace(rows, drawn, theta, totals).lower(lowering_platforms=("cuda",)).as_text()
+    found = written_for_a_gpu(go, rows, drawn, theta, totals)
     assert "atomic_rmw" in found and "output_operand_alias<" in found
 
 

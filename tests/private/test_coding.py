@@ -58,11 +58,11 @@ def test_formed_rows_are_the_dense_rows_bit_for_bit(formula, weights):
     found, dense, valid = both(formula, weights)
     assert found.coding is not None and 0 < valid.size - valid.sum() < 4
     for xp in (np, jnp):
-        formed = np.asarray(found.coding.formed(xp.asarray(found.rows).T, xp)).T
+        formed = np.asarray(found.coding.form.formed(xp.asarray(found.rows).T, xp)).T
         assert formed.dtype == np.float32 and np.array_equal(formed[valid], dense[valid])
         assert np.array_equal(formed[:, -1], dense[:, -1])  # the weight of an unusable record is 0
     wrong = np.roll(found.rows, 1, axis=0)
-    assert not np.array_equal(found.coding.formed(wrong.T, np).T[valid], dense[valid])
+    assert not np.array_equal(found.coding.form.formed(wrong.T, np).T[valid], dense[valid])
 
 
 def test_sums_over_coded_rows_are_those_over_dense_ones():
@@ -107,3 +107,12 @@ def test_a_thousand_levels_cost_one_word_and_plain_numbers_stay_dense():
     )  # fmt: skip
     problem = pgbb.LinearRegression("y ~ " + " + ".join(n for n in fifty if n != "y")).prepare(fifty)
     assert coding_of(problem.design, fifty, None, problem.shift).words * 4 * 10**7 <= 0.9e9
+
+
+def test_one_program_serves_all_ranges_of_plain_numbers_and_not_those_of_codes():
+    def form(x=pgbb.Range(0, 10), g=pgbb.Levels(*"abc")):
+        problem = pgbb.LinearRegression("y ~ x + g").prepare(schema := pgbb.Schema(x=x, g=g, y=pgbb.Range(0, 1)))
+        return coding_of(problem.design, schema, None, problem.shift).form
+
+    assert form() == form(x=pgbb.Range(-3, 500)) and hash(form()) == hash(form(x=pgbb.Range(-3, 500)))
+    assert form() != form(x=pgbb.Range(0, 10, step=1)) and form() != form(g=pgbb.Levels(*"abcd"))

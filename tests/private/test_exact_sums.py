@@ -133,7 +133,7 @@ cell = st.one_of(st.sampled_from(ODD), st.floats(-4, 4, width=32))
 
 @pytest.mark.parametrize("name", PROBLEMS)
 @given(st.lists(cell, min_size=P + 1, max_size=P + 1), st.sampled_from([0.0, 0.3, 1.0]), st.integers(1, 2**24))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_no_record_moves_the_sum_by_more_than_its_weight(name, record, survey, w):
     rows = packed()
     inverse = np.full(N, np.float32(1 / 1000))

@@ -50,7 +50,7 @@ CASES = st.builds(
 )
 
 
-@settings(max_examples=500, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=500, suppress_health_check=list(HealthCheck))
 @given(CASES)
 def test_a_cell_changes_its_own_record_and_nothing_else(case):
     try:

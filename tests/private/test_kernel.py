@@ -13,6 +13,7 @@ from pgbb.private import sums as module
 from pgbb.private.partial_sums import BITS, counts_only, fused_sums, in_one_kernel, traced_for
 from pgbb.private.row_layout import EXTRA
 from pgbb.private.wide_integers import SPLIT
+from tests.helpers import written_for_a_gpu
 from tests.methods.calibrated import slow
 
 N, WIDTH = 64, slow.P + EXTRA
@@ -85,8 +86,8 @@ def lowered(name):
     """What the compiler for a GPU is given, names of operations included."""
     fast, _, given, _ = asked(name)
     form = jax.ShapeDtypeStruct((2**16, WIDTH), jnp.float32)
-    traced = jax.jit(partial(kernel.kernel_sums, traced_for(fast, 0, WIDTH, tuple(g.shape for g in given))))
-    return traced.trace(given, form).lower(lowering_platforms=("cuda",)).as_text()
+    traced = traced_for(fast, 0, WIDTH, tuple(g.shape for g in given))
+    return written_for_a_gpu(partial(kernel.kernel_sums, traced), given, form)
 
 
 def test_no_product_is_left_to_the_compiler_to_fuse(monkeypatch):

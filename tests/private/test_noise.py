@@ -122,7 +122,7 @@ def test_double_precision_is_as_good_as_the_fast_path_assumes():
 
 
 @given(st.integers(-(2**40), 2**40), st.integers(0, 2**32))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_adding_rounded_noise_is_rounding_the_noisy_sum(total, seed):
     z = np.random.default_rng(seed).normal(0, 50.0)
     assert total + round(z) == round(mpmath.mpf(total) + z)

@@ -1,3 +1,5 @@
+import os
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -63,6 +65,8 @@ def test_a_program_of_one_core_has_no_loop_that_cores_share():
         return Compiled(lambda x: jnp.tanh(x) ** 3, **options).lower(jnp.zeros((4096, 512))).compile().as_text()
 
     assert "outer_dimension_partitions" not in text(one_core=True)
+    if len(os.sched_getaffinity(0)) == 1:
+        pytest.skip("one core shares its loops with nobody")
     assert "outer_dimension_partitions" in text()
 
 

@@ -19,8 +19,9 @@ from itertools import accumulate
 from typing import Any
 
 from pgbb import _validate
+from pgbb._numerics import Ints
 from pgbb.engine.guard import guarded, versions
-from pgbb.engine.protocol import Batch, EngineLost, Failed, Ints, Question, Receipt, Work, settled
+from pgbb.engine.protocol import Batch, EngineLost, Failed, Question, Receipt, Work, settled
 from pgbb.errors import InvalidValue, PgbbError
 
 __all__ = ["Cluster", "Dask", "connected", "is_frame"]

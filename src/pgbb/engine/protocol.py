@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb._numerics import Ints
 from pgbb.errors import InvalidValue, PgbbError
 
 __all__ = [
@@ -25,7 +26,6 @@ __all__ = [
     "settled",
 ]
 
-Ints = NDArray[np.int64]
 Statistic = Callable[..., Any]
 Origin = tuple[tuple[str, tuple[Any, ...]], ...]
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from pgbb._numerics import Ints
 from pgbb.engine.guard import guarded, versions
-from pgbb.engine.protocol import Batch, EngineLost, Failed, Ints, Question, Receipt, Work, settled
+from pgbb.engine.protocol import Batch, EngineLost, Failed, Question, Receipt, Work, settled
 from pgbb.errors import InvalidValue, PgbbError
 
 __all__ = ["Spark", "SparkEngine", "connected", "is_frame"]

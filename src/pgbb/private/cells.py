@@ -19,6 +19,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pgbb._numerics import Bools, Floats
 from pgbb.model.schema import Column, Date, Flag, Levels, Range, decimal_year
 
 __all__ = [
@@ -40,8 +41,6 @@ __all__ = [
 
 Array: TypeAlias = np.ndarray
 """Cells as they are stored, of any type."""
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

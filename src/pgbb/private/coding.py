@@ -2,7 +2,7 @@
 
 A flag, a level or a whole number is one code of as many bits as it needs, whatever number of dummies, powers and
 interactions is made of it; any other number is one word of single precision for each way in which terms scale it.
-Which is which follows from the declared schema and the formula alone. `Coding.formed`
+Which is which follows from the declared schema and the formula alone. `Form.formed`
 gives the dense rows, but for the sign of a zero.
 """
 
@@ -16,15 +16,14 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb._numerics import Floats, Words
 from pgbb.model.formula import Design
 from pgbb.model.schema import Flag, Levels, Range, Schema
 from pgbb.model.terms import Curve, Dummy, Power, Term
 
-__all__ = ["Coding", "coding_of"]
+__all__ = ["Coding", "Form", "coding_of"]
 
 Array: TypeAlias = Any  # of NumPy, or of JAX where xp is jax.numpy
-Floats = NDArray[np.float64]
-Words = NDArray[np.uint32]
 Role: TypeAlias = Literal["response", "weight"]
 Source: TypeAlias = int | str | None
 """Where the number of a term comes from: a word, the code of a column, or None for a constant."""
@@ -89,26 +88,17 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Coding:
-    """How records of a design are stored, and how x, response − shift and survey weight are formed of that.
+class Form:
+    """How columns are formed of stored words: all that a program of a sum is compiled for, whatever the ranges are.
 
     Attributes:
-      words: of a stored record.
-      numbers: the words of single precision, in their order.
-      codes: of columns, packed behind them; "" says whether the record is usable, where no survey weight does.
+      codes: of columns, packed behind the words of single precision; "" says whether the record is usable, where no
+        survey weight does.
       columns: of a formed row.
-      response, shift: the term that it is, and what is subtracted from it.
-      weights, highest: the column of survey weights, and what they are divided by.
     """
 
-    words: int
-    numbers: tuple[Number | Role, ...]
     codes: tuple[tuple[str, Code], ...]
     columns: tuple[Column, ...]
-    response: Term
-    shift: float
-    weights: str | None
-    highest: float
 
     @property
     def width(self) -> int:
@@ -120,23 +110,7 @@ class Coding:
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.numbers, self.codes, self.columns))
-
-    def store(self, values: Mapping[str, Floats], valid: NDArray[np.bool_], out: Words) -> None:
-        """Fill `out` (n, words) from clamped columns."""
-        numbers = out.view(np.float32)
-        for k, number in enumerate(self.numbers):
-            if isinstance(number, Number):
-                numbers[:, k] = number.of(values)
-            elif number == "response":
-                numbers[:, k] = self.response.within(values)
-                numbers[:, k] -= self.shift
-            else:
-                numbers[:, k] = np.where(valid, values[str(self.weights)] / self.highest, 0.0)
-        out[:, len(self.numbers) :] = 0
-        for name, code in self.codes:
-            found = (values[name] - code.low if name else valid).astype(np.uint32)
-            out[:, code.word] |= np.left_shift(found, np.uint32(code.bit), out=found)
+        return hash((self.codes, self.columns))
 
     def formed(self, stored: Array, xp: ModuleType, once: Any = lambda parts: parts) -> Array:
         """Columns (p + EXTRA, n) of single precision, from words (words, n)."""
@@ -152,6 +126,43 @@ class Coding:
             ((*c.kind, c.source - j if p and isinstance(c.source, int) else None), c)
             for j, (c, p) in enumerate(zip(self.columns, plain, strict=True))
         ]
+
+
+@dataclass(frozen=True)
+class Coding:
+    """How records of a design are stored, and how x, response − shift and survey weight are formed of that.
+
+    Attributes:
+      words: of a stored record.
+      numbers: the words of single precision, in their order.
+      form: how columns are formed of them.
+      response, shift: the term that it is, and what is subtracted from it.
+      weights, highest: the column of survey weights, and what they are divided by.
+    """
+
+    words: int
+    numbers: tuple[Number | Role, ...]
+    form: Form
+    response: Term
+    shift: float
+    weights: str | None
+    highest: float
+
+    def store(self, values: Mapping[str, Floats], valid: NDArray[np.bool_], out: Words) -> None:
+        """Fill `out` (n, words) from clamped columns."""
+        numbers = out.view(np.float32)
+        for k, number in enumerate(self.numbers):
+            if isinstance(number, Number):
+                numbers[:, k] = number.of(values)
+            elif number == "response":
+                numbers[:, k] = self.response.within(values)
+                numbers[:, k] -= self.shift
+            else:
+                numbers[:, k] = np.where(valid, values[str(self.weights)] / self.highest, 0.0)
+        out[:, len(self.numbers) :] = 0
+        for name, code in self.form.codes:
+            found = (values[name] - code.low if name else valid).astype(np.uint32)
+            out[:, code.word] |= np.left_shift(found, np.uint32(code.bit), out=found)
 
 
 def _formed(stored: Array, codes: Mapping[str, Array], columns: Sequence[Column], xp: ModuleType) -> Array:
@@ -184,8 +195,10 @@ def coding_of(design: Design, schema: Schema, weights: str | None, shift: float)
         columns.append(Column(made.word("weight")))
     codes, words = _placed(made.codes, len(made.numbers))
     high = 1.0 if weights is None else schema[weights].bounds[1]  # type: ignore[union-attr]
-    found = Coding(words, tuple(made.numbers), codes, tuple(columns), design.answer, shift, weights, high)
-    return found if 4 * words <= 3 * found.width else None
+    form = Form(codes, tuple(columns))
+    if 4 * words > 3 * form.width:
+        return None
+    return Coding(words, tuple(made.numbers), form, design.answer, shift, weights, high)
 
 
 def _placed(codes: Mapping[str, Code], first: int) -> tuple[tuple[tuple[str, Code], ...], int]:
@@ -226,7 +239,7 @@ class _Making:
             self.code(name)
         number = Number(tuple(f for f in term.factors if not self._is_condition(f)), shift, scale)  # type: ignore[misc]
         names = {f.column for f in number.factors}
-        other = float(np.float32(np.clip((0.0 - shift) / scale, -1.0, 1.0)))
+        other = float(np.float32(np.clip((0.0 - shift) / scale, -1.0, 1.0))) if ones else 0.0
         if len(names) == 1 and (code := self.code(name := names.pop())) is not None:
             return Column(name, _singles(number.of({name: code.values})), tuple(ones), other)
         if number.factors:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb._numerics import Floats
 from pgbb.accountant import PosteriorDraws
 from pgbb.errors import PgbbError
 from pgbb.model.loss_values import BoundedLoss
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CELLS", "BoundedLoss", "posterior_draws"]
 
-Floats = NDArray[np.float64]
 LogDensity = Callable[[Floats], Floats]
 
 CELLS = 2**13

@@ -1,15 +1,14 @@
 """Stored records in memory, in one array that grows where only reading tells how many there are."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgbb._numerics import Words
 from pgbb._numerics.memory import free_memory
 from pgbb.errors import PgbbError
 from pgbb.private.row_layout import LINE
 
 __all__ = ["InMemory", "more_room"]
 
-Words = NDArray[np.uint32]
 _SPARE = 2**28  # bytes for all else: pieces, compiled code, the accountant
 _STEP, _PART = 2**26, 32  # bytes of room that are taken at once, or a part of what there is
 

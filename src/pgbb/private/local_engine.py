@@ -6,8 +6,8 @@ from typing import cast
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
 
+from pgbb._numerics import Ints
 from pgbb.engine.protocol import Batch, Question
 from pgbb.errors import PgbbError
 from pgbb.private.device_layout import Held, taken
@@ -18,8 +18,6 @@ from pgbb.private.slabs import slabs_of
 from pgbb.private.sums import asked, compile_ahead
 
 __all__ = ["Here"]
-
-Ints = NDArray[np.int64]
 
 
 class Here:
@@ -34,7 +32,8 @@ class Here:
         self._persons, self._group_size = records.persons, group_size
         with self._room():
             rows = taken(records, shift, consume=consume)
-            self._rows = slabs_of(rows, jax.local_devices(), records.coding)
+            form = None if records.coding is None else records.coding.form
+            self._rows = slabs_of(rows, jax.local_devices(), form)
             self._alone = None if self._persons is None else slabs_of(rows, jax.local_devices()[:1])
 
     def _by_person(self, question: Question) -> bool:

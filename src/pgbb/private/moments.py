@@ -14,9 +14,9 @@ from itertools import combinations_with_replacement
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pgbb import _validate
+from pgbb._numerics import Floats, Ints
 from pgbb.accountant import Composition, Mechanism
 from pgbb.errors import PgbbError
 from pgbb.private.clipping import DOUBLE, clipped, limit
@@ -26,8 +26,6 @@ from pgbb.private.randomness import Randomness
 if TYPE_CHECKING:
     from pgbb.private.records import Records
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 __all__ = ["Moment", "entries", "noisy_sums"]
 

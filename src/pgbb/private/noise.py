@@ -19,14 +19,13 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from pgbb._numerics import Floats, Ints
 from pgbb.accountant import Composition, Mechanism
 from pgbb.errors import PgbbError
 
 __all__ = ["Stream", "gaps", "idealisation", "rounded_normals", "uniform_integers"]
 
-Ints = NDArray[np.int64]
 Gaps = NDArray[np.int32]
-Floats = NDArray[np.float64]
 Words = NDArray[np.uint64]
 
 _PRECISION = Lock()  # that of multiple precision is one for all threads of a process

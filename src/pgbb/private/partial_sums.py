@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.extend.core import ClosedJaxpr
-from numpy.typing import NDArray
 
+from pgbb._numerics import Ints
 from pgbb._numerics.compiled import Compiled, computed_once, dots
 from pgbb.private.clipping import FULL_BATCH, clipped, limit
-from pgbb.private.coding import Coding
+from pgbb.private.coding import Form
 from pgbb.private.kernel import kernel_counts, kernel_sums, serves
 from pgbb.private.row_layout import EXTRA
 from pgbb.private.slabs import floor, formed, width_of
@@ -24,7 +24,6 @@ __all__ = [
     "traced_for",
 ]  # fmt: skip
 
-Ints = NDArray[np.int64]
 Statistic = Callable[..., Array]
 """(x, y, *parameters) → numbers: a pure function of one record, of norm at most 1 or clipped to it."""
 
@@ -43,7 +42,7 @@ def slab_sums(
     statistic: Statistic,
     power: int,
     size: int,
-    coding: Coding | None,
+    form: Form | None,
     count: Array,
     rows: Array,
     parameters: Sequence[Array],
@@ -55,10 +54,10 @@ def slab_sums(
     order and on any device. Rounding toward zero makes no row longer. `count`
     chunks of `size` rows, a multiple of `LANES`, are summed; the compiler does not know how many.
     """
-    traced = traced_for(statistic, power, width_of(rows, coding), tuple(p.shape for p in parameters))
+    traced = traced_for(statistic, power, width_of(rows, form), tuple(p.shape for p in parameters))
 
     def chunk(i: Array) -> Array:
-        return by_columns(traced, parameters, formed(jax.lax.dynamic_slice_in_dim(rows, i * size, size), coding))
+        return by_columns(traced, parameters, formed(jax.lax.dynamic_slice_in_dim(rows, i * size, size), form))
 
     (numbers,) = traced.out_avals[0].shape
     if jax.default_backend() == "cpu":

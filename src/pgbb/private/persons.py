@@ -12,11 +12,11 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb._numerics import Ints
 from pgbb._numerics.symmetric import triangle
 
 __all__ = ["outer_sums"]
 
-Ints = NDArray[np.int64]
 _CHUNK = 2**14  # persons at a time; bounds memory, not results
 
 

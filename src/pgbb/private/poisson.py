@@ -11,14 +11,13 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb._numerics import Floats, Singles
 from pgbb.accountant import Mechanism
 from pgbb.model.blocks import CELL, block_sizes, cells
 from pgbb.private.noise import Stream, gaps
 from pgbb.private.row_layout import aligned
 
 Ints = NDArray[np.int32]
-Singles = NDArray[np.float32]
-Floats = NDArray[np.float64]
 
 __all__ = ["MULTIPLE", "Batches", "buffer_size", "draw_batches", "inverse", "nested_weights"]
 

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import numpy as np
 
+from pgbb._numerics import Singles, Words
 from pgbb.errors import InvalidValue
 from pgbb.model.problem import Problem
 from pgbb.model.schema import Schema
 from pgbb.private.coding import Coding, coding_of
-from pgbb.private.records import Columns, Reading, Records, Singles, Source, Stored, Words, encoded, of_design, stored
+from pgbb.private.records import Columns, Reading, Records, Source, Stored, encoded, of_design, stored
 
 __all__ = ["form_for", "reading_for", "records_for", "stored_for"]
 

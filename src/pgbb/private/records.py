@@ -16,6 +16,7 @@ from typing import ClassVar, NamedTuple, Self, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb._numerics import Bools, Singles, Words
 from pgbb._numerics.prefetch import ahead
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.formula import Design
@@ -46,9 +47,6 @@ __all__ = [
     "stored",
 ]
 
-Bools = NDArray[np.bool_]
-Singles = NDArray[np.float32]
-Words = NDArray[np.uint32]
 
 _ANY = Range(-1e30, 1e30)
 

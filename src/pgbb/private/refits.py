@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgbb._numerics import Floats, Ints
 from pgbb._numerics import newton as _newton
 from pgbb.accountant import Resampling
 from pgbb.errors import InvalidValue, PgbbError
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["mean_sensitivity", "noisy_means", "noisy_refits", "refit_sensitivity"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Progress = Callable[[int, int], None]
 
 TOLERANCE = 1e-3

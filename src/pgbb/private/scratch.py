@@ -17,13 +17,12 @@ from weakref import finalize
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb._numerics import Words
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.private.in_memory import more_room
 from pgbb.private.row_layout import aligned
 
 __all__ = ["Scratch"]
-
-Words = NDArray[np.uint32]
 
 
 class Scratch:

@@ -13,9 +13,10 @@ from jax.experimental.layout import Layout, with_layout_constraint
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
+from pgbb._numerics import Ints
 from pgbb._numerics.compiled import computed_once, power_of_two
 from pgbb._numerics.prefetch import ahead
-from pgbb.private.coding import Coding
+from pgbb.private.coding import Form
 
 if TYPE_CHECKING:
     from pgbb.private.scratch import Scratch
@@ -24,7 +25,6 @@ __all__ = [
     "CORES", "DEVICE", "UNIT", "Slab", "Slabs", "device_room", "floor", "formed", "slab_rows", "slabs_of", "width_of",
 ]  # fmt: skip
 
-Ints = NDArray[np.int64]
 UNIT = 2**13
 """Devices share records in units of so many, so that the chunks of a sum are the same however many there are."""
 
@@ -46,7 +46,7 @@ class Slabs(NamedTuple):
     parts: "list[Slab] | Streamed"
     mesh: Mesh | None
     n: int
-    coding: Coding | None
+    form: Form | None
 
 
 class Streamed:
@@ -70,7 +70,7 @@ class Streamed:
 Rows: TypeAlias = "NDArray[np.float32] | NDArray[np.uint32] | Scratch"
 
 
-def slabs_of(rows: Rows, devices: Sequence[jax.Device] | None = None, coding: Coding | None = None) -> Slabs:
+def slabs_of(rows: Rows, devices: Sequence[jax.Device] | None = None, form: Form | None = None) -> Slabs:
     """Rows shared over devices in units, filled up with rows of weight zero; on a CPU full slabs are not copied."""
     n, width = rows.shape
     units = max(-(-n // UNIT), 1)
@@ -92,7 +92,7 @@ def slabs_of(rows: Rows, devices: Sequence[jax.Device] | None = None, coding: Co
 
     starts = range(0, each, size)
     streamed = None if in_memory else Streamed(cast("Scratch", rows), slab, starts, len(devices))
-    return Slabs(streamed or list(map(slab, starts)), mesh, n, coding)
+    return Slabs(streamed or list(map(slab, starts)), mesh, n, form)
 
 
 def _filled(part: NDArray[Any], size: int) -> NDArray[Any]:
@@ -123,15 +123,15 @@ def slab_rows(n: int, width: int) -> int:
     return max(_SLAB, min(power_of_two(n), floor(device_room() // 4 // width), _LONGEST))
 
 
-def formed(stored: Array, coding: Coding | None) -> Array:
+def formed(stored: Array, form: Form | None) -> Array:
     """The columns that statistics see, (width, rows), from stored rows: the one place where they are formed."""
     columns = computed_once(stored).T
-    if coding is not None:
-        columns = computed_once(coding.formed(columns, jnp, computed_once))
+    if form is not None:
+        columns = computed_once(form.formed(columns, jnp, computed_once))
     laid: Array = with_layout_constraint(columns, Layout((0, 1)))  # type: ignore[no-untyped-call]
     return laid
 
 
-def width_of(rows: Array, coding: Coding | None) -> int:
+def width_of(rows: Array, form: Form | None) -> int:
     """Numbers of a row that statistics see."""
-    return rows.shape[-1] if coding is None else coding.width
+    return rows.shape[-1] if form is None else form.width

@@ -25,11 +25,12 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import ArrayLike, NDArray
 
+from pgbb._numerics import Floats, Ints
 from pgbb._numerics.compiled import Compiled
 from pgbb.accountant import Composition
 from pgbb.engine.protocol import Engine, Question
 from pgbb.errors import PgbbError
-from pgbb.private.coding import Coding
+from pgbb.private.coding import Form
 from pgbb.private.noise import rounded_normals
 from pgbb.private.partial_sums import (
     BITS,
@@ -47,8 +48,6 @@ from pgbb.private.slabs import CORES, DEVICE, Slab, Slabs, device_room, floor, s
 
 __all__ = ["BITS", "Slabs", "Statistic", "Sums", "asked", "compile_ahead", "slabs_of", "sum_of"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Parameters = tuple[NDArray[np.float32], ...]
 _CELLS = 2**16  # numbers of one chunk of rows, which a cache holds; changes no result
 _LEAST, _MOST = 2**6, 2**8  # rows of a chunk
@@ -57,13 +56,13 @@ _THREADS = 2  # that compile
 _ALL = PartitionSpec()  # type: ignore[no-untyped-call]
 
 
-@partial(Compiled, one_core=True, static_argnames=("statistic", "power", "size", "mesh", "coding"))
+@partial(Compiled, one_core=True, static_argnames=("statistic", "power", "size", "mesh", "form"))
 def _partial_sums(
     statistic: Statistic,
     power: int,
     size: int,
     mesh: Mesh | None,
-    coding: Coding | None,
+    form: Form | None,
     counts: Array,
     rows: Array,
     parameters: Sequence[Array],
@@ -73,7 +72,7 @@ def _partial_sums(
     def one(count: Array, rows: Array, parameters: Sequence[Array]) -> Array:
         if not size:
             return fused_sums(statistic, power, rows[0], parameters)[None]
-        return slab_sums(statistic, power, size, coding, count[0], rows[0], parameters)[None]
+        return slab_sums(statistic, power, size, form, count[0], rows[0], parameters)[None]
 
     if mesh is None:
         return one(counts, rows, parameters)
@@ -122,7 +121,7 @@ def _over_slabs(statistic: Statistic, power: int, size: int, slabs: Slabs, given
 
     def begun(part: Array, counts: Ints) -> Array:
         count = (-(-counts // max(size, 1))).astype(np.int32) if on_cpu else _chunks(tuple(counts), size, mesh)
-        found: Array = _partial_sums(statistic, power, size, mesh, slabs.coding, count, part, put)
+        found: Array = _partial_sums(statistic, power, size, mesh, slabs.form, count, part, put)
         return found
 
     if on_cpu or not isinstance(slabs.parts, list):
@@ -173,7 +172,7 @@ def _total(begun: Callable[[Array, Ints], Array], found: Callable[[Array], Ints]
 def _layout(statistic: Statistic, power: int, slabs: Slabs, parameters: Sequence[NDArray[np.float32]]) -> int:
     """Rows of a chunk; 0 where one kernel does all of them, and there are so many that it is worth writing it."""
     part = slabs.parts[0][0]
-    width, shapes = width_of(part, slabs.coding), tuple(p.shape for p in parameters)
+    width, shapes = width_of(part, slabs.form), tuple(p.shape for p in parameters)
     if _worth_a_kernel(slabs) and statistic not in _PLAIN and in_one_kernel(statistic, power, width, shapes):
         return 0
     (numbers,) = traced_for(statistic, power, width, shapes).out_avals[0].shape
@@ -183,7 +182,7 @@ def _layout(statistic: Statistic, power: int, slabs: Slabs, parameters: Sequence
 
 
 def _worth_a_kernel(slabs: Slabs) -> bool:
-    return slabs.n >= _MANY and slabs.coding is None and jax.default_backend() == "gpu"
+    return slabs.n >= _MANY and slabs.form is None and jax.default_backend() == "gpu"
 
 
 def _compile(question: Question, slabs: Slabs) -> jax.stages.Compiled:
@@ -192,7 +191,7 @@ def _compile(question: Question, slabs: Slabs) -> jax.stages.Compiled:
     size = _layout(statistic, question.power, slabs, question.parameters)
     part, counts = slabs.parts[0]
     return _partial_sums.lower(
-        statistic, question.power, size, slabs.mesh, slabs.coding, counts.astype(np.int32), part, question.parameters
+        statistic, question.power, size, slabs.mesh, slabs.form, counts.astype(np.int32), part, question.parameters
     ).compile()
 
 
@@ -206,7 +205,7 @@ def _kind(question: Question, slabs: Slabs) -> Hashable:
     """What a program of a statistic is compiled for."""
     shapes = tuple(p.shape for p in question.parameters)
     part = slabs.parts[0][0]
-    return shapes, question.power, slabs.mesh, slabs.coding, part.shape, part.sharding, _worth_a_kernel(slabs)
+    return shapes, question.power, slabs.mesh, slabs.form, part.shape, part.sharding, _worth_a_kernel(slabs)
 
 
 def compile_ahead(questions: Sequence[Question], slabs: Slabs, owner: object = None) -> None:

@@ -130,7 +130,7 @@ def _slabs(told: bytes, kept: Kept) -> Slabs:
     if found is None:
         coding = _form(told)[1]
         rows = kept.rows.view(np.float32) if coding is None else kept.rows
-        found = _SLABS[kept] = slabs_of(rows, jax.local_devices(), coding)
+        found = _SLABS[kept] = slabs_of(rows, jax.local_devices(), None if coding is None else coding.form)
     return found
 
 

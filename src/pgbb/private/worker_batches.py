@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb._numerics import Ints
 from pgbb._numerics.compiled import Compiled
 from pgbb.engine.protocol import Batch
 from pgbb.model.blocks import Labels, random_blocks
@@ -24,7 +25,6 @@ from pgbb.private.wide_integers import SPLIT, wide_sum
 
 __all__ = ["Held", "share_of"]
 
-Ints = NDArray[np.int64]
 
 _SLAB = 2**12  # rows that a program is compiled for
 

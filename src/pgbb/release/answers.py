@@ -8,18 +8,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import chdtrc, chdtri, logit, ndtr
 
 from pgbb import _validate
+from pgbb._numerics import Floats
 from pgbb.errors import InvalidValue
 from pgbb.release.tables import cell
 
 __all__ = ["Wald", "new_responses", "wald", "z_table"]
 
 SINGULAR = 1e-10  # eigenvalue of a correlation matrix below which two hypotheses say the same
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

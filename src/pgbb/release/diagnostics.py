@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from pgbb._numerics import Floats
 from pgbb.errors import InvalidValue, PgbbWarning
 from pgbb.release.draws import Draws
 from pgbb.release.tables import text
@@ -22,8 +23,6 @@ ADVICE = (
     "The noise hides them, and their intervals say little more than was known before. More records, a larger ε, "
     "narrower declared ranges or a smaller model would help."
 )
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,12 +14,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from pgbb import _validate
+from pgbb._numerics import Floats
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.release.payloads import ModelSummary, Payload, forward
 
 __all__ = ["Draws", "Levels"]
 
-Floats = NDArray[np.float64]
 Levels = float | Sequence[float] | None
 
 

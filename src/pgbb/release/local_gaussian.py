@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb import _validate
+from pgbb._numerics import Floats
 from pgbb._numerics.symmetric import direction_sd, unpack
 from pgbb._numerics.threads import one_blas_thread
 from pgbb.errors import InvalidValue
@@ -28,8 +29,6 @@ FLOOR = 0.25  # a curvature is never taken below this share of its smallest eige
 STEEPEST = 0.05  # least share of its curvature that a loss is taken to have left where its gradient bends
 HIDDEN = 0.4  # a coefficient whose posterior has more than this share of its prior's spread is not identified
 FREE = 0.01  # a coefficient with more than this weight on unidentified directions is not identified
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

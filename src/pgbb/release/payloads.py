@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from pgbb import _validate
+from pgbb._numerics import Floats
 from pgbb.errors import InvalidValue
 from pgbb.model.blocks import draw_weights
 from pgbb.model.problem import Problem
@@ -31,7 +32,6 @@ SHARED = ("input_shift", "input_scale", "center", "radius")
 TRANSCRIPT = ("transcript/u", "transcript/query", "transcript/index", "transcript/answer")
 CHUNK = 16_384  # rows of one forward pass; bounds memory, not results
 
-Floats = NDArray[np.float64]
 Tensor = np.ndarray
 """An array of a release file, in the type it is stored in."""
 

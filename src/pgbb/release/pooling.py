@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc
 
+from pgbb._numerics import Floats
 from pgbb.errors import InvalidValue
 from pgbb.release.local_gaussian import LocalGaussian
 
 __all__ = ["Heterogeneity", "pool"]
 
 NOTHING = 1e-6  # precision beside the prior's, or beside the largest, that counts as none
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ from typing import Any, cast
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import expit
 
 from pgbb import _validate
+from pgbb._numerics import Floats
 from pgbb.errors import InvalidValue, PgbbWarning
 from pgbb.release.answers import Wald, new_responses, wald, z_table
 from pgbb.release.diagnostics import ADVICE, Diagnostics, diagnose, warn_hidden
@@ -26,7 +27,6 @@ __all__ = ["ADVICE", "Diagnostics", "Posterior", "Wald"]
 
 _HIDDEN = 0.025  # of the draws of a mean slope at 0: an interval of 95 % ends there
 PROCESS = 41  # levels of an interval at which a new response is drawn
-Floats = NDArray[np.float64]
 
 
 class Posterior(Draws):

@@ -9,13 +9,12 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from pgbb import _validate
+from pgbb._numerics import Floats
 from pgbb.errors import InvalidValue, PgbbWarning
 from pgbb.model.schema import Date, Flag, Levels, Range, Schema, decimal_year
 from pgbb.release.payloads import ModelSummary
 
 __all__ = ["design_at", "exposure_at"]
-
-Floats = NDArray[np.float64]
 
 
 def design_at(

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+
+from pgbb._numerics import Floats
 
 __all__ = ["Bar", "cell", "intervals", "latex", "moments", "picture", "table", "text"]
 
-Floats = NDArray[np.float64]
 
 WIDTH, LEFT, RIGHT, ROW, GAP = 600, 190, 90, 15, 9  # pixels
 MOST = 60

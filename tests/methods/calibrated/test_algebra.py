@@ -104,7 +104,7 @@ def test_what_is_not_pulled_stays_as_answered_and_keeps_its_noise():
     assert abs(value[1, 2]) < abs(raw[1, 2]) and left[4] != 0.5
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50)
 @given(seed=st.integers(0, 2**32 - 1), d=st.integers(1, 8))
 def test_packing_is_an_isometry(seed, d):
     rng = np.random.default_rng(seed)
@@ -305,7 +305,7 @@ def test_prefix_sums_are_asked_for_at_the_noise_of_a_few_bins():
     assert (b**2).sum(axis=1).max() < 6 < 64  # asking for bins and adding up would give 64
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50)
 @given(values=st.lists(st.floats(-5, 5), min_size=1, max_size=20))
 def test_the_nearest_increasing_sequence_is_increasing_and_nearer_than_others(values):
     given_ = np.array(values)

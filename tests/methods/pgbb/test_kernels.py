@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
-import jaxlib.version
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,6 +20,7 @@ from pgbb.private import session as private
 from pgbb.private.loading import records_for
 from pgbb.private.randomness import Randomness
 from pgbb.private.session import Session
+from tests.helpers import written_for_a_gpu
 
 LEVELS = Index("τ", levels=(0.2, 0.5, 0.9), weights=(0.3, 0.3, 0.4))
 
@@ -135,7 +135,6 @@ def test_the_average_is_that_of_every_so_many_iterates(fuse):
     assert distance(averages[-1], iterates[-1]) > 1e-3
 
 
-@pytest.mark.skipif(jaxlib.version.__version_info__ > (0, 10, 2), reason="compiles at once, for a GPU that is here")
 @pytest.mark.parametrize("layout", [Layout(5, 6, 14, ALONE), Layout(16, 127, 64, COLUMNS)])
 def test_kernels_can_be_written_for_a_gpu(layout):
     forward, backward = network(layout, jnp.cos, jnp.ones((3, layout.outputs)), jnp.sin)
@@ -150,7 +149,7 @@ def test_kernels_can_be_written_for_a_gpu(layout):
     width, rows, first, last = 256, layout.rows, layout.filled_inputs, layout.filled_outputs
     shapes = [(2, 4, first, width), *2 * [(2, 4, rows, width)], (2, 4, rows, last)]
     given = tuple(map(jnp.zeros, shapes)), jnp.zeros((2, 3, layout.draws, layout.inputs))
-    found = jax.jit(jax.vmap(loop)).trace(*given).lower(lowering_platforms=("cuda",)).as_text()
+    found = written_for_a_gpu(jax.vmap(loop), *given)
     assert found.count("gpu.triton") == 7 and found.count("output_operand_alias<") == 4
 
 

@@ -1,4 +1,4 @@
-"""Small linear algebra of the calibrated method: shrinkage with known noise, and asking for all levels at once.
+"""Linear algebra of the default method: shrinkage of noisy matrices, and the matrix mechanism for levels and prefixes.
 
 Public arithmetic on noisy answers; nothing here sees a record.
 """
@@ -13,7 +13,7 @@ from pgbb._numerics import Floats
 from pgbb._numerics.symmetric import direction_sd, pack, triangle, unpack
 
 Shrink = Callable[..., tuple[Floats, Floats]]
-"""`shrink`, or `as_answered` in its place: (raw, target, sd, …) → the matrix, and the noise left in its coordinates."""
+"""`shrink` or `as_answered`: (raw, target, sd, …) → the matrix, and the noise left in its packed coordinates."""
 
 __all__ = [
     "USUAL",
@@ -35,13 +35,13 @@ def floored(a: Floats, floor: float) -> Floats:
     return (vectors * np.maximum(values, floor)) @ vectors.T
 
 
-_SPREADS = np.concatenate([[0.0], np.geomspace(0.01, 3.0, 40)])  # of relative deviations from a target
-USUAL = 0.1  # the size t of deviations that is expected, unless they say otherwise
-SELDOM, FAR = 0.003, 0.7  # share of entries that deviate more than the others, and by how much
+_SPREADS = np.concatenate([[0.0], np.geomspace(0.01, 3.0, 40)])  # grid for t, the size of relative deviations
+USUAL = 0.1  # prior mean of t
+SELDOM, FAR = 0.003, 0.7  # prior share of entries that deviate much more than the others, and the size of that
 
 
 def as_answered(raw: Floats, target: Floats, sd: float, *_: object, **__: object) -> tuple[Floats, Floats]:
-    """The matrix as it was answered, with all of its noise: what a fit without shrinkage uses."""
+    """The matrix as it was answered, with all of its noise: `shrink` of a fit without shrinkage."""
     return raw.copy(), np.full(len(pack(raw)), sd)
 
 
@@ -53,13 +53,20 @@ def shrink(
     pulled: Any = True,
     usual: float = USUAL,
 ) -> tuple[Floats, Floats]:
-    """A noisy symmetric matrix pulled toward a target, and the noise that remains on each packed coordinate.
+    """Shrink a noisy symmetric matrix toward a target T. Returns it, and the noise left on each packed coordinate.
 
-    Empirical Bayes with known noise: entry (a, b) deviates from the target by √(T_aa T_bb)·N(0, t²) with one t for
-    all, which the deviations themselves tell (exponential prior with mean `usual`, on a grid); a few entries deviate by
-    far more, and those that clearly do are left as they are. So weak directions, where noise is large beside the
-    target, are pulled more than strong ones. Packed coordinates that are not to be `pulled` stay as answered, with
-    all of their noise.
+    Hierarchical Bayes with known noise: entry (a, b) deviates from the target by √(T_aa T_bb)·N(0, t²), with one t for
+    all entries. t has an exponential prior with mean `usual`, and is averaged over its posterior on a grid. A few
+    entries deviate by `FAR` instead, and those that clearly do are left as they are. Weak directions, where noise is
+    large beside the target, are therefore pulled more than strong ones.
+
+    Args:
+      raw: the matrix as answered.
+      target: T.
+      sd: noise of each packed coordinate of the answer.
+      target_sd: noise of the packed coordinates of the target.
+      pulled: which packed coordinates are shrunk; the others stay as answered, with all of their noise.
+      usual: prior mean of t.
     """
     if sd == 0:
         return as_answered(raw, target, sd)
@@ -89,10 +96,10 @@ def shrink(
 
 
 def clear_of(vectors: Floats, sd: Floats) -> Floats:
-    """What the eigenvalues along these (columns) must exceed to count, given the noise of the packed coordinates.
+    """The value that an eigenvalue along each of these vectors (columns) must exceed to stand clear of noise.
 
-    Three standard deviations, or 2√(Σ_a v_a² Σ_b Var N_ab): the radius within which the eigenvalues of symmetric
-    noise lie, √(2d) standard deviations where all coordinates have the same.
+    It is the larger of three standard deviations and 2√(Σ_a v_a² Σ_b Var N_ab). The latter is the radius within which
+    the eigenvalues of symmetric noise N lie: √(2d) standard deviations where all packed coordinates have the same.
     """
     i, j, _ = triangle(len(vectors))
     variance = np.empty((len(vectors), len(vectors)))
@@ -102,7 +109,7 @@ def clear_of(vectors: Floats, sd: Floats) -> Floats:
 
 
 def limited(step: Floats, metric: Floats, most: Floats | float) -> Floats:
-    """A step in the frame, (…, p), of at most this length in the metric, which is how far it moves fitted values."""
+    """A step in the frame, (…, p), shortened to length `most` in the metric, which says how far fitted values move."""
     square = np.maximum(np.sum((step @ metric) * step, axis=-1), 1e-300)
     return step * (1 / np.maximum(np.sqrt(square) / np.maximum(most, 1e-300), 1.0))[..., None]
 
@@ -127,15 +134,13 @@ def monotone(values: Floats) -> Floats:
 
 @lru_cache(maxsize=64)
 def strategy(levels: tuple[float, ...]) -> tuple[Floats, Floats]:
-    """How to ask for the gradients of all quantile levels at once: (A, B) with B A = W.
+    """The optimal matrix mechanism for the gradients of all quantile levels: (A, B) with BA = W.
 
-    A record lies in one of m + 1 cells between the fitted curves, and the score
-    of level j on cell a is W_ja = (1 − τ_j) − 1{a > j}. Asking for the means of
-    A_·a ⊗ x, whose norm is at most ‖x‖, and multiplying by B answers all levels;
-    the noise of level j has variance Σ_l B_jl². The sum over levels is least
-    where X = AᵀA solves min tr(W X⁻¹ Wᵀ) with diag X ≤ 1, found by
-    the fixed point v ← v∘diag X(v), X(v) = D⁻¹(D WᵀW D)^{1/2}D⁻¹, D = diag √v
-    (the matrix mechanism's optimum; Denisov et al. 2022, Theorem 3.2).
+    A record lies in one of m + 1 cells between the fitted curves, and the score of level j on cell a is
+    W_ja = (1 − τ_j) − 1{a > j}. The means of A_·a ⊗ x, of norm at most ‖x‖, are asked and multiplied by B. Level j then
+    has noise of variance Σ_l B_jl². The sum over levels is least where X = AᵀA minimises tr(W X⁻¹ Wᵀ) under
+    diag X ≤ 1. The solution is the fixed point of v ← v∘diag X(v) with X(v) = D⁻¹(D WᵀW D)^{1/2}D⁻¹ and D = diag √v
+    (Denisov et al. 2022, Theorem 3.2).
 
     >>> A, B = strategy((0.1, 0.3, 0.5, 0.7, 0.9))
     >>> (B**2).sum(axis=1).round(2), float((A**2).sum(axis=0).max().round(6))
@@ -149,9 +154,9 @@ def strategy(levels: tuple[float, ...]) -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=4)
 def prefixes(bins: int) -> tuple[Floats, Floats]:
-    """The same for the distribution function on `bins` bins: (A, B) with B A the matrix of prefix sums.
+    """The optimal matrix mechanism for a distribution function on bins: (A, B) with BA the matrix of prefix sums.
 
-    Asking for bins and adding up would give noise of variance up to `bins`.
+    Asking for single bins and adding them up would give noise of variance up to `bins`.
 
     >>> float((prefixes(64)[1] ** 2).sum(axis=1).max()) < 6
     True
@@ -160,6 +165,7 @@ def prefixes(bins: int) -> tuple[Floats, Floats]:
 
 
 def _factors(w: Floats, rounds: int) -> tuple[Floats, Floats]:
+    """(A, B) for W by the fixed point of `strategy`; columns of A have norm at most 1."""
     gram, v = w.T @ w, np.full(w.shape[1], 1 / w.shape[1])
     for _ in range(rounds):
         root = np.sqrt(v)

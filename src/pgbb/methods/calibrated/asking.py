@@ -1,4 +1,4 @@
-"""Asking the questions of one fit, and which ingredients of the method a study leaves out of it."""
+"""`Asker` asks the questions of one fit; a study may leave ingredients of the method out of it."""
 
 import math
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 __all__ = ["INGREDIENTS", "Asker", "Ingredient"]
 
 Ingredient = Literal["whitening", "shrinkage", "redrawing"]
-"""The frame found by rounds; matrices pulled to their targets; matrices drawn again with their noise in every draw."""
+"""The frame that is found by rounds; matrices shrunk to their targets; covariances drawn with their noise."""
 INGREDIENTS: tuple[Ingredient, ...] = get_args(Ingredient)
 
 
 class Asker:
-    """Asks what `stages` list, by the name of the stage and of the statistic, of the records behind `sums`.
+    """Asks the records behind `sums` the questions that `stages` list, by name of the stage and of the statistic.
 
-    Only a study that shows what an ingredient is worth leaves one out, by `without`; the release says so.
+    `without` names ingredients that a study leaves out; the release says so.
     """
 
     def __init__(
@@ -45,23 +45,24 @@ class Asker:
         self.shrink: Shrink = as_answered if "shrinkage" in without else shrink
 
     def compile_ahead(self) -> None:
-        """Start to compile every question, so that its first answer need not wait."""
+        """Start to compile every question, so that its first answer does not wait for the compiler."""
         programs = [(q.function(self._problem), q.shapes, q.power) for q in self._questions.values()]
         self._sums.prepare(list(dict.fromkeys(programs)))
 
     def asks(self, stage: str) -> bool:
-        """Whether the stage is among those planned."""
+        """Whether the stage is among the planned ones."""
         return any(name == stage for name, _ in self._questions)
 
     @property
     def spread(self) -> str | None:
-        """The stage that asks for second moments of the score, if there is one."""
+        """The stage that asks for second moments of the score, or None."""
         return next((stage for stage in ("persons", "spread") if self.asks(stage)), None)
 
     def score_moments(self, *parameters: Any) -> tuple[NDArray[np.float64], float]:
-        """n times the covariance of the mean of scores, and the noise of its packed coordinates.
+        """n times the covariance of the mean score, and the noise of its packed coordinates.
 
-        By person the answer is (g/2n) Σ SSᵀ for the sums S of up to g scores, over g (`private.persons`).
+        By person the answer is (g/2n) Σ SSᵀ, where S is the sum of up to g scores of a person, over g
+        (`private.persons`); so it is multiplied by 2g.
         """
         stage = str(self.spread)
         statistic = next(name for at, name in self._questions if at == stage)
@@ -70,7 +71,7 @@ class Asker:
         return unpack(unit * answer, round(math.sqrt(2 * len(answer) + 0.25) - 0.5)), unit * sd
 
     def question(self, stage: str, statistic: str) -> Question:
-        """The description of what is asked."""
+        """The description of a question."""
         return self._questions[stage, statistic]
 
     def noise(self, stage: str) -> float:

@@ -1,26 +1,24 @@
-"""Where the coefficients of a fit may lie: a box in coordinates that the data fill, or the one that the user set.
+"""The box in which the coefficients of a fit lie: made from the frame, or set by the user.
 
-Declared ranges bound a coefficient only where the covariate fills its range: over a range ten times too wide a slope is
-ten times as large as the response allows. So the box is made from the frame, which is known privately. Public
+Declared ranges bound a coefficient only where the covariate fills its range. Over a range ten times too wide, a slope
+is ten times as large as the ranges allow. So the box is made from the frame, which says what the data fill. Public
 arithmetic on answers.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgbb._numerics import Floats
 from pgbb.methods.calibrated.curvature import Curvature
 from pgbb.methods.calibrated.frame import Frame
 from pgbb.model.models import Problem
 
-Floats = NDArray[np.float64]
-
 __all__ = ["Box", "box_for"]
 
-EFFECT = 6.0  # sizes of the response (three spreads) that one standard deviation of a covariate may move it
-LOGITS = 16.0  # the same for a logistic regression, in logits
-NEAR = 2.0  # standard deviations: a posterior this close to an end touches it
+EFFECT = 6.0  # the most that one standard deviation of a covariate may move the response, in sizes of three spreads
+LOGITS = 16.0  # the most that it may move a logistic regression, in logits
+NEAR = 2.0  # a posterior touches an end of the box that is at most so many standard deviations away
 
 
 @dataclass(frozen=True)
@@ -29,8 +27,8 @@ class Box:
 
     Args:
       low, high: the ends.
-      marks: whether a posterior that touches an end is marked. Not for the default box of a logistic regression:
-        separated data lead there, and a mark would take even the signs of the coefficients away.
+      marks: whether a posterior that touches an end is marked. It is not in the default box of a logistic regression:
+        separated data lead to an end, and a mark would take even the signs of the coefficients away.
     """
 
     low: Floats
@@ -42,7 +40,7 @@ class Box:
         return np.clip(theta, self.low, self.high)
 
     def touched(self, best: Floats, frame: Floats, bend: Curvature, noise: Floats) -> bool:
-        """Whether the posterior along what it identifies reaches an end: then the box, and not the data, shapes it.
+        """Whether the posterior reaches an end: then the box shapes it, and not the data.
 
         Args:
           best: the estimate.
@@ -60,14 +58,15 @@ class Box:
 def box_for(problem: Problem, near: Frame, unit: float | None = None, start: Floats | None = None) -> Box:
     """The box of a regression whose frame is known.
 
-    An effect of several sizes of the response, or of 16 logits, for one standard deviation of a covariate given
-    the others; never less than what the declared ranges allow. A `bound` that the user gave is taken as it is.
+    One standard deviation of a covariate, given the others, moves the response by at most `EFFECT` sizes, or by
+    `LOGITS`. The box is never smaller than the declared ranges allow, and a `bound` that the user gave is taken as it
+    is.
 
     Args:
-      problem: its declared box, and whether the user set it.
+      problem: has the declared box, and says whether the user set it.
       near: the frame of the design.
-      unit: the size of the response, as located; None for logits.
-      start: what the box lies around; zero by default.
+      unit: the located size of the response; None for logits.
+      start: centre of the box; zero by default.
     """
     low, high = problem.center - problem.radius, problem.center + problem.radius
     if problem.settings.get("bound") is None:

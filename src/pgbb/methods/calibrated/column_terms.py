@@ -1,4 +1,7 @@
-"""Which columns of a design can be read off its rows: by a term of their own, or by their curves. Public arithmetic."""
+"""Finds the columns that can be read off a row of the design: by a term of their own, or by their curves.
+
+Public arithmetic on the formula.
+"""
 
 from dataclasses import dataclass
 
@@ -12,7 +15,7 @@ __all__ = ["Own", "own_terms"]
 
 @dataclass(frozen=True, eq=False)
 class Own:
-    """A numeric column that can be read off a row: shift + scale·(row · weights), or the logarithm of it."""
+    """A numeric column that can be read off a row: it is shift + scale·(row · weights), or its logarithm is."""
 
     column: str
     weights: Floats
@@ -22,7 +25,7 @@ class Own:
 
 
 def own_terms(design: Design) -> tuple[tuple[Own, ...], tuple[int, ...]] | None:
-    """The columns that can be read off a row, and the terms of 0 and 1; None if there is a column of another kind."""
+    """The numeric columns that can be read off a row, and the 0/1 terms; None if a column is of neither kind."""
     alone = {j: t.factors[0] for j, t in enumerate(design.terms) if len(t.factors) == 1}
     shares = tuple(j for j in alone if design.is_flag(j))
     unit = np.eye(len(design.terms))
@@ -41,7 +44,7 @@ def own_terms(design: Design) -> tuple[tuple[Own, ...], tuple[int, ...]] | None:
 
 
 def _line(design: Design, curves: dict[int, Curve]) -> Own | None:
-    """The column itself as a combination of its curves and the intercept, such as all splines have."""
+    """The column as a linear combination of its curves and the intercept; None if there is none, unlike for splines."""
     low, high = next(iter(curves.values())).ends
     x = np.linspace(low, high, 20 * len(curves))
     terms = [0, *curves] if design.has_intercept else list(curves)

@@ -1,9 +1,9 @@
-"""Where the columns of a design lie, and the coordinates that would whiten it were they independent.
+"""Locates the columns of a design, and makes up a reference design with independent columns that lie there.
 
-Squares, powers and interactions of a column are nearly collinear with it, a declared range may be far too wide, and
-a skewed column has records far from all others; all of it follows from the law of each column. A reference design with
-such columns is made up from the answers, with a fixed seed, and the formula is evaluated on it: no record is seen.
-Public arithmetic.
+The distributions of single columns already explain much: powers and interactions of a column are nearly collinear with
+it, a declared range may be far too wide, and a skewed column has records far from all others. So a reference design is
+drawn from the located distributions, with a fixed seed, and the formula is evaluated on it. No record is seen.
+Whitening it gives the coordinates in which the frame starts. Public arithmetic on answers.
 """
 
 from dataclasses import dataclass, replace
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
 
 __all__ = ["Columns", "locate_columns", "reference_design", "whitening"]
 
-ROWS = 4_000  # of the reference design
+ROWS = 4_000  # rows of the reference design
 SCORES = ndtri((np.arange(ROWS) + 0.5) / ROWS)
-LEAST_SHARE = 0.01  # of a flag or level in it, or half of the noise of that
-CLEAR = 3.0  # standard deviations of noise: what a column has between shares nearer to 0 and 1 than that must vary
-RARE = 2.0  # the same of a flag, whose share may be 0 or 1
-LIGHTEST = -1.0  # shape of the tail of a column: that of a uniform law
-LEAST_CORRELATION = 1e-11  # eigenvalue of its correlations: what single precision leaves
+LEAST_SHARE = 0.01  # least share of a flag or level in the reference design (or half of the noise of the share)
+CLEAR = 3.0  # a column may be constant if quantiles so many standard deviations from 0 and 1 are less than a bin apart
+RARE = 2.0  # a flag may be constant if its share lies within so many standard deviations of 0 or 1
+LIGHTEST = -1.0  # least shape of the tail of a column: that of a uniform distribution
+LEAST_CORRELATION = 1e-11  # least eigenvalue of correlations that single precision shows
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Where columns lie, all mapped.
+    """Where the columns of a design lie, in mapped coordinates.
 
     Args:
-      values: of each numeric column.
-      means: of each 0/1 term.
-      noise: of the means.
-      still: numeric columns that do not vary, as far as the answers show.
+      values: `ROWS` quantiles of each numeric column.
+      means: mean of each 0/1 term.
+      noise: standard deviation of the noise of the means.
+      still: numeric columns that may be constant, as far as the answers show.
       lone: 0/1 terms that may be 0, or 1, for all records.
     """
 
@@ -56,17 +56,17 @@ class Columns:
 
     @property
     def common(self) -> frozenset[int]:
-        """0/1 terms that most records have."""
+        """0/1 terms that are 1 for most records."""
         return frozenset(j for j, mean in self.means.items() if mean > 0)
 
     def doubtful(self, design: Design) -> NDArray[np.bool_]:
-        """Terms with a factor that may be constant."""
+        """Which terms have a factor that may be constant."""
         flags = [design.terms[j].factors[0] for j in self.lone]
         return np.array([any(f.column in self.still or f in flags for f in t.factors) for t in design.terms])
 
 
 def locate_columns(asker: "Asker", numeric: tuple[Own, ...], shares: tuple[int, ...], terms: int) -> Columns:
-    """Values of each numeric column and mean of each 0/1 term: the stage "columns"."""
+    """Ask the stage "columns": histograms of each numeric column, which zoom in, and the mean of each 0/1 term."""
     found: dict[Own, Floats] = {}
     still: set[str] = set()
     a, b = prefixes(BINS)
@@ -100,7 +100,7 @@ def locate_columns(asker: "Asker", numeric: tuple[Own, ...], shares: tuple[int, 
 
 
 def _values(law: Distribution, middle: float, spread: float) -> Floats:
-    """Quantiles of a column: normal within what noise hides, with the tails that are seen."""
+    """`ROWS` quantiles of a column: normal in the middle, with generalised Pareto tails as far as they are seen."""
     shares, around = ndtr(SCORES), replace(law, edges=law.edges - middle)
     below, above = (tail_of(around, heaviest(law), LIGHTEST, side) for side in (-1, 1))
     ends = np.where(shares < 0.5, -below.lengths(shares), above.lengths(1 - shares))
@@ -109,7 +109,7 @@ def _values(law: Distribution, middle: float, spread: float) -> Floats:
 
 
 def reference_design(design: Design, at: Columns) -> Floats:
-    """Rows of a design whose columns are independent and lie where these do."""
+    """`ROWS` rows of the design, for independent columns with the located distributions."""
     rng = np.random.default_rng(0)
     columns: dict[str, Floats] = {}
     levels: dict[str, dict[int, float]] = {}
@@ -125,14 +125,14 @@ def reference_design(design: Design, at: Columns) -> Floats:
         else:
             columns[factor.column] = (rng.random(ROWS) < share).astype(np.float64)
     for name, found in levels.items():
-        codes = np.array([-1, *found])  # the level that has no term of its own
+        codes = np.array([-1, *found])  # −1 is the level that has no term of its own
         chances = np.array([max(1 - sum(found.values()), 0.02), *found.values()])
         columns[name] = rng.choice(codes, ROWS, p=chances / chances.sum()).astype(np.float64)
     return design.matrix(columns).astype(np.float64)
 
 
 def whitening(rows: Floats, last: NDArray[np.bool_] | None = None) -> Floats:
-    """F with E uuᵀ = I for u = xF over these rows; the axes of the `last` terms are what the others leave of them."""
+    """F with E uuᵀ = I over these rows, for u = xF; the axes of the `last` terms are their residuals on the others."""
     if last is None or not last.any() or last.all():
         return _symmetric(rows)
     first, frame = ~last, np.zeros((len(last), len(last)))
@@ -144,7 +144,7 @@ def whitening(rows: Floats, last: NDArray[np.bool_] | None = None) -> Floats:
 
 
 def _symmetric(rows: Floats) -> Floats:
-    """The one whose axes stay near the terms."""
+    """The whitening matrix that is symmetric for standardised terms, so that its axes stay near the terms."""
     moment = rows.T @ rows / len(rows)
     scale = np.sqrt(np.maximum(np.diag(moment), 1e-12))
     values, vectors = np.linalg.eigh(moment / np.outer(scale, scale))

@@ -1,4 +1,4 @@
-"""Noisy curvatures and covariances made usable: shrunk, positive, with the noise that is left.
+"""Curvatures and covariances from noisy answers: shrunk to a target, made positive, with the noise that remains.
 
 Public arithmetic on answers.
 """
@@ -7,13 +7,11 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgbb._numerics import Floats
 from pgbb._numerics.symmetric import pack, triangle, unpack
 from pgbb.methods.calibrated.algebra import USUAL, Shrink, clear_of, floored
 from pgbb.release.local_gaussian import FLOOR
-
-Floats = NDArray[np.float64]
 
 __all__ = [
     "Curvature",
@@ -27,14 +25,20 @@ __all__ = [
     "raised",
 ]
 
-BENDS = 0.25  # of itself, by which a curvature differs over a step
-NONE = 1e-25  # mean square of scores that are all zero
-STEP = 0.5  # of what stands clear of noise: curvature along which a step is taken is at least that
+BENDS = 0.25  # relative change of a curvature over a step that is expected
+NONE = 1e-25  # mean square of scores below which all count as zero
+STEP = 0.5  # for a step, an eigenvalue of the curvature is raised to this share of what stands clear of its noise
 
 
 @dataclass(frozen=True)
 class Curvature:
-    """A curvature matrix in the frame, the noise left in its packed coordinates, and that of a factor of all of it."""
+    """A curvature matrix H in the frame, and how well it is known.
+
+    Args:
+      value: H, (d, d).
+      sd: noise left in its packed coordinates.
+      factor_sd: relative standard deviation of a factor common to all entries.
+    """
 
     value: Floats
     sd: Floats
@@ -42,24 +46,24 @@ class Curvature:
 
     @property
     def solid(self) -> Floats:
-        """H with eigenvalues raised to where they show: for steps, not for intervals."""
+        """H with small eigenvalues raised toward what stands clear of noise: for steps, not for intervals."""
         return raised(self.value, self.sd, STEP)
 
     def plus(self, change: Floats) -> "Curvature":
-        """The curvature elsewhere, where it is expected to differ by `change`; kept positive."""
+        """The curvature at another point, where it is expected to differ by `change`; kept positive."""
         least = FLOOR * max(float(np.linalg.eigvalsh(self.value)[0]), 1e-12)
         return replace(self, value=floored(self.value + change, least))
 
     @property
     def variances(self) -> Floats:
-        """Of the entries of H."""
+        """Variances of the entries of H, (d, d)."""
         return unpack(self.sd, len(self.value)) ** 2
 
     def blur(self, error: Floats, step: Floats) -> Floats:
-        """Covariance of what noise in H makes of the gradient over a step.
+        """Covariance of (Ĥ − H)q, for a step q with mean `step` and covariance `error`.
 
-        A Newton step divides by H as it was found, so its own noise is known; only the distance that the step has
-        to go, of covariance `error` around `step`, is seen through the noise of H.
+        This is what noise in H adds to a gradient: a Newton step divides by Ĥ, so only the distance that it has to go
+        is seen through the noise of Ĥ.
         """
         square, entry = error + np.outer(step, step), self.variances
         mixed = entry * square
@@ -67,22 +71,22 @@ class Curvature:
         return mixed + self.factor_sd**2 * self.value @ square @ self.value
 
     def sampled(self, top: float, n: int) -> "Curvature":
-        """The same with the sampling error of its entries: a mean of at most `top`·uuᵀ over n records, ‖u‖ ≤ 1."""
+        """This curvature with sampling error added: it is a mean over n records of at most `top`·uuᵀ with ‖u‖ ≤ 1."""
         i, j, _ = triangle(len(self.value))
         diagonal = np.maximum(np.diag(self.value), 0.0)
         own = top * np.minimum(diagonal[i], diagonal[j]) / n
         return replace(self, sd=np.sqrt(self.sd**2 + np.where(i == j, 1.0, 2.0) * own))
 
     def corrected(self, step: Floats, change: Floats, noise: float, bound: float, n: int) -> "Curvature":
-        """The curvature after gradients have been seen to change by `change` over `step`, up to their `noise`.
+        """The curvature corrected by Powell's symmetric update, for a gradient that changed by `change` over `step`.
 
-        Powell's symmetric update, as far as the change stands out of its noise and of that of H: over a step the
-        curvature of a loss may differ by a part of itself.
+        The update is applied as far as the change stands out of noise. Over a step the curvature is expected to differ
+        by `BENDS` of itself.
 
         Args:
           step, change: in the frame.
           noise: standard deviation of the noise of the change, on each coordinate.
-          bound: the largest score. A score that jumps changes in few of the `n` records, so the change has a
+          bound: the largest score. A score that jumps changes in few of the n records, so that the change has a
             sampling error of its own.
           n: number of records.
         """
@@ -99,28 +103,29 @@ class Curvature:
         return replace(self, value=floored(self.value + trust * update, least))
 
     def step(self, gradient: Floats) -> Floats:
-        """H⁻¹ gradient, in the frame; eigenvalues below their noise count as that."""
+        """The Newton step H⁻¹ gradient, in the frame, with the raised eigenvalues of `solid`."""
         step: Floats = np.linalg.solve(self.solid, gradient).astype(np.float64)
         return step
 
 
 def filtered(metric: Floats, gradient: Floats, sd: float, error: Floats) -> tuple[Floats, Floats]:
-    """The step expected from a gradient H·step + noise, and the covariance of what it leaves (Kalman's filter).
-
-    A step with a curvature that is not quite right leaves a part of itself too.
+    """Kalman's update for a gradient that measures H·step + noise, with a curvature that is right up to `BENDS`.
 
     Args:
       metric: H.
       gradient: as answered.
-      sd: of the noise on each of its coordinates.
-      error: covariance of the step before.
+      sd: standard deviation of its noise, on each coordinate.
+      error: prior covariance of the step.
+
+    Returns:
+      The expected step, and the covariance of its error, which has a part in proportion to the step.
     """
     step, left = kalman(metric, gradient, sd, error)
     return step, left + BENDS**2 * np.outer(step, step)
 
 
 def kalman(metric: Floats, gradient: Floats, sd: float, error: Floats) -> tuple[Floats, Floats]:
-    """The same where the curvature is right."""
+    """Kalman's update where the curvature is exact; arguments as for `filtered`."""
     known = metric @ error @ metric
     least = max(sd**2, 1e-24, 1e-14 * float(np.trace(known)))  # without noise it is singular up to rounding
     gain = error @ metric @ np.linalg.inv(known + least * np.eye(len(metric)))
@@ -129,7 +134,7 @@ def kalman(metric: Floats, gradient: Floats, sd: float, error: Floats) -> tuple[
 
 
 def raised(value: Floats, sd: Floats, share: float = 1.0) -> Floats:
-    """The matrix with eigenvalues raised to where they stand clear of their noise, or to a share of that."""
+    """The matrix with eigenvalues raised to the given share of what stands clear of their noise."""
     values, vectors = np.linalg.eigh(value)
     floor = np.maximum(share * clear_of(vectors, sd), 1e-9 * max(float(values[-1]), 1e-12))
     result: Floats = (vectors * np.maximum(values, floor)) @ vectors.T
@@ -139,15 +144,15 @@ def raised(value: Floats, sd: Floats, share: float = 1.0) -> Floats:
 def curvature_of(
     raw: Floats, target: Floats, sd: float, target_sd: Floats | float = 0.0, *, shrink: Shrink, usual: float = USUAL
 ) -> Curvature:
-    """Shrink a noisy curvature to its target, and keep it positive."""
+    """A noisy curvature, shrunk to its target and kept positive."""
     value, left = shrink(raw, target, sd, target_sd, usual=usual)
     smallest = max(float(np.linalg.eigvalsh(target)[0]), 1e-12 * float(np.trace(target)), 1e-300)
-    factor = sd / max(float(np.linalg.norm(target)), 1e-300)  # a target is a multiple that was read from the answer
+    factor = sd / max(float(np.linalg.norm(target)), 1e-300)  # the size of the target was read from the same answer
     return Curvature(floored(value, FLOOR * smallest), left, factor)
 
 
 def noise_of_multiple(target: Floats, shape: Floats, sd: Floats) -> Floats:
-    """Noise of the packed coordinates of a target whose first block is a multiple of a noisy shape."""
+    """Noise of the packed coordinates of a target whose first block is a multiple of a shape with noise `sd`."""
     p = len(shape)
     i, j, _ = triangle(len(target))
     noise = np.zeros(len(i))
@@ -156,7 +161,7 @@ def noise_of_multiple(target: Floats, shape: Floats, sd: Floats) -> Floats:
 
 
 def asked_again(raw: Floats, before: Curvature, noise: float, *, shrink: Shrink) -> Curvature:
-    """Curvature asked a second time, nearer the estimate, shrunk to a multiple of what it was before."""
+    """The curvature of a second answer, nearer the estimate, shrunk to a multiple of the first one."""
     unit = pack(before.value)
     factor = float(np.clip(pack(raw) @ unit / float(unit @ unit), 0.1, 10.0))
     return curvature_of(raw, factor * before.value, noise, factor * before.sd, shrink=shrink)
@@ -165,10 +170,19 @@ def asked_again(raw: Floats, before: Curvature, noise: float, *, shrink: Shrink)
 def bordered(
     raw: Floats, shape: Floats, noise: float, least: float, mean: Floats | None = None, tiny: float = 1e-6
 ) -> Floats:
-    """Target of a matrix for (β, extra): a multiple of `shape` for β, and the extra parameters apart.
+    """The shrinkage target of a matrix for (β, extra parameters).
 
-    Where the mean of the design is given, they are tied to β by a multiple of it: errors that are independent
-    of the design but skewed tie a scale to the intercept alone. Nothing below `tiny` counts as curvature.
+    The block of β is a multiple of `shape`. The extra parameters have no entries with β, unless the `mean` of the
+    design is given: then these are a multiple of it, since skewed errors that are independent of the design tie a scale
+    to the intercept alone.
+
+    Args:
+      raw: the matrix as answered.
+      shape: of the block of β.
+      noise: of each packed coordinate of the answer.
+      least: smallest multiple of the shape.
+      mean: of the design, in the frame.
+      tiny: smallest curvature of an extra parameter.
     """
     p = len(shape)
     target = np.zeros_like(raw)
@@ -186,7 +200,7 @@ def bordered(
 def covariance_of(
     raw: Floats, shape: Floats, sd: float, mean: Floats | None = None, *, shrink: Shrink
 ) -> tuple[Floats, Floats]:
-    """A covariance shrunk to a multiple of `shape` (and what lies beside it) and kept positive; and the noise left."""
+    """A noisy covariance, shrunk to a multiple of `shape` (see `bordered`) and kept positive; and the noise left."""
     size = max(abs(float(np.trace(raw))) / max(float(np.trace(shape)), 1e-300), sd)  # in any unit
     tiny = 1e-6 * (size if size > NONE else 1.0)
     target = bordered(raw, shape, 0.0, 0.0, mean, tiny)

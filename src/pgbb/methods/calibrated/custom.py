@@ -1,4 +1,4 @@
-"""A custom loss, of which nothing is known but its clipped gradient: curvature from differences of gradients."""
+"""A custom loss by the default method: curvature comes from differences of its clipped gradient."""
 
 import numpy as np
 
@@ -14,15 +14,14 @@ from pgbb.release.local_gaussian import LocalGaussian
 
 __all__ = ["fit_custom"]
 
-DISTANCES = (0.2, 0.07, 0.025)  # over which the curvature is asked, in units of the box
+DISTANCES = (0.2, 0.07, 0.025)  # distances over which the curvature is asked, in units of the box
 
 
 def fit_custom(asker: Asker, problem: Problem) -> LocalGaussian:
-    """Ask all stages of a custom loss, knowing nothing but its clipped gradient.
+    """Ask all stages of a custom loss, of which nothing but the clipped gradient is known.
 
-    Curvature comes from differences of gradients over a public distance, which
-    also smooths a loss with kinks; the distance is the shortest of three at
-    which every direction stands clear of the noise, or the longest.
+    Curvature comes from differences of gradients over a public distance, which also smooths a loss with kinks. The
+    distance is the shortest of three at which every direction stands clear of the noise, or the longest of them.
     """
     d, radius = problem.dim, problem.radius
     box = Box(problem.center - radius, problem.center + radius)
@@ -51,7 +50,7 @@ def fit_custom(asker: Asker, problem: Problem) -> LocalGaussian:
         tried = [difference("curvature", at, r) for r in DISTANCES]
         clear = [(raw, noise) for raw, noise in tried if np.linalg.eigvalsh(raw)[0] > 6 * noise]
         raw, noise = clear[-1] if clear else tried[0]
-        # where answers do not show every direction, a pull to the same curvature in all would make weak ones look seen
+        # where noise hides a direction, shrinkage to equal curvature in all directions would make it look seen
         shrink = asker.shrink if clear else as_answered
         return curvature_of(raw, np.eye(d) * max(float(np.trace(raw)) / d, noise), noise, shrink=shrink)
 

@@ -1,4 +1,4 @@
-"""Densities and curvatures of quantile levels, and the spread of their scores: asked, and made usable.
+"""Densities, curvatures and score covariances of quantile levels, from noisy answers.
 
 Public arithmetic on answers.
 """
@@ -15,7 +15,7 @@ from pgbb.methods.calibrated.start import PEAK
 from pgbb.release.local_gaussian import FLOOR
 
 Curvatures = list[Curvature]
-"""One of each level."""
+"""The curvature of each level."""
 
 __all__ = [
     "NEARER",
@@ -28,26 +28,38 @@ __all__ = [
     "spread_of",
 ]
 
-SQUARED = 0.28209479  # integral of its square, for the standard normal density
-NEARER = 3.0  # densities are compared over the bandwidth of the curvature and one shorter by this factor
-HEAPED = 0.5  # how far densities over different distances are from each other, at most, where there is a density
-SMOOTHNESS = 0.1  # how far densities over the two are from each other, relative, unless they say so clearly
-ROUGH = 0.35  # how far densities are from that of all residuals, relative
-LEAST_DENSITY = 0.2  # of what the residuals say, at least
-WHITE = 0.12  # how far entries of a curvature are from a density times those of E xxᵀ, relative
+SQUARED = 0.28209479  # integral of the squared standard normal density
+NEARER = 3.0  # a density is asked over the bandwidth of the curvature, and over one shorter by this factor
+HEAPED = 0.5  # relative difference of densities over two distances above which the response counts as heaped
+SMOOTHNESS = 0.1  # prior relative difference of densities over the two bandwidths
+ROUGH = 0.35  # prior relative difference of a density from that of all residuals
+LEAST_DENSITY = 0.2  # least density, as a share of that of all residuals
+WHITE = 0.12  # prior relative difference of a curvature from a density times E xxᵀ, on each entry
 
 
 def sharpness(
     asker: Asker, theta: Floats, levels: Floats, h: Floats, density: Floats, around: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """Each level's density smoothed by the first of three bandwidths; its density over that; and the ratio's doubt.
+    """Ask for the density of each level over three bandwidths, and extrapolate it to bandwidth 0.
 
-    A kernel of bandwidth h sees f + h²f''/2, so densities over h and h/3 tell the second term apart. Over a
-    peak the ratio is above one, in a gap between two humps below. Shrunk to one unless it stands clear of its noise.
-    Where it is far from one, or the density over the finest distance is far from what these two make of it, the
-    response is heaped: there is no density, and the doubt is as large as what was seen.
+    A kernel of bandwidth h sees f + h²f''/2, so densities over h and h/3 tell the second term apart. The ratio of the
+    density to the smoothed one is above 1 over a peak, and below 1 in a gap between two humps. It is shrunk to 1 unless
+    it stands clear of its noise. The response is heaped, and has no density, where the ratio is far from 1, or where
+    the density over the finest bandwidth contradicts the other two. The standard deviation of the ratio is then as
+    large as the ratio.
+
+    Args:
+      asker: asks the stage "density".
+      theta: coefficients of the levels, (m, p).
+      levels: τ, (m,).
+      h: three bandwidths of each level, (3, m), in decreasing order.
+      density: of each level, by the histogram of residuals.
+      around: places over which a response with a step is spread.
+
+    Returns:
+      For each level the density smoothed over the first bandwidth, the ratio, and the standard deviation of the ratio.
     """
-    least = 12 * asker.noise("density") * np.sqrt(len(levels)) * PEAK / density  # or noise is all that is seen
+    least = 12 * asker.noise("density") * np.sqrt(len(levels)) * PEAK / density  # a finer kernel shows noise alone
     h = np.stack([h[0], h[1], np.clip(least, h[2], h[1])])
     overlap = _overlap(np.tile(levels, 3), (h * density).ravel())
     answer, sd = asker.ask("density", "densities", theta, h, overlap, around)
@@ -75,7 +87,7 @@ def sharpness(
 
 
 def _unlike(moment: Floats) -> Floats:
-    """How far a curvature is from a density times E xxᵀ, over that density, on each packed coordinate."""
+    """Prior standard deviation of a curvature over its density, around E xxᵀ, on each packed coordinate."""
     i, j, length = triangle(len(moment))
     diagonal = np.maximum(np.diag(moment), 0.0)
     result: Floats = WHITE * length * np.sqrt(diagonal[i] * diagonal[j])
@@ -83,7 +95,7 @@ def _unlike(moment: Floats) -> Floats:
 
 
 def _overlap(levels: Floats, width: Floats) -> float:
-    """The largest norm of all levels' kernels at one point, were residuals uniform; longer rows are clipped."""
+    """The largest norm of the kernels of all levels at one point, for uniform residuals; longer rows are clipped."""
     grid = np.linspace(0, 1, 401)[:, None]
     return float(np.sqrt(np.max(np.sum(np.exp(-(((grid - levels) / width) ** 2)), axis=1))))
 
@@ -99,20 +111,20 @@ def curvatures_of(
     near: Frame,
     around: Floats,
 ) -> Curvatures:
-    """Curvature of each level: as asked over the bandwidths h, or f times E xxᵀ where no matrix is asked."""
+    """The curvature of each level: asked over the bandwidths h, or f times E xxᵀ where no matrix is asked."""
     if not asker.asks("curvature"):
         return plain_curvatures(near.moment, near, f)
     m, p = theta.shape
     overlap = _overlap(levels, h * density)
     answer, sd = asker.ask("curvature", "cell_curvature", theta, h, overlap, near.matrix, around)
-    unit = PEAK / h * overlap * ratio  # as many times what is seen over this distance
+    unit = PEAK / h * overlap * ratio  # from the kernel's scale to a density, extrapolated to bandwidth 0
     raw = unpack(answer.reshape(m, -1), p) * unit[:, None, None]
     found = _pooled(raw, sd * unit, near.moment, near.moment_sd, f, asker.shrink)
     return [c.sampled(float(SQUARED / w), asker.n) for c, w in zip(found, h, strict=True)]
 
 
 def plain_curvatures(shape: Floats, near: Frame, density: Floats, factor_sd: float = 0.0) -> Curvatures:
-    """A density times a shape for each level, E xxᵀ or near it, with the doubt that this is so."""
+    """For each level a density times a shape, which is E xxᵀ or near it, with the error that this model may have."""
     doubt = np.hypot(near.moment_sd, _unlike(near.moment))
     return [Curvature(f * shape, f * doubt, factor_sd) for f in density.tolist()]
 
@@ -120,7 +132,11 @@ def plain_curvatures(shape: Floats, near: Frame, density: Floats, factor_sd: flo
 def spread_of(
     asker: Asker, theta: Floats, width: Floats, levels: Floats, near: Frame, around: Floats
 ) -> tuple[Floats, Floats]:
-    """E ωuuᵀ of scores over τ(1 − τ), and the noise in it: of records, or of persons, of all levels on average."""
+    """The covariance of scores over τ(1 − τ), and its noise.
+
+    It is E ωuuᵀ, with survey weights where there are any. Where persons are told it is that of the sums by person, on
+    average over the levels.
+    """
     p = len(near.matrix)
     if not asker.spread:
         return floored(near.moment, 1e-9 * float(np.trace(near.moment))), near.moment_sd
@@ -136,19 +152,19 @@ def spread_of(
 
 
 def seen_through(bend: Curvature, sampling: Floats) -> Floats:
-    """What the doubt of H adds to the covariance S of sampling: H(E H⁻¹SH⁻¹)H − S, to second order.
+    """What noise in H adds to the covariance S of the sampling error: H(E H⁻¹SH⁻¹)H − S, to second order.
 
-    Of the terms with two errors of H, one has S between them and two have it on either side; where S is about a
-    multiple of H all three are the same.
+    Three terms have two errors of H: one with S between them, and two with S on either side. They are equal where S is
+    a multiple of H, which is assumed.
     """
     back = np.linalg.inv(bend.solid)
     return 3 * bend.blur(back @ sampling @ back, np.zeros(len(sampling)))
 
 
 def _pooled(raw: Floats, sd: Floats, moment: Floats, moment_sd: Floats, density: Floats, shrink: Shrink) -> Curvatures:
-    """Curvature of each level, shrunk to f_j times a shape common to all levels, itself shrunk to E xxᵀ.
+    """The curvature of each level, shrunk to f_j times a shape common to all levels, which is shrunk to E xxᵀ.
 
-    In a location-scale model the shape is common: H(τ) = f(τ) E[xxᵀ/s(x)].
+    In a location-scale model there is such a shape: H(τ) = f(τ) E[xxᵀ/s(x)].
     """
     f = np.maximum(density, 1e-300)
     trust = f / sd**2 if sd.all() else f  # f_j times the precision of raw_j/f_j

@@ -1,6 +1,6 @@
-"""Expectile regression: from a least-squares fit by steps whose curvature E wuuᵀ is asked, with clipped scores.
+"""Expectile regression by the default method: a least-squares fit, and Newton steps with clipped scores.
 
-The loss is w·r², w = τ above the line and 1 − τ below. Public arithmetic on answers.
+The loss is w·r², with w = τ above the line and 1 − τ below; its curvature is E wuuᵀ. Public arithmetic on answers.
 """
 
 import numpy as np
@@ -30,19 +30,19 @@ Floats = NDArray[np.float64]
 
 __all__ = ["fit_expectile"]
 
-OTHER = 0.1  # of the spread of the response, that a step misses because curvature changes
+OTHER = 0.1  # error of a step because the curvature changes along it, in spreads of the response
 
 
 def fit_expectile(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaussian, list[str]]:
-    """Ask all stages of an expectile regression; the posterior, and notes for the certificate."""
+    """Ask all stages of an expectile regression. Returns the posterior, and notes for the certificate."""
     p, constant, tau = problem.dim, design.has_intercept, float(problem.settings["tau"])
     at = locate_response(asker, problem, design)
     near = design_frame(asker, design)
     size = at.size(constant)
     box = box_for(problem, near, size, at.start(p, constant))
     theta, error = first_fit(asker, near, at, box, constant)
-    apart = abs(2 * tau - 1)  # of the two sides of the line
-    level = 2 * tau * (1 - tau)  # of w, in the middle
+    apart = abs(2 * tau - 1)  # difference of the weights on the two sides of the line
+    level = 2 * tau * (1 - tau)  # typical weight
     family = Clipped(asker, near, tau, (1 + apart) * ONE_SIDED, tails=usual_tail)
     error = error + (at.spread * near.reach * apart) ** 2 * np.eye(p)
     for _ in range(asker.question("locate", "clipped_score").times):

@@ -1,4 +1,4 @@
-"""Which fit serves which kind of model, and what a reader of its certificate should know."""
+"""Chooses the fit for a kind of model, and writes the notes of its certificate."""
 
 from importlib import import_module
 
@@ -26,12 +26,12 @@ SMOOTHED = (
 )
 
 NOTED = {"linear": "linear", "means": "groups", "poisson": "poisson", "expectile": "expectile", "iv": "instruments"}
-"""Kinds whose fit, in a module of that name, weights no record down and has notes of its own."""
+"""Kinds of model whose fit returns its own notes, and the modules of those fits. They weight no record down."""
 
 
 @one_blas_thread()
 def fit(asker: Asker, problem: Problem, levels: NDArray[np.float64] | None) -> tuple[LocalGaussian, list[str]]:
-    """Ask all stages of a model; the posterior, and notes for the certificate."""
+    """Ask all stages of a model. Returns the posterior, and notes for the certificate."""
     design = problem.design
     if problem.kind == "mean":
         return fit_mean(asker, problem), []
@@ -50,7 +50,7 @@ def fit(asker: Asker, problem: Problem, levels: NDArray[np.float64] | None) -> t
 
 
 def _weighted_down(cut: Cut) -> str:
-    """How many records are weighted down, as far as noise lets it be seen; post-processing of an answer."""
+    """A sentence on how many records are weighted down: an estimate, or an upper bound where noise hides it."""
     if cut.clear:
         return f"Here {cut.share:.1%} of the records are weighted down (± {2 * cut.sd:.1%})."
     return f"Here at most {min(max(cut.share, 0.0) + 2 * cut.sd, 1.0):.1%} of the records are weighted down."

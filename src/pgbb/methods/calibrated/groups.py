@@ -1,10 +1,10 @@
-"""Means and proportions by groups: a few answers, each of them about all groups at once.
+"""Means and proportions by groups; each answer is about all groups at once.
 
 A record adds to the numbers of its own group alone, so an answer about all groups has the noise of an answer about one
-(disjoint groups compose in parallel). Each group has a window of its own, as wide as its size and the tail of all
-groups together allow. Its mean is the mean inside, and what the window leaves out is put back as the tail has it. Where
-the declared range goes far beyond that tail, records out there, which no answer shows, widen windows and intervals.
-Where a group does not stand out of the noise its posterior is the prior, and it is marked. Public arithmetic.
+(parallel composition). Each group has a window of its own, whose length depends on the size of the group and on the
+tail of all groups together. Its mean is the mean inside the window, plus what the tail expects beyond it. Where the
+declared range goes far beyond that tail, windows and intervals allow for records there that no answer shows. A group
+that does not stand out of the noise has the prior as its posterior, and is marked. Public arithmetic on answers.
 """
 
 from dataclasses import dataclass
@@ -23,19 +23,19 @@ from pgbb.release.local_gaussian import LocalGaussian
 
 __all__ = ["fit_groups"]
 
-ROUGH = 4.0  # spreads on either side of the median, in which groups are looked at first
-BETWEEN = 1.0  # spreads by which the means of groups differ, typically
-UNLIKE = 0.5  # how far the variance of a group is from that of all, relative
-SIZE = 0.7  # part of the last answer that asks for the sizes of groups
-CLEAR = 5.0  # noise above which a group is seen
-LOUD = 0.6  # noise of the last answer beside the sampling error, where a window is chosen by it
-DOUBT = 1.0  # of what a window is taken to leave out, relative
-NARROWEST, WIDEST = 2.5, 60.0  # half a window, in spreads
-BEYOND = 6.0  # spreads from which far-out records are asked for apart, as few extreme ones hide in a histogram
-UNEVEN = 2.0  # times as much of them as all groups have on average may be in one
-SHOWN = 3.0  # noise above which they count
-UNSEEN = 8e-5  # share of records that may lie at each spread of a range that goes far beyond the tail
-FINEST = 0.03  # narrowest bins of residuals, in spreads
+ROUGH = 4.0  # half of the first window of all groups, in spreads
+BETWEEN = 1.0  # typical difference of the means of groups, in spreads
+UNLIKE = 0.5  # prior relative difference of the variance of a group from that of all
+SIZE = 0.7  # weight of the sizes of groups beside the means in the last answer
+CLEAR = 5.0  # a group counts as seen if its size exceeds so many standard deviations of noise
+LOUD = 0.6  # a window is widened while the noise of the last answer stays below this share of the sampling error
+DOUBT = 1.0  # relative error of what a window is expected to leave out
+NARROWEST, WIDEST = 2.5, 60.0  # half of a window lies between these, in spreads
+BEYOND = 6.0  # what lies farther out than so many spreads is asked apart, since a histogram hides few extreme records
+UNEVEN = 2.0  # one group may have so many times as much of that as groups have on average
+SHOWN = 3.0  # it counts if it exceeds what the tail expects by so many standard deviations of noise
+UNSEEN = 8e-5  # share of records that may lie, unseen, at each spread of a range that goes far beyond the tail
+FINEST = 0.03  # width of the narrowest bins of residuals, in spreads
 LAZY = (
     "The declared range goes far beyond the tail that is seen: a few records out there could move the mean of a group, "
     "and the intervals allow for them. A narrower range that is publicly known to hold makes them narrower."
@@ -44,13 +44,13 @@ LAZY = (
 
 @dataclass(frozen=True)
 class Groups:
-    """What is known of all groups before the last answer, (groups,) each, in internal units.
+    """What is known of the groups before the last answer: arrays (groups,) in internal units.
 
     Args:
-      low, high: windows.
-      middle, spread: where each group lies, roughly.
-      size, size_sd: its share of the records (or of their weight), and the noise of that.
-      moved, doubt: what its window takes off the mean, and how well that is known.
+      low, high: ends of the windows.
+      middle, spread: rough means and standard deviations.
+      size, size_sd: shares of the records, or of their weight, and the noise of these.
+      moved, doubt: what the windows take off the means, and the standard deviation of that.
       believed: mean and standard deviation of the prior of every group.
       lazy: whether the range goes so far that records which no answer shows could move a mean.
     """
@@ -68,7 +68,7 @@ class Groups:
 
 
 def fit_groups(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaussian, list[str]]:
-    """Ask all stages of means by groups; the posterior, and notes on small groups and a long range."""
+    """Ask all stages of means by groups. Returns the posterior, and notes on small groups and on a long range."""
     bottom, top = (end - problem.shift for end in design.response_bounds)
     proportions = problem.settings["family"] == "bernoulli"
     seen = _anything(problem.dim, bottom, top) if proportions else _rough(asker, problem.dim, bottom, top)
@@ -95,14 +95,14 @@ def fit_groups(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGau
 
 
 def _anything(groups: int, bottom: float, top: float) -> Groups:
-    """Proportions: the window is the whole range, and nothing needs to be known."""
+    """Groups for proportions: the window is the whole range, and nothing needs to be asked."""
     one, half = np.ones(groups), (top - bottom) / 2
     middle, none = (bottom + top) / 2 * one, 0 * one
     return Groups(bottom * one, top * one, middle, half * one, none, np.inf, none, none, (float(middle[0]), half))
 
 
 def _rough(asker: Asker, groups: int, bottom: float, top: float) -> Groups:
-    """Where each group lies and how wide it is, as far as its size shows it, and from that its window."""
+    """Ask for rough sizes, means and variances of all groups and for the tail; choose their windows."""
     at = locate(asker, bottom, top, groups)
     half = ROUGH * at.spread * (1 + 4 * at.sd)
     answer, sd = asker.ask("groups", "group_moments", np.full(groups, at.median), np.full(groups, half))
@@ -132,10 +132,13 @@ def _rough(asker: Asker, groups: int, bottom: float, top: float) -> Groups:
 
 @dataclass(frozen=True)
 class End:
-    """One end of the law of residuals, in spreads: its tail, and a mean distance beyond `BEYOND` that few records have.
+    """One end of the distribution of residuals, in spreads.
 
-    Such records may lie anywhere up to `farthest`, and most of them in few groups. The tail as it is seen `reaches` the
-    farthest of all records.
+    Args:
+      tail: the tail of all groups together.
+      extreme: E(r − `BEYOND`)₊ where it exceeds what the tail expects, else 0. Most of it may be in one group.
+      farthest: how far out records may lie.
+      reaches: how far out the tail expects the farthest of all records.
     """
 
     tail: Tail
@@ -144,7 +147,7 @@ class End:
     reaches: float
 
     def at(self, bound: Floats, room: Floats) -> Floats:
-        """(2, …): E(r − bound)₊ as the tail has it, and how far that may be wrong; none where there is no more room."""
+        """E(r − bound)₊ by the tail and its possible error, (2, …); 0 where the range ends at the bound (no `room`)."""
         bound, room = np.broadcast_arrays(bound, room)
         mean = self.tail.excess(self.tail.beyond(bound))
         left = UNEVEN * self.extreme * np.clip(1 - (bound - BEYOND) / self.farthest, 0.0, 1.0)
@@ -153,14 +156,17 @@ class End:
         return result
 
     def unseen(self, bound: Floats | float, room: Floats) -> Floats:
-        """E(r − bound)₊ of records that no answer shows, as evenly in all the range as it goes beyond the tail."""
+        """E(r − bound)₊ of records that no answer shows.
+
+        They lie evenly over the range: in full if it goes twice as far as the tail, not at all if the tail fills it.
+        """
         far = np.minimum(room, self.farthest)
         result: Floats = UNSEEN * np.clip(far / self.reaches - 1, 0.0, 1.0) * np.maximum(far - bound, 0.0) ** 2 / 2
         return result
 
 
 def _ends(asker: Asker, middle: Floats, spread: Floats, length: float) -> tuple[End, End]:
-    """The upper and the lower end of what is left in all groups together: the stage "residuals"."""
+    """Ask the stage "residuals": the upper and the lower end of the residuals of all groups together."""
     far = length / float(spread.min())
     edges = np.sinh(np.linspace(-1, 1, BINS + 1) * np.arcsinh(far / FINEST)) * FINEST
     law, _, _ = asked_law(asker, "residuals", "group_residuals", edges, middle, spread)
@@ -177,9 +183,9 @@ def _ends(asker: Asker, middle: Floats, spread: Floats, length: float) -> tuple[
 
 
 def _window(ends: tuple[End, End], rooms: Floats, noise: Floats, sampling: Floats) -> Floats:
-    """How far the window of each group goes, in its spreads: least noise and doubt, and as far as noise stays quiet.
+    """How far the window of each group extends, in its spreads, and at most to the ends of the range (`rooms`).
 
-    Beyond the declared range, to whose ends there are `rooms`, no window goes.
+    It minimises the sum of squares of noise and of what is left out, and is wider while the noise stays at `LOUD`.
     """
     first = max(NARROWEST, *(end.tail.start for end in ends))
     bounds = np.geomspace(first, max(WIDEST + BEYOND, 2 * first), 161)
@@ -192,7 +198,7 @@ def _window(ends: tuple[End, End], rooms: Floats, noise: Floats, sampling: Float
 
 
 def _together(one: Floats, sd: float, other: Floats, other_sd: float) -> tuple[Floats, float]:
-    """Two answers about the same, by their precision."""
+    """Two answers about the same numbers, combined by precision, and the noise of the result."""
     if sd == 0 or np.isinf(other_sd):
         return one, sd
     weight = other_sd**2 / (sd**2 + other_sd**2)
@@ -200,7 +206,7 @@ def _together(one: Floats, sd: float, other: Floats, other_sd: float) -> tuple[F
 
 
 def _binomial(mean: Floats, count: Floats) -> Floats:
-    """√(p(1 − p)) of proportions, a little toward one half where few records tell."""
+    """√(p(1 − p)) of proportions with two records more, one of each kind: few records do not show p = 0."""
     count = np.maximum(count, 1.0)
     p = np.clip((count * np.clip(mean, 0.0, 1.0) + 1) / (count + 2), 0.0, 1.0)
     result: Floats = np.sqrt(p * (1 - p))
@@ -208,7 +214,7 @@ def _binomial(mean: Floats, count: Floats) -> Floats:
 
 
 def _spread(asker: Asker, seen: Groups, mean: Floats, expected: Floats, size: Floats) -> Floats:
-    """E w²(y − mean)² in each group, pulled to what all groups together have: the stage "spread"."""
+    """Ask the stage "spread": E w²(y − mean)² in each group, shrunk to what all groups have in common."""
     half = np.maximum(np.maximum(seen.high - mean, mean - seen.low), 1e-30)
     answer, sd = asker.ask("spread", "group_spread", mean, half)
     found, noise = answer * half**2, sd * half**2
@@ -222,9 +228,9 @@ def _spread(asker: Asker, seen: Groups, mean: Floats, expected: Floats, size: Fl
 def _posterior(
     mean: Floats, size: Floats, noise: Floats, sampling: Floats, seen: Groups, ends: tuple[float, float]
 ) -> LocalGaussian:
-    """One normal law a group, pulled to the prior as far as answers leave room; the prior where size is 0.
+    """A normal posterior for each group, combined with the prior; the prior itself where the size is 0.
 
-    The frame gives all groups the same privacy noise, which is what a file holds.
+    The frame scales the groups so that all have the same privacy noise, since a file holds one number for it.
     """
     unit = np.ones(len(mean))
     privacy = float(np.max(noise))

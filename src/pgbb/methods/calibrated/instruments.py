@@ -1,8 +1,8 @@
-"""Two-stage least squares: from the second moments of all terms, and the mean of what least squares calls the score.
+"""Two-stage least squares by the default method: from second moments of all terms, and means of u(y − xᵀβ).
 
-With u = wF for the terms w of both sides and M = E uuᵀ, regressors are x = uX and instruments z = uZ; L = Z(ZᵀMZ)⁻¹ZᵀMX
-makes of u the regressors as the instruments predict them. The estimate solves LᵀE u(y − xᵀβ) = 0, whose curvature
-is Q = LᵀMX = LᵀML. Answers about u(y − xᵀβ) are those of least squares, clipped and put back as there. Public
+Let w be the terms of regressors and instruments, u = wF and M = E uuᵀ. The regressors are x = uX and the instruments
+z = uZ. The first stage predicts the regressors by uL with L = Z(ZᵀMZ)⁻¹ZᵀMX. The estimate solves LᵀE u(y − xᵀβ) = 0,
+whose curvature is Q = LᵀMX = LᵀML. Answers about u(y − xᵀβ) are clipped as the scores of least squares. Public
 arithmetic on answers.
 """
 
@@ -31,10 +31,10 @@ __all__ = ["fit_instruments"]
 
 @dataclass(frozen=True)
 class Stages:
-    """What the first stage makes of second moments.
+    """The first stage, computed from second moments.
 
     Args:
-      turn: LG, orthonormal columns: leads from answers about u to gradients in the frame G of β.
+      turn: LG, with orthonormal columns: the matrix from answers about u to gradients in the frame G of β.
       frame: G.
       curvature: GᵀQG.
       regressors: XᵀMX.
@@ -47,7 +47,7 @@ class Stages:
 
 
 def first_stage(near: Frame, moments: Curvature, rows: list[int], uses: list[int]) -> Stages:
-    """The stage that predicts regressors, from noisy second moments of all terms."""
+    """The first stage from noisy second moments of all terms; `rows` are the regressors, `uses` the instruments."""
     inverse = np.linalg.inv(near.matrix)
     x, z, m = inverse[:, rows], inverse[:, uses], raised(moments.value, moments.sd)
     predicts = z @ np.linalg.solve(z.T @ m @ z, z.T @ m @ x)
@@ -62,7 +62,7 @@ def first_stage(near: Frame, moments: Curvature, rows: list[int], uses: list[int
 
 
 def fit_instruments(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaussian, list[str]]:
-    """Ask the stages of least squares on all terms; the posterior of the regressors, and notes for the certificate."""
+    """Ask the stages of least squares on all terms. Returns the posterior of β, and notes for the certificate."""
     p, n, rows = problem.dim, asker.n, problem.settings["rows"]
     at = locate_response(asker, problem, design)
     near = design_frame(asker, design)
@@ -75,7 +75,7 @@ def fit_instruments(asker: Asker, problem: Problem, design: Design) -> tuple[Loc
     moved = np.sqrt(np.diag(found.frame.T @ found.regressors @ found.frame))  # fitted values, by a step in the frame
 
     def everywhere(beta: Floats) -> Floats:
-        """The coefficients of all terms: none for instruments."""
+        """Coefficients of all terms, which are 0 for instruments."""
         theta = np.zeros(len(near.matrix))
         theta[rows] = beta
         return theta

@@ -1,9 +1,9 @@
-"""Linear regression by least squares: gradients clipped where noise says so, and what the clip takes off asked apart.
+"""Least squares by the default method, with clipped scores.
 
 The target is the least-squares coefficient over the declared ranges, whatever the errors are and wherever covariates
-lie: no record is weighted down. A score ur longer than a bound b is cut to it. The bound follows the private law of
-lengths; the mean of what is cut off is asked too, is put back as far as it stands out of its noise, and what
-may be left of it widens the posterior.
+lie: no record is weighted down. A score ur longer than a bound b is cut to length b. The bound follows the private
+distribution of lengths. The mean of what is cut off is a question of its own: it is put back as far as it stands out of
+its noise, and what may remain of it widens the posterior.
 """
 
 import numpy as np
@@ -26,11 +26,11 @@ Floats = NDArray[np.float64]
 
 __all__ = ["fit_linear", "score_spread", "wide_curvature"]
 
-LOUD = 0.1  # noise of the curvature, relative, where its reach is chosen by it
+LOUD = 0.1  # relative noise of the curvature up to which records far out are not cut
 
 
 def fit_linear(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaussian, list[str]]:
-    """Ask all stages of a linear regression; the posterior, and notes for the certificate."""
+    """Ask all stages of a linear regression. Returns the posterior, and notes for the certificate."""
     p, n, constant = problem.dim, asker.n, design.has_intercept
     at = locate_response(asker, problem, design)
     near = design_frame(asker, design)
@@ -68,7 +68,10 @@ def fit_linear(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGau
 def score_spread(
     asker: Asker, near: Frame, at: Floats, b: float, bend: Curvature, square: float
 ) -> tuple[Floats, Floats]:
-    """Second moments of scores cut at b, with what the cut takes off them, and their noise: the stage "spread"."""
+    """Ask the stage "spread": second moments of scores cut at b, scaled up by what the cut takes off, and their noise.
+
+    `square` is the mean that the cut takes off the squared length.
+    """
     raw, sd = asker.score_moments(at, near.matrix, NOTHING, b)
     found, left = covariance_of(raw * b**2, bend.value, sd * b**2, shrink=asker.shrink)
     wider = 1 + min(square / max(float(np.trace(found)), 1e-300), 2.0)
@@ -76,7 +79,7 @@ def score_spread(
 
 
 def wide_curvature(asker: Asker, near: Frame) -> Curvature:
-    """E uuᵀ, where u is cut to a length that noise allows and not to one: the stage "curvature"."""
+    """Ask the stage "curvature": E uuᵀ with u cut at a length that noise allows, in place of 1."""
     longest = float(np.sum(np.abs(near.matrix @ near.matrix.T)))  # entries of x lie in [−1, 1]
     noise = (asker.noise("curvature") or 2.0**-17) * near.reach**2  # without noise: what whole numbers leave
     square = min(max(LOUD / noise, 1.0), max(longest, 1.0))

@@ -1,4 +1,7 @@
-"""A mean: where the column lies, its variance in a window around that, and the mean of what the window leaves."""
+"""The mean of a column by the default method: it is located, and its mean is asked in a window around the median.
+
+What lies beyond the window is estimated from the tail of a histogram.
+"""
 
 import math
 
@@ -15,18 +18,18 @@ from pgbb.release.local_gaussian import LocalGaussian
 
 __all__ = ["CLOSEST", "UNCLEAR", "fit_mean", "half_window"]
 
-PRIOR = 0.5  # how far the variance may be from the square of the spread that was located, relative
-HINT = 0.5  # how far, in logarithms, the spread may be from the scale that the model was given
-CLOSEST, FARTHEST = 3.0, 30.0  # half the window, in spreads
-LOUD = 0.4  # noise of the last answer beside the sampling error, where the window is chosen by it
-FINEST = 0.1  # narrowest bins of the law of the column, in spreads
-CUT = 0.02  # a share of records beyond the window that is too large to be left out
-DOUBT = 0.7  # of what lies beyond the window, relative
-UNCLEAR = 0.5  # of the noise of the share beyond the window: records that may lie there unseen
+PRIOR = 0.5  # prior relative difference of the variance from the square of the located spread
+HINT = 0.5  # prior difference, in logarithms, of the located spread from the scale that the model was given
+CLOSEST, FARTHEST = 3.0, 30.0  # half of the window lies between these, in spreads
+LOUD = 0.4  # the window is widened while the noise of the last answer stays below this share of the sampling error
+FINEST = 0.1  # width of the narrowest bins of the histogram of the column, in spreads
+CUT = 0.02  # if more than this share lies beyond the window, the window is the declared range
+DOUBT = 0.7  # relative error of what lies beyond the window
+UNCLEAR = 0.5  # share of records that may lie beyond the window unseen, in units of the noise of that share
 
 
 def half_window(spread: float, n: int, noise: float) -> float:
-    """Half the window of the last answer: as wide as its noise stays at .4 of the sampling error, within bounds.
+    """Half of the window of the last answer: the widest whose noise stays at `LOUD` of the sampling error, in bounds.
 
     >>> round(half_window(2.0, 10_000, 1e-3), 2), round(half_window(2.0, 10_000, 1e-2), 2)
     (8.0, 6.0)
@@ -36,7 +39,10 @@ def half_window(spread: float, n: int, noise: float) -> float:
 
 
 def distances(asker: Asker, at: Located, bottom: float, top: float) -> tuple[Lengths, float]:
-    """The law of |y − median| over all of the range, and of the farthest the share above less that below ("tails")."""
+    """Ask the stage "tails": the distribution of |y − median| over the whole range, and the side of its tail.
+
+    The side is the share of the tail above the median less that below, over the whole tail.
+    """
     unit, far = max(FINEST * at.spread, 1e-9 * (top - bottom)), max(top - at.median, at.median - bottom)
     left, right = np.arcsinh((bottom - at.median) / unit), np.arcsinh((top - at.median) / unit)
     places = at.median + np.sinh(np.linspace(left, right, BINS + 1)) * unit
@@ -49,16 +55,16 @@ def distances(asker: Asker, at: Located, bottom: float, top: float) -> tuple[Len
 
 
 def _cut(tails: Tails, far: float) -> tuple[Floats, Floats]:
-    """What lies beyond `far` under each of the tails: its share, and E(l − far)₊."""
+    """For each of the possible tails, the share beyond `far` and E(l − far)₊."""
     t = far * np.geomspace(1, max(tails.longest / far, 1.0), 65)
     shares = np.stack([tail.beyond(t) for tail in tails.each])
     return shares[:, 0], np.asarray(np.trapezoid(shares, t, axis=1))
 
 
 def _by_person(asker: Asker, mean: float, far: float, variance: float) -> tuple[float, float]:
-    """n times the variance of the mean, by person, and its noise; `variance`: were records independent.
+    """n times the variance of the mean by person, and its noise; `variance` is that of independent records.
 
-    Pulled to the middle of what g records of a person may make of it, as far as noise hides it.
+    It is shrunk to the middle between no correlation and full correlation of the g records of a person.
     """
     raw, noise = asker.score_moments(mean - far, mean + far)
     found, noise = float(raw[0, 0]) * far**2, noise * far**2
@@ -70,11 +76,10 @@ def _by_person(asker: Asker, mean: float, far: float, variance: float) -> tuple[
 def fit_mean(asker: Asker, problem: Problem) -> LocalGaussian:
     """Ask all stages of a mean.
 
-    The window lies around the located median. It is as wide as the noise of the last answer and what lies beyond are
-    small together; the scale of a Gaussian mean is a hint, for budgets that see little of the spread. Records beyond
-    the window count at its end: how many there are is asked, what they move is added where they lie beyond one end
-    alone, as the tails that noise allows have it, and what they may move is added to the interval. Where they are too
-    many the window is the range.
+    The window lies around the located median and balances the noise of the last answer against what lies beyond. The
+    scale of a Gaussian mean is a hint, for budgets that show little of the spread. A record beyond the window counts at
+    its end. The number of such records is asked. If they lie on one side, what they add is put back, as the possible
+    tails have it; the error of that is in the interval. If they are too many, the window is the declared range.
     """
     bottom, top = float(problem.settings["low"]), float(problem.settings["high"])
     low, high = problem.center[0] - problem.radius[0], problem.center[0] + problem.radius[0]
@@ -87,7 +92,7 @@ def fit_mean(asker: Asker, problem: Problem) -> LocalGaussian:
     final = asker.noise("final")
 
     def window(half: float) -> tuple[float, float]:
-        reach = max(half, 2 * half - min(top - middle, middle - bottom))  # one-sided where the range ends
+        reach = max(half, 2 * half - min(top - middle, middle - bottom))  # of length 2·half where the range ends
         return max(bottom, middle - reach), min(top, middle + reach)
 
     def farthest(ends: tuple[float, float]) -> float:

@@ -1,12 +1,15 @@
-"""The default method: a local posterior from full-batch answers; draws carry sampling and privacy uncertainty."""
+"""The default method: a local Gaussian posterior from noisy means over all records.
+
+Its draws carry sampling error and privacy noise. `docs/calibration.md` derives the method.
+"""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from pgbb import _validate
+from pgbb._numerics import Floats
 from pgbb.accountant import Composition, noise_scale
 from pgbb.methods.calibrated.asking import INGREDIENTS, Asker, Ingredient
 from pgbb.methods.calibrated.families import fit
@@ -19,15 +22,13 @@ from pgbb.release.payloads import Payload, summary_of
 
 __all__ = ["Settings", "plan", "run"]
 
-Floats = NDArray[np.float64]
-
 
 @dataclass(frozen=True)
 class Settings:
-    """The calibrated method has no constants to tune.
+    """Settings of the default method, which has no constants to tune.
 
     Args:
-      knots: levels asked for when the model has an interval of τ; draws in between are interpolated.
+      knots: number of levels that are asked when the model has an interval of τ; draws between them are interpolated.
     """
 
     knots: int = 17
@@ -37,7 +38,7 @@ class Settings:
 
 
 def levels_of(problem: Problem, knots: int) -> Floats | None:
-    """The declared levels, or a grid over the declared interval; None without an index."""
+    """The declared levels, or a grid on the declared interval, equidistant in log τ/(1 − τ); None without an index."""
     if problem.index is None:
         return None
     if problem.index.levels:
@@ -49,7 +50,7 @@ def levels_of(problem: Problem, knots: int) -> Floats | None:
 
 
 def plan(request: Request, settings: Settings, n: int) -> Planned:
-    """What will be asked of n records, and at which noise."""
+    """The questions to n records and their noise, as the accountant certifies them."""
     target = composition(_stages(request, settings, n), n)
     if request.non_private:
         return Planned(target, 0.0)
@@ -58,7 +59,7 @@ def plan(request: Request, settings: Settings, n: int) -> Planned:
 
 
 def _records(request: Request) -> int:
-    """How many records may change together: those of a person, where persons are told."""
+    """How many records may change together: all of a person where persons are told, otherwise one."""
     return 1 if request.persons is None else request.group_size
 
 
@@ -71,9 +72,9 @@ def _stages(request: Request, settings: Settings, n: int) -> tuple[Stage, ...]:
 
 
 def run(request: Request, settings: Settings, without: frozenset[Ingredient] = frozenset()) -> Release:
-    """Ask the planned answers under the budget and pack the posterior they add up to.
+    """Ask the planned questions under the budget and return the release of the posterior.
 
-    `without` names ingredients that are left out: for a study of what each is worth, and for nothing else.
+    `without` names ingredients that a study of their worth leaves out.
     """
     problem = prepared(request.model, request.schema)
     given = request.data, problem, request.schema, request.weights

@@ -1,7 +1,7 @@
-"""Poisson regression: Newton steps, then two rounds of curvature and gradient with scores u(μ − y) that are clipped.
+"""Poisson regression by the default method: Newton steps, then two rounds of curvature and clipped gradients.
 
-The curvature E μuuᵀ is a known function of θ for a design that is taken as normal, as that of a logistic regression is.
-No record is weighted down. Public arithmetic on answers.
+The score is u(μ − y). The curvature E μuuᵀ is a known function of θ for a normal design, as in logistic regression. No
+record is weighted down. Public arithmetic on answers.
 """
 
 from dataclasses import dataclass, replace
@@ -34,18 +34,21 @@ Floats = NDArray[np.float64]
 
 __all__ = ["fit_poisson"]
 
-EFFECT = 0.7  # of log μ, that a standard deviation of a covariate moves, typically
-OTHER = 0.1  # of it, that a step misses because curvature changes
-BELIEVED = 3.0  # the same of the prior: its standard deviation
-PART = 0.35  # of what is cut off, that moves a coordinate beside where large counts point
-WITHIN = 2.5  # typical lengths of a score, as the spread of the counts has them, that are not clipped
-FARTHEST = 1.5  # of log μ, that a step moves, at most
-LEAST = 1e-3  # mean count, in spreads of the response, where a first fit has none
+EFFECT = 0.7  # typical effect of a standard deviation of a covariate on log μ
+OTHER = 0.1  # error of a step in log μ, because the curvature changes along it
+BELIEVED = 3.0  # prior standard deviation of the effect of a standard deviation of a covariate on log μ
+PART = 0.35  # share of the mean excess length by which a clip may move one coordinate
+WITHIN = 2.5  # scores up to so many typical lengths, by the spread of the counts, are not clipped
+FARTHEST = 1.5  # the most by which a step may move log μ
+LEAST = 1e-3  # least mean count that the first fit may give, in spreads of the response
 
 
 @dataclass(frozen=True)
 class PoissonCurvature(LogisticCurvature):
-    """The same for E μuuᵀ: `base` is the mean of the offset, `most` the largest log μ that counts."""
+    """How the curvature E μuuᵀ of a Poisson loss changes with θ, for a made-up design.
+
+    `base` is the mean of the offset, and `most` the largest log μ that counts; for the rest see `LogisticCurvature`.
+    """
 
     base: float = 0.0
     most: float = 0.0
@@ -56,13 +59,13 @@ class PoissonCurvature(LogisticCurvature):
         return (self.points.T * mean) @ self.points * (self.mass / len(self.points))
 
     def aim(self, theta: Floats) -> Floats:
-        """Where the scores of large counts point, on average: against u."""
+        """The mean direction of the scores of large counts, −E μu/E μ‖u‖."""
         mean = np.exp(np.minimum(self.points @ (self.inverse @ theta) + self.base, self.most))
         return np.asarray(-mean @ self.points / (mean @ np.linalg.norm(self.points, axis=1)))
 
 
 def fit_poisson(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaussian, list[str]]:
-    """Ask all stages of a Poisson regression; the posterior, and notes for the certificate."""
+    """Ask all stages of a Poisson regression. Returns the posterior, and notes for the certificate."""
     p, constant = problem.dim, design.has_intercept
     at = locate_counts(asker, problem, design)
     near = design_frame(asker, replace(design, offset=None))
@@ -87,7 +90,7 @@ def fit_poisson(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGa
         error = error + (OTHER * near.reach) ** 2 * np.eye(p)
         theta = box.clip(theta - near.matrix @ limited(step, near.solid, FARTHEST))
 
-    _, axes = np.linalg.eigh(model.at(theta))  # along which a weak curvature is told from its noise by the model
+    _, axes = np.linalg.eigh(model.at(theta))  # weak directions of the curvature are shrunk to the model the most
     near, error = near.turned(axes), axes.T @ error @ axes
     model = _model(near, constant, base, float(link[0]))
     least = WITHIN * at.spread * float(np.sqrt(np.trace(near.moment)))
@@ -107,12 +110,13 @@ def fit_poisson(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGa
 
 
 def _model(near: Frame, constant: bool, base: float, most: float) -> PoissonCurvature:
+    """The curvature of a normal design with the second moments of the frame."""
     normal = logistic_curvature(near.moment, near.moment_sd, near.matrix, constant)
     return PoissonCurvature(normal.points, normal.inverse, normal.mass, base, most)
 
 
 def _start(line: Floats, model: PoissonCurvature, least: float, constant: bool) -> Floats:
-    """The level at which μ is the mean of a first line; zero without an intercept."""
+    """The constant fit with μ equal to the mean of a least-squares line; zero without an intercept."""
     theta = np.zeros(len(line))
     if constant:
         theta[0] = np.log(max(float(model.points.mean(axis=0) @ (model.inverse @ line)), least)) - model.base

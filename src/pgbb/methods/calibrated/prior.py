@@ -1,8 +1,8 @@
-"""What is believed of coefficients before any answer, and how it goes over into what the answers say.
+"""The prior of the coefficients, and the posterior that it makes with the answers.
 
-A weakly informative prior: one standard deviation of a covariate, given the others, moves the response by a few
-spreads or a few logits. Where the answers show a direction well it is not felt; where noise hides a direction the
-posterior is the prior along it, and along it alone. Public arithmetic on answers.
+The prior is weakly informative: one standard deviation of a covariate, given the others, moves the response by a few
+spreads or a few logits. Along a direction that the answers show well, it makes no difference. Along a direction that
+noise hides, and along it alone, the posterior is the prior. Public arithmetic on answers.
 """
 
 from collections.abc import Callable
@@ -11,28 +11,27 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb._numerics import Floats
 from pgbb._numerics.symmetric import direction_sd, triangle
 from pgbb.methods.calibrated.curvature import Curvature
 
-Floats = NDArray[np.float64]
-
 __all__ = ["LOGITS", "SPREADS", "Prior", "Settled", "tempered"]
 
-SPREADS = 5.0  # of the response, for one standard deviation of a covariate: the prior's standard deviation
-LOGITS = 8.0  # the same of a logistic regression
-SLIGHT = 0.01  # weight of a lost direction on a coefficient that counts as none
-HIDDEN = 0.6  # a curvature of this relative noise counts as none, and of less as less of itself
-SURELY = 0.25  # the same where noise is small beside the usual curvature: what little stands out of it may be nothing
-QUIET, LOUD = 0.02, 0.1  # noise beside the usual curvature that is small, and that is not
-PART = 0.25  # of the variance of a coefficient under the prior, along one direction
-LOST = 0.8  # share of that noise from which a direction counts as lost
-ABSENT = 1e-6  # curvature beside the largest, in a frame that is about white, that single precision does not show
-REDRAWN = 0.3  # relative noise with which a covariance is drawn again, at most
+SPREADS = 5.0  # prior standard deviation of the effect of a standard deviation of a covariate, in located spreads
+LOGITS = 8.0  # the same prior standard deviation in a logistic regression, in logits
+HIDDEN = 0.6  # relative noise at which a curvature counts as none; below it, it counts in part
+SURELY = 0.25  # the same limit where noise is small beside the usual curvature, or a term may be constant
+QUIET, LOUD = 0.02, 0.1  # noise beside the usual curvature: up to the first `SURELY` holds, from the second `HIDDEN`
+LOST = 0.8  # share of that limit from which a direction counts as lost
+SLIGHT = 0.01  # a lost direction with less than this weight on a coefficient has nothing to do with it
+PART = 0.25  # a direction with more than this share of the prior variance of a doubtful coefficient is doubtful too
+ABSENT = 1e-6  # curvature beside the largest one that single precision does not show
+REDRAWN = 0.3  # largest relative noise with which a covariance is drawn again
 
 
 @dataclass(frozen=True)
 class Settled:
-    """A local posterior with its prior: draws are point − H⁻¹(gradient + noise), with the noise that was given."""
+    """A local posterior that holds its prior: draws are point − X⁻¹(gradient + noise), with X the `curvature`."""
 
     curvature: Floats
     gradient: Floats
@@ -40,14 +39,14 @@ class Settled:
 
 @dataclass(frozen=True)
 class Prior:
-    """Independent normal laws along the axes of a frame.
+    """Independent normal distributions along the axes of a frame.
 
     Args:
-      center: the coefficients that are expected, (d,).
+      center: expected coefficients, (d,).
       sd: standard deviations along the axes of the frame, (d,).
-      units: leads from internal coefficients to those of the user, (d, d).
-      doubtful: coefficients of terms that may be constant: what is seen of them must be clear. None if all vary.
-      unseen: says which directions (columns, in the frame) no answer on second moments shows.
+      units: matrix from internal coefficients to those of the user, (d, d).
+      doubtful: which coefficients belong to terms that may be constant, and so need a clear curvature; None if none do.
+      unseen: a function that says which directions (columns, in the frame) no answer on second moments shows.
     """
 
     center: Floats
@@ -69,19 +68,19 @@ class Prior:
     ) -> Settled:
         """The posterior of coefficients whose estimate is `best`.
 
-        With curvature H and noise N of the gradient, the answers have the precision HN⁻¹H and the prior P; their sum A
-        is XD⁻¹X for one positive matrix X, the geometric mean of A and of the covariance D with which noise is drawn.
-        So draws −X⁻¹·noise have the covariance A⁻¹, and no reader of the file needs to know of the prior. A direction
-        whose curvature is mostly noise counts as having less of it.
+        With curvature H and noise N of the gradient, the answers have the precision HN⁻¹H, and the prior has P. Let A
+        be their sum, and D the covariance with which noise is drawn. A = XD⁻¹X for one positive matrix X, the geometric
+        mean of A and D. So draws of −X⁻¹·noise have the covariance A⁻¹, and no reader of the file needs to know of the
+        prior. H is reduced along directions in which it is mostly noise.
 
         Args:
-          bend: the curvature in the frame.
-          drawn: covariance of the noise that draws have, in the frame.
-          noise: covariance of the noise of the gradient, in the frame.
+          bend: H, in the frame.
+          drawn: D, in the frame.
+          noise: N, in the frame.
           frame: F.
           point: where the gradient was asked.
           best: the estimate that the gradient leads to.
-          known: False where the local model does not hold: then the posterior is as wide as the prior, around `best`.
+          known: False where the local model does not hold: the posterior is then as wide as the prior, around `best`.
         """
         inverse = np.linalg.inv(frame)
         values, axes = np.linalg.eigh(bend.value)
@@ -107,18 +106,17 @@ class Prior:
         return Settled(middle, -middle @ step)
 
     def _doubted(self, line: Floats) -> NDArray[np.bool_]:
-        """Which directions (columns) move a doubtful coefficient by a good part of what all of them do."""
+        """Which directions (columns) have a large share of the prior variance of a doubtful coefficient."""
         if self.doubtful is None or not self.doubtful.any():
             return np.zeros(line.shape[1], dtype=bool)
         square = line[: len(self.doubtful)][self.doubtful] ** 2
         return np.asarray((square > PART * square.sum(axis=1, keepdims=True)).any(axis=0))
 
     def _apart(self, lost: Floats, frame: Floats) -> Floats:
-        """A projector along the directions that are lost, less what noise alone adds to them.
+        """A projector that removes the lost directions, without their small parts in other coefficients.
 
-        A level that never occurs has no share in the coefficient of another column; the direction that was found for it
-        has a small one, by noise, and the prior is wide. So coefficients of which a lost direction has less than a
-        hundredth are left out of it.
+        A level that never occurs should not widen the coefficient of another column. By noise, the direction that was
+        found for it has a small part of that coefficient, and the prior is wide. So parts below `SLIGHT` are set to 0.
         """
         line = self.units @ frame
         moved = line @ lost
@@ -126,31 +124,31 @@ class Prior:
         pure = np.linalg.solve(line, np.where(small[:, None], 0.0, moved))
         kept = lost.T @ pure
         sizes = np.linalg.svd(kept, compute_uv=False) if lost.size else np.ones(1)
-        if sizes[-1] < 1e-6 * sizes[0]:  # a direction has little of every coefficient: it stays as it is
+        if sizes[-1] < 1e-6 * sizes[0]:  # a direction has a small part of every coefficient: it stays as it is
             pure, kept = lost, np.eye(lost.shape[1])
         away: Floats = np.eye(len(frame)) - pure @ np.linalg.solve(kept, lost.T)
         return away
 
 
 def _most(noise: Floats) -> Floats:
-    """The relative noise of a curvature that hides it, by its `noise` beside the usual curvature.
+    """The relative noise at which a curvature counts as none, by its `noise` beside the usual curvature.
 
-    A frame magnifies what is there until it is about white. So a curvature far below the usual one that stands out of a
-    small noise by two standard deviations is more likely none; beside a large noise it is as likely white.
+    A frame magnifies every direction until it is about white. So where noise is small, a curvature far below the usual
+    one that stands out by two standard deviations is more likely none. Where noise is large, it is as likely white.
     """
     steps = np.log(np.maximum(noise, 1e-300) / QUIET) / np.log(LOUD / QUIET)
     return np.asarray(SURELY + (HIDDEN - SURELY) * np.clip(steps, 0.0, 1.0))
 
 
 def _roots(covariance: Floats) -> tuple[Floats, Floats]:
-    """Its square root and the inverse of that."""
+    """The square root of a covariance, and the inverse of the root."""
     low, turn = np.linalg.eigh(covariance)
     low = np.sqrt(np.maximum(low, 1e-12 * float(low[-1]) + 1e-300))
     return (turn * low) @ turn.T, (turn / low) @ turn.T
 
 
 def tempered(value: Floats, sd: Floats) -> Floats:
-    """The noise with which a positive matrix is drawn again: no more than a share of what it belongs to."""
+    """The noise with which a positive matrix is drawn again: at most `REDRAWN` of its diagonal, by entry."""
     i, j, _ = triangle(len(value))
     diagonal = np.maximum(np.diag(value), 0.0)
     return np.minimum(sd, REDRAWN * np.sqrt(diagonal[i] * diagonal[j]))

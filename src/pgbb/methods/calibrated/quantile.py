@@ -1,9 +1,8 @@
-"""Calibrated quantile regression, all levels at once.
+"""Quantile regression by the default method, all levels at once.
 
-The gradients of every level come from the same answers: a record lies in one
-cell between the fitted curves, and `algebra.strategy` asks for cells, not for
-levels. Sampling covariance needs one matrix: the scores of levels τ, τ' have
-covariance (min(τ, τ') − ττ') E ωuuᵀ.
+The gradients of all levels come from the same answers: a record lies in one cell between the fitted curves, and
+`algebra.strategy` asks for cells, not for levels. One matrix gives the sampling covariance of all levels: the scores of
+levels τ and τ' have the covariance (min(τ, τ') − ττ') E ωuuᵀ.
 """
 
 from dataclasses import replace
@@ -38,17 +37,17 @@ Floats = NDArray[np.float64]
 
 __all__ = ["REACH", "WIDEST", "fit_quantile"]
 
-WIDEST = 0.15  # neighbouring quantiles are τ ± min(τ, 1 − τ)/2, and no farther than this
+WIDEST = 0.15  # the neighbours of level τ are τ ± min(τ, 1 − τ)/2, and at most this far away
 REACH = 0.8  # bandwidth of the curvature, in units of the distance to the neighbouring quantiles
-LAST = 0.25  # bandwidth of the last gradient, in units of that
-UNLIKE = 0.2  # how far coefficients of a level are from those of the mean, in spreads a standard normal quantile
-BENDS = 1.0  # of itself, by which a density differs over the farthest that a step goes: that of exponential tails
-PLACED = 1.5  # standard deviations of a distribution function that a level is away from its ends, or it is hidden
-BLUR = 2.0  # the last two bandwidths are at most this many standard deviations of what they help to find
+LAST = 0.25  # largest bandwidth of the last gradient, in units of the bandwidth of the curvature
+UNLIKE = 0.2  # prior difference of the slopes of a level from those of the mean, per standard normal quantile of it
+BENDS = 1.0  # relative change of a density over the longest step that is allowed, as in an exponential tail
+PLACED = 1.5  # a level within so many standard deviations of noise of 0 or 1 is marked: no start is known there
+BLUR = 2.0  # largest bandwidth of a gradient, in standard deviations of the error of the quantile
 
 
 def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats) -> tuple[LocalGaussian, Cut]:
-    """Ask all stages of a quantile regression."""
+    """Ask all stages of a quantile regression. Returns the posterior, and how many records are weighted down."""
     p, n = problem.dim, asker.n
     m, constant = len(levels), design.has_intercept
     at = locate_response(asker, problem, design)
@@ -67,12 +66,12 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     theta = np.repeat(start[None], m, axis=0)
     if constant:
         theta[:, 0] += residuals.quantile(levels)
-    farthest = 2 * reach / density  # no step moves fitted values by more
+    farthest = 2 * reach / density  # the most by which a step may move fitted values
 
     loudness, inverse = np.sum(b**2, axis=1), np.linalg.inv(frame)
     away = np.abs(residuals.quantile(levels) - residuals.quantile(np.array(0.5)))
     unlike = (UNLIKE * np.maximum(np.abs(ndtri(levels)) * at.spread, away) * near.reach) ** 2
-    shifts = (residuals.sd / density) ** 2 * constant  # of the intercept, where a quantile of residuals is a noisy one
+    shifts = (residuals.sd / density) ** 2 * constant  # variance of the intercept, which starts at a noisy quantile
     level = np.outer(inverse[:, 0], inverse[:, 0])
     toward = near.moment @ inverse[:, 0] if constant else np.zeros(p)  # E u
     uneven = np.outer(toward, toward) + solid
@@ -84,8 +83,11 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     ]
 
     def gradient(stage: str, at: Floats, width: Floats, bends: Curvatures) -> tuple[Floats, float, Floats, list[Read]]:
-        """Gradients in the frame, (m, p); sd, where their noise is sd·B ⊗ I; and where all answers so far say that the
-        curves are, no step too long from here."""
+        """Ask for the gradients of all levels, and read the transcripts again.
+
+        Returns the gradients in the frame, (m, p); sd, where their noise is sd·B ⊗ I; the estimates by all answers so
+        far, with steps of limited length; and what the transcripts say.
+        """
         answer, sd = asker.ask(stage, "cells", at, width, a, frame, around)
         g, here = b @ answer.reshape(-1, p), at @ inverse.T
         given = zip(transcripts, here, g, (sd * np.sqrt(loudness)).tolist(), width.tolist(), strict=True)
@@ -97,7 +99,7 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     spread = float(np.trace(np.linalg.inv(solid)))
 
     def narrow(stage: str, most: Floats) -> Floats:
-        """A bandwidth whose bias, of second order in it, vanishes beside noise and sampling error."""
+        """Bandwidths in proportion to noise and sampling error, so that their bias, of second order, vanishes."""
         error = np.sqrt(scores / n + loudness * spread / p * asker.noise(stage) ** 2)
         return np.clip(BLUR * error / density, finest, np.maximum(most, finest))
 

@@ -1,16 +1,16 @@
-"""Two rounds of gradients around a rough estimate, and the local posterior that they add up to.
+"""The last two gradients of a regression, and the local posterior that they make.
 
-How the rounds become one estimate, and how much wider the posterior must be where the local model does not explain
-them. Public arithmetic; the questions are asked by the callables of each family.
+`refine` combines the two into one estimate, and widens the posterior, or gives it up, where the local model does not
+explain them. Public arithmetic; each family passes functions that ask its questions.
 """
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import chdtri
 
+from pgbb._numerics import Floats
 from pgbb.methods.calibrated.algebra import floored, limited
 from pgbb.methods.calibrated.curvature import Curvature, filtered, kalman
 from pgbb.methods.calibrated.prior import Prior, tempered
@@ -20,14 +20,13 @@ if TYPE_CHECKING:
     from pgbb.methods.calibrated.box import Box
     from pgbb.methods.calibrated.logistic import LogisticCurvature
 
-Floats = NDArray[np.float64]
 
 __all__ = ["combined", "felt", "refine", "widening_for_contradiction", "widening_for_last_step"]
 
-NEGLIGIBLE = 0.02  # privacy variance beside sampling variance
-SELDOM = 1e-3  # how often a local model that holds may widen its posterior for nothing
-WIDEST = 4.0  # a posterior that would have to be wider than this is given up, where noise does not explain it
-RARE = 1e-6  # how often it may be taken for one that does not hold
+NEGLIGIBLE = 0.02  # privacy variance over sampling variance below which the second gradient alone is used
+SELDOM = 1e-3  # chance with which noise alone may widen the posterior of a local model that holds
+RARE = 1e-6  # chance with which noise alone may make such a posterior be given up
+WIDEST = 4.0  # a posterior is given up if it would have to be so many times as wide, and noise does not explain that
 
 
 def refine(
@@ -49,32 +48,34 @@ def refine(
     bends: Callable[[Floats, Floats], tuple[Floats, Floats]] | None = None,
     located: bool = True,
 ) -> LocalGaussian:
-    """Two rounds of curvature and gradient, and the second moments of the score between them.
+    """Ask for curvature and gradient, step, and ask for both again; make the local posterior of all answers.
 
     Args:
-      box: bounds the posterior, which is marked where it touches.
+      box: bounds the posterior, which is marked where it touches an end.
       n: number of records.
       theta: a rough estimate.
       error: covariance of its error, in the frame.
-      frame: F, of all parameters.
-      curvature: asks for the curvature at a point, the second time with the first answer.
-      gradient: asks for the gradient of the stage "refine" or "final" at a point, with its noise.
-      spread: asks for the second moments of the score at a point, with the noise that is left in them.
-      settle: moves a point to where estimates may lie.
+      frame: F, for all parameters.
+      curvature: asks for the curvature at a point; the second time it is given the first curvature.
+      gradient: asks for the gradient of the stage "refine" or "final" at a point, and returns it with its noise.
+      spread: asks for the second moments of the score at a point, and returns them with their noise.
+      settle: moves a point to the nearest one that an estimate may have.
       prior: of all parameters.
       bound: the largest score.
-      model: how curvature changes with θ, where that is known: steps then follow it, and the curvature at their end
-        is what is released.
-      quadratic: whether the loss is: then no step follows the last, however long it was.
-      common: covariance of an error that both gradients have.
-      follows: whether a posterior over which the curvature of the model varies is widened by axis, and not given up.
-      bends: mean and covariance of what a gradient lacks because it bends over the way to the target, where the way is
-        normal with a mean and a covariance: a scale looks larger where coefficients are not yet right.
-      located: False where noise has hidden the response: then the posterior is that of the prior.
+      model: how the curvature changes with θ, if that is known. Steps then follow it, and the curvature at their end is
+        released.
+      common: covariance of an error that both gradients have in common.
+      quadratic: whether the loss is quadratic: then a long last step is no sign of another one.
+      follows: whether the posterior is widened along its axes, in place of given up, where the curvature of the model
+        varies over it.
+      bends: mean and covariance of what a gradient lacks because the loss is not quadratic on the way to the target,
+        given the mean and covariance of that way. For example, a scale looks larger where coefficients are not yet
+        right.
+      located: False where noise hides the response: then the posterior is that of the prior.
     """
 
     def straight(stage: str, at: Floats, metric: Floats, error: Floats) -> tuple[Floats, float, Floats]:
-        """The gradient as if it did not bend, its noise, and the covariance of what bends."""
+        """The gradient corrected by `bends`, its noise, and the covariance of the correction."""
         answer, sd = gradient(stage, at)
         if bends is None:
             return answer, sd, np.zeros_like(frame)
@@ -82,6 +83,7 @@ def refine(
         return answer + mean, sd, doubt
 
     def newton(bend: Curvature, at: Floats, g: Floats) -> Floats:
+        """The Newton step; with a model, by its mean curvature along the step, found by iteration."""
         step = bend.step(g)
         if model is not None:
             metric = bend.solid
@@ -122,11 +124,11 @@ def refine(
         elif _other(model.at(point), model.at(best)) or any(
             model.varies(where, frame, met, plain) for where, met in ((best, bend), (point, asked))
         ):
-            factor, best = np.inf, prior.center  # an estimate that ran away is worth nothing
+            factor, best = np.inf, prior.center  # the estimate ran away
     step, unseen = kalman(bend.solid, g, sd_second, error)
-    blur = bend.blur(unseen, (1 - weight) * walked - step)  # both estimates have a way to go
+    blur = bend.blur(unseen, (1 - weight) * walked - step)  # noise of H over the ways that both estimates had to go
     privacy, noise = felt(sd, blur + common + doubt, sampling / n, factor)
-    noise = noise + wider  # of sampling and of privacy, as both are
+    noise = noise + wider
     if box.touched(best, frame, bend, noise) or not located:
         factor = np.inf
     drawn = sampling / n + privacy**2 * np.eye(len(theta))
@@ -148,16 +150,16 @@ def refine(
 
 
 def _other(here: Floats, there: Floats) -> bool:
-    """Whether curvature doubles or halves, along any direction, from one point to another."""
+    """Whether one of two curvatures is more than twice the other along some direction."""
     values = np.linalg.eigvals(np.linalg.solve(floored(here, 1e-12 * float(np.trace(here)) + 1e-300), there)).real
     return bool(values.min() < 0.5 or values.max() > 2.0)
 
 
 def combined(sd_first: float, sd_second: float, sampling: float) -> tuple[float, float]:
-    """Weight of the second of two estimates, by the precision of their noise, and the noise of the weighted mean.
+    """The weight of the second of two estimates, by precision, and the noise of their weighted mean.
 
-    The first is farther from the target and has a larger error of second order. Where the noise of the second
-    is small beside the sampling variance, the first has nothing to add.
+    The first has a larger error of second order, since it started farther from the target. It gets no weight where the
+    noise of the second is negligible beside the sampling variance.
     """
     if sd_first == 0 or sd_second == 0 or sd_second**2 < NEGLIGIBLE * sampling:
         return 1.0, sd_second
@@ -168,15 +170,14 @@ def combined(sd_first: float, sd_second: float, sampling: float) -> tuple[float,
 def widening_for_last_step(
     first: Floats, second: Floats, metric: Floats, sampling: Floats, sd_first: float, sd_second: float
 ) -> float:
-    """How many times wider the posterior must be because the last Newton step was long: the next could leave it.
+    """The factor by which the posterior is widened because the last Newton step was long.
 
-    In the metric H, steps of length L₁ and L₂, less what noise explains, leave
-    an error of about L₂²/L₁ where Newton's method converges; it must stay below
-    the posterior's own spread.
+    Let L₁ and L₂ be the lengths of the two steps in the metric H, less what noise explains. Where Newton's method
+    converges, the error that remains is about L₂²/L₁. The widened posterior has at least this spread.
 
     Returns:
-      The factor that holds that error, at least 1; infinity where the step is longer than noise makes it (Laurent and
-      Massart's bound for weighted χ², RARE).
+      The factor, at least 1. It is infinite if it exceeds `WIDEST` and the step is longer than noise makes it, by
+      Laurent and Massart's bound for a weighted χ² at the level `RARE`.
     """
     weights = 1 / np.linalg.eigvalsh(metric)
     spread, x = float(np.sum(weights)), -np.log(RARE)
@@ -195,15 +196,15 @@ def widening_for_last_step(
 def widening_for_contradiction(
     change: Floats, step: Floats, last: Floats, bend: Curvature, sampling: Floats, sd_first: float, sd_second: float
 ) -> float:
-    """How many times wider it must be because the gradient did not change over a step as the curvature says.
+    """The factor by which the posterior is widened because two gradients contradict the curvature between them.
 
-    Where the local model holds, e = g₂ − g₁ − Hq is made of the noise of two
-    answers and of H alone, all known: eᵀV⁻¹e is χ² with d degrees of freedom, and must be in
-    its upper tail to count. With little noise any bend of the loss shows, so it must also matter: e,
-    carried over to the `last` step in proportion to the lengths in the metric H, exceeds the posterior's own spread.
+    Where the local model holds, e = g₂ − g₁ − Hq consists of the noise of both gradients and of H, so that eᵀV⁻¹e is
+    χ² with d degrees of freedom. A contradiction counts if this statistic is in its upper tail, at the level `SELDOM`.
+    With little noise every loss shows that it is not quadratic. So the contradiction must also matter: carried over to
+    the `last` step, in proportion to the lengths of the steps in the metric H, e exceeds the spread of the posterior.
 
     Returns:
-      The factor that holds e, at least 1; infinity where noise does not explain it.
+      The factor, at least 1. It is infinite if it exceeds `WIDEST` and the statistic is beyond the level `RARE`.
     """
     e, d = change - bend.value @ step, len(step)
     entry = bend.variances
@@ -220,14 +221,17 @@ def widening_for_contradiction(
 
 
 def felt(sd: float, blur: Floats, sampling: Floats, factor: float) -> tuple[float, Floats]:
-    """Noise that a gradient is felt to have, where the posterior must be `factor` times as wide: as wide as it was, if
-    the factor is infinite. Privacy's part of it, of each coordinate on average, and the covariance of all of it.
+    """The noise of a gradient, widened by a factor.
 
     Args:
-      sd: of the noise of privacy, on each coordinate.
-      blur: covariance of what noise in the curvature adds.
+      sd: standard deviation of the privacy noise, on each coordinate.
+      blur: covariance of what noise in the curvature, and other errors, add.
       sampling: covariance of the sampling error.
-      factor: at least 1.
+      factor: at least 1. An infinite one counts as 1: the posterior is then given up, and not widened.
+
+    Returns:
+      The standard deviation of all but the sampling error, as one number for all coordinates, and the covariance of
+      the whole.
     """
     wide = factor**2 if 1 < factor < np.inf else 1.0
     noise = wide * (sampling + sd**2 * np.eye(len(sampling)) + blur)

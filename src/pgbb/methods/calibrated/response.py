@@ -1,34 +1,38 @@
-"""Where the response lies, and how wide it is: histograms over the declared range that zoom in on it.
+"""Locates the response by histograms that zoom in on it, and holds the noisy distributions that histograms give.
 
-A range a hundred thousand times too wide then costs three answers, and everything that follows lives in units of the
-spread that was found. Serves means, quantile and Huber regression. Public arithmetic on answers.
+Three histograms suffice for a declared range a hundred thousand times too wide. Everything that follows is in units of
+the located spread. Public arithmetic on answers.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgbb._numerics import Floats
 from pgbb.methods.calibrated.algebra import monotone, prefixes
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.stages import BINS
 
-Floats = NDArray[np.float64]
-
 __all__ = ["UNSEEN", "Distribution", "Located", "asked_law", "distribution", "histogram", "locate"]
 
-LEAST_TAIL = 0.02  # the next histogram holds all but this share at each end, or what noise lets be seen of it
-SPREADS = 3.0  # that count as the size of the response
-UNSEEN = 0.15  # noise of partial sums above which a histogram shows nothing
-FINE = 12.0  # bins between the outer quantiles, or heaps cannot be told from few bins
-HEAPED = 1.0  # squared distance of shares of bins from their neighbours', beside theirs: more are heaps
-MARGIN = 0.5  # and goes beyond that by this share of its width
+LEAST_TAIL = 0.02  # least share that the next histogram leaves out at each end; more where noise hides more
+MARGIN = 0.5  # the next histogram extends beyond that by this share of its width, on either side
+SPREADS = 3.0  # the size of a response is so many spreads
+UNSEEN = 0.15  # noise of the distribution function above which a histogram shows nothing
+FINE = 12.0  # heaps are looked for if at least so many bins lie between the outer quantiles
+HEAPED = 1.0  # roughness above which a response counts as heaped
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """A noisy distribution of numbers: shares of bins, and the noise of their partial sums."""
+    """A noisy distribution of numbers.
+
+    Args:
+      edges: of the bins, (bins + 1,).
+      share: of each bin, (bins,).
+      sd: standard deviation of the noise of the distribution function.
+    """
 
     edges: Floats
     share: Floats
@@ -40,15 +44,15 @@ class Distribution:
 
     @property
     def below(self) -> Floats:
-        """Share below each edge."""
+        """The share below each edge, (bins + 1,)."""
         return self._cdf / self._cdf[-1]
 
     def quantile(self, tau: Floats) -> Floats:
-        """Quantiles, linear within bins."""
+        """Quantiles, interpolated linearly within bins."""
         return np.interp(tau, self.below, self.edges)
 
     def density(self, tau: Floats, reach: Floats) -> Floats:
-        """What lies between the quantiles τ ± reach over their distance; never beyond what noise lets be seen."""
+        """The mean density between the quantiles τ ± reach, which stay two standard deviations of noise off 0 and 1."""
         reach = np.maximum(reach, 2 * self.sd)
         low = np.maximum(tau - reach, np.minimum(tau / 2, 2 * self.sd))
         high = np.minimum(tau + reach, 1 - np.minimum((1 - tau) / 2, 2 * self.sd))
@@ -56,7 +60,7 @@ class Distribution:
         return (high - low) / np.maximum(gap, 1e-6 * (self.edges[-1] - self.edges[0]))
 
     def mean(self, values: Floats) -> float:
-        """Mean of a function given at the middles of the bins."""
+        """Mean of a function with these values at the middles of the bins."""
         return float(self.share @ values)
 
     @property
@@ -67,15 +71,15 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Located:
-    """Median and spread of the response (the standard deviation, were it normal), and what noise leaves of them.
+    """Where the response lies.
 
     Args:
-      median: of the response.
-      spread: of the response.
-      sd: noise of the distribution function that they were read from.
-      present: share of the records (or of their weight) that has a value.
-      heaped: whether most of it has few distinct values, as far as noise lets that be seen.
-      none: whether no record may have a count.
+      median: of the response (of counts, the mean).
+      spread: its standard deviation if it is normal.
+      sd: noise of the distribution function from which both were read.
+      present: share of the records, or of their weight, that have a value.
+      heaped: whether most records seem to share few distinct values.
+      none: whether possibly no record has a positive count.
     """
 
     median: float
@@ -87,38 +91,42 @@ class Located:
 
     @property
     def found(self) -> bool:
-        """Whether it lies anywhere: noise may have hidden it."""
+        """False where noise hides the response."""
         return self.sd <= UNSEEN and not self.none
 
     def start(self, terms: int, constant: bool) -> Floats:
-        """Coefficients of the fit that predicts the median; zero without an intercept."""
+        """Coefficients of the fit that predicts the median everywhere; zero without an intercept."""
         theta = np.zeros(terms)
         if constant:
             theta[0] = self.median
         return theta
 
     def size(self, constant: bool) -> float:
-        """How far from that start the response lies: some spreads, and more where noise hides them."""
+        """The size of the response around that start: `SPREADS` spreads, and more where noise hides them."""
         far = SPREADS * self.spread * (1 + 10 * self.sd)
         return far if constant else far + abs(self.median)
 
 
 def histogram(asker: Asker, stage: str, theta: Floats, edges: Floats) -> tuple[Distribution, float, float]:
-    """The distribution of y − xᵀθ over the bins; its total as answered; and the noise of that."""
+    """Ask for the distribution of y − xᵀθ; returns as `asked_law`."""
     return asked_law(asker, stage, "histogram", edges, theta)
 
 
 def asked_law(
     asker: Asker, stage: str, statistic: str, edges: Floats, *given: Floats | float
 ) -> tuple[Distribution, float, float]:
-    """The same of a statistic that tells the bin of any number of a record; `given` are its parameters before those."""
+    """Ask for the distribution of the number that a histogram statistic looks up; `given` are its first parameters.
+
+    Returns:
+      The distribution, the total share as answered, and the noise of the total.
+    """
     a, b = prefixes(BINS)
     answer, sd = asker.ask(stage, statistic, *given, edges, a)
     return distribution(edges, b @ answer, sd * np.sqrt(np.sum(b**2, axis=1)))
 
 
 def distribution(edges: Floats, below: Floats, sd: Floats) -> tuple[Distribution, float, float]:
-    """The same from noisy prefix sums of the bins, with the noise of each."""
+    """The distribution from noisy prefix sums of the bins and the noise of each; returns as `asked_law`."""
     noise = float(np.sqrt(np.mean(sd**2)))
     total = max(float(below[-1]), noise, 1e-9)
     share = np.diff(monotone(np.clip(below / total, 0.0, 1.0)), prepend=0.0)
@@ -127,7 +135,7 @@ def distribution(edges: Floats, below: Floats, sd: Floats) -> tuple[Distribution
 
 
 def locate(asker: Asker, bottom: float, top: float, terms: int) -> Located:
-    """Median and spread of a response in [bottom, top]: the stage "response"."""
+    """Locate a response in [bottom, top]: the stage "response"."""
     low, high, totals = bottom, top, []
     for _ in range(asker.question("response", "histogram").times):
         found, total, total_sd = histogram(asker, "response", np.zeros(terms), np.linspace(low, high, BINS + 1))
@@ -141,7 +149,7 @@ def locate(asker: Asker, bottom: float, top: float, terms: int) -> Located:
         low, high = max(bottom, left - beyond), min(top, right + beyond)
     inner, outer = found.quantile(np.array([[0.2, 0.5, 0.8], [0.05, 0.5, 0.95]]))
     spread = max((inner[2] - inner[0]) / 1.683, bin_width / 2)
-    if found.sd < LEAST_TAIL:  # many equal values have no spread in the middle
+    if found.sd < LEAST_TAIL:  # many equal values in the middle would leave no spread
         spread = max(spread, (outer[2] - outer[0]) / 3.29 / 2)
     if found.sd > UNSEEN:
         inner[1], spread = (low + high) / 2, (high - low) / 4
@@ -151,9 +159,10 @@ def locate(asker: Asker, bottom: float, top: float, terms: int) -> Located:
 
 
 def _roughness(found: Distribution) -> float:
-    """Σ(s − s̄)²/Σs̄² for the shares s of bins and the means s̄ of five neighbours, less what noise makes of it.
+    """Σ(s − s̄)²/Σs̄² for the shares s of bins and the means s̄ of five neighbours, less what noise adds to it.
 
-    About 0 for a smooth density, 2 where one bin in three is filled. Three standard deviations are taken off.
+    It is about 0 for a smooth density and 2 where one bin in three is filled. What noise adds is taken at its mean plus
+    three standard deviations.
     """
     share, bins = found.share, len(found.share)
     smooth = np.convolve(share, np.full(5, 0.2), mode="same")

@@ -1,8 +1,8 @@
-"""Every question that the default method asks of the records: the one list that all the rest reads.
+"""Every question that the default method asks of the records, as one list of stages.
 
-What the accountant certifies, what `pgbb plan` prints, what is compiled ahead, what `asking` asks and what the
-diagnostics of a release say are made from these objects. To ask something new, add a `Question` to the stage that pays
-for it, or a `Stage` with a share, and its function to `statistics`. Public arithmetic: no JAX, no record.
+The accountant, `pgbb plan`, compilation, `asking` and the diagnostics of a release all read these objects. To ask
+something new, write its function in `statistics` and add a `Question` to the stage that pays for it, or a new `Stage`
+with a share of the budget. Everything here is public arithmetic: no JAX, no record.
 """
 
 import math
@@ -28,20 +28,25 @@ __all__ = [
     "whole_noise",
 ]
 
-BINS = 64  # of a histogram
-LEAST_REACH = (16.0, 2.5)  # R² of a frame is at least the first, and the second a term
-JITTERS = 8  # places around a response with a step
-CURVATURE = 0.09  # share of a curvature matrix at each level
-WORTH = 0.021  # noise of entries, beside those of E uuᵀ, above which such matrices are not asked
-CHEAPER = 0.03  # the same for one matrix instead of one a level
-COLUMNS, FRAME, DISTANCES = 0.05, 0.07, 0.02  # shares of what every design asks; the last where noise is small
-RESPONSE, START, RESIDUALS = 0.03, 0.05, 0.03  # shares of what most responses are asked
-HIDING = 0.002  # noise of one answer with the whole budget above which these shares grow, or nothing would be found
-FEW = 0.0045  # the same above which nothing is asked in rounds that one answer, or two, may say
-MOMENTS = 0.08, 0.14  # share of second moments of a design: the second where other matrices follow from them
-REFINE = 0.14, 0.1  # share of the gradient before the last: the second where locating takes more
-LAST = 0.1  # share of the last gradient, at least
-PERSONS = 0.12  # share of second moments of the score by person
+BINS = 64  # number of bins of every histogram
+LEAST_REACH = (16.0, 2.5)  # the squared reach R² of a frame of p terms is at least the first, and p times the second
+JITTERS = 8  # places over which a response with a declared step is spread
+
+# Shares of the budget.
+COLUMNS, FRAME, DISTANCES = 0.05, 0.07, 0.02  # of the stages that every design has; the last only where noise is small
+RESPONSE, START, RESIDUALS = 0.03, 0.05, 0.03  # of the stages that most responses have
+CURVATURE = 0.09  # of the curvature matrices of all quantile levels
+MOMENTS = 0.08, 0.14  # of second moments of a design; the second value where other matrices follow from them
+REFINE = 0.14, 0.1  # of the gradient before the last; the second value with few records, where locating takes more
+LAST = 0.1  # of the last gradient, at least
+PERSONS = 0.12  # of second moments of the score by person
+
+# Thresholds. "Noise" is that of one answer with the whole budget.
+WORTH = 0.021  # curvature of each quantile level is asked if the relative noise of its entries is below this
+CHEAPER = 0.03  # the same threshold where one matrix serves all, as in Huber and logistic regression
+HIDING = 0.002  # noise above which locating and starting get larger shares, since nothing would be found otherwise
+FEW = 0.0045  # noise above which one answer, or two, replace several rounds
+
 Shape = tuple[int, ...]
 
 
@@ -50,13 +55,13 @@ class Question:
     """The noisy mean of one statistic over all records.
 
     Args:
-      statistic: name of a function in `statistics`, looked up when it is asked: planning must not need JAX.
-      shapes: of the parameters of the statistic, which a program is compiled for.
-      times: how often it is asked.
-      power: of the survey weights: 1 for means, 2 for the variance of a weighted score, 0 where only the bulk of the
-        records matters.
-      outer: whether outer products of the statistic are asked, of each record or, where persons are told, of the sum
-        over the records of a person.
+      statistic: name of a function in `statistics`. It is looked up late, because planning must not need JAX.
+      shapes: shapes of the parameters of the statistic, for which a program is compiled.
+      times: how often the question is asked.
+      power: exponent of the survey weights: 1 for means, 2 for the variance of a weighted score, 0 where only the bulk
+        of the records matters.
+      outer: whether the mean is that of outer products: of each record, or of the sum over the records of a person
+        where persons are told.
     """
 
     statistic: str
@@ -66,7 +71,7 @@ class Question:
     outer: bool = False
 
     def function(self, problem: Problem) -> Callable[..., Any]:
-        """The statistic itself; that of a custom loss is made for the loss."""
+        """The statistic as a function of one record; that of a custom loss is made for the loss."""
         from pgbb._numerics.compiled import squared  # JAX is needed from here on
         from pgbb.methods.calibrated import statistics
 
@@ -79,8 +84,8 @@ class Question:
 class Stage:
     """Questions that share a part of the budget, and so have the same noise.
 
-    Privacy of full-batch Gaussian answers adds up in μ² (Gaussian DP), so shares
-    are shares of μ²: a stage with share s and k answers has noise ∝ √(k/s).
+    The privacy loss of full-batch Gaussian answers adds up in μ² (Gaussian DP), so shares are shares of μ². A stage of
+    k answers with the share s has noise in proportion to √(k/s).
     """
 
     name: str
@@ -90,17 +95,17 @@ class Stage:
 
     @property
     def asks(self) -> int:
-        """How many answers the stage gives."""
+        """Number of answers of the stage."""
         return sum(question.times for question in self.questions)
 
     @property
     def scale(self) -> float:
-        """Noise of its answers, in units of σ."""
+        """Standard deviation of the noise of its answers, in units of σ."""
         return math.sqrt(self.asks / self.share)
 
 
 def composition(stages: Sequence[Stage], n: int) -> Composition:
-    """What the accountant certifies: every stage with noise σ·√(asks/share) on means of statistics of norm ≤ 1."""
+    """What the accountant certifies: stages with noise σ·√(asks/share) on means of statistics of norm at most 1."""
     if abs(sum(s.share for s in stages) - 1) > 1e-9:
         raise InvalidValue("the shares of the stages must add up to 1.")
     return compose(
@@ -111,7 +116,9 @@ def composition(stages: Sequence[Stage], n: int) -> Composition:
 
 @lru_cache(maxsize=64)
 def whole_noise(n: int, epsilon: float, delta: float) -> float:
-    """Noise of one answer about n records that has the whole budget: what the rules below go by.
+    """Standard deviation of the noise of one answer about n records that has the whole budget.
+
+    The rules of this module depend on this number, which is public.
 
     >>> round(whole_noise(10_000, 1.0, 1e-6), 6)
     0.000845
@@ -122,16 +129,14 @@ def whole_noise(n: int, epsilon: float, delta: float) -> float:
 def questions_for(
     problem: Problem, levels: int, noise: float = 0.0, *, weighted: bool = True, persons: bool = False
 ) -> tuple[Stage, ...]:
-    """The stages of a model that has so many quantile levels (other kinds of model ignore the number).
-
-    Shares are rules on the kind of model, its terms and the noise; the same for all data.
+    """The stages of a model. Shares depend on the kind of model, its terms and the noise, and never on the records.
 
     Args:
       problem: the model.
-      levels: how many quantile levels there are.
-      noise: standard deviation of one answer that has the whole budget: with n, ε and δ it is public.
-      weighted: whether records have survey weights; all powers of a weight of 1 are the same.
-      persons: whether the sampling variance is asked by person.
+      levels: number of quantile levels; other kinds of model ignore it.
+      noise: `whole_noise` of n, ε and δ.
+      weighted: whether records have survey weights. Without them the power of the weights makes no difference.
+      persons: whether second moments of the score are asked by person.
     """
     stages = _stages(problem, levels, noise, weighted)
     if not weighted:
@@ -154,12 +159,16 @@ def _stages(problem: Problem, levels: int, noise: float, weighted: bool) -> tupl
 
 
 def _grown(share: float, noise: float, most: float) -> float:
-    """A share that finds the same in spite of more noise, up to so many times as large."""
+    """The share that keeps the noise of a stage where it is at `HIDING`, at most `most` times as large."""
     return share * min(max((noise / HIDING) ** 2, 1.0), most)
 
 
 def _design(design: Design, noise: float, lean: bool = False) -> tuple[Stage, ...]:
-    """The frame of a design, from where its columns lie, if each has a term of its own."""
+    """The stages that find the frame of a design.
+
+    They begin with the location of the columns, if each column has a term of its own. `lean` designs are those whose
+    other matrices follow from the second moments, which then get a larger share.
+    """
     dear = noise / math.sqrt(FRAME) * max(LEAST_REACH[0], LEAST_REACH[1] * len(design.terms))  # noise of a round
     p, own = len(design.terms), own_terms(design)
     located = own is not None and any(own)
@@ -184,7 +193,7 @@ def _design(design: Design, noise: float, lean: bool = False) -> tuple[Stage, ..
 
 
 def _start(p: int, noise: float) -> tuple[Stage, ...]:
-    """Where the response and a least-squares fit lie, and the law of its residuals."""
+    """The stages that locate the response, make a least-squares fit, and ask for the distribution of its residuals."""
     theta, bins = (p,), ((BINS + 1,), (BINS, BINS))
     located = Question("histogram", (theta, *bins), times=3 if noise < FEW else 2, power=0)
     return (
@@ -199,12 +208,12 @@ def _start(p: int, noise: float) -> tuple[Stage, ...]:
 
 
 def _shown(p: int, noise: float, most: float) -> bool:
-    """Whether a matrix of second moments with the whole budget would have entries of less noise, beside white ones."""
+    """Whether entries of a second-moment matrix with the whole budget have relative noise below `most`."""
     return noise * max(LEAST_REACH[0], LEAST_REACH[1] * p) < most
 
 
 def _rest(stages: Sequence[Stage], why: str, question: Question) -> tuple[Stage, ...]:
-    """The stages, and a last one with what is left of the budget: of that at least `LAST`."""
+    """The stages, and a stage "final" with the rest of the budget, which is at least `LAST`."""
     spent = sum(s.share for s in stages)
     if spent > 1 - LAST:
         stages = [replace(s, share=s.share * (1 - LAST) / spent) for s in stages]
@@ -213,7 +222,7 @@ def _rest(stages: Sequence[Stage], why: str, question: Question) -> tuple[Stage,
 
 
 def _by_person(stages: Sequence[Stage], spread: bool) -> tuple[Stage, ...]:
-    """The same with outer products of the last score, by person; `spread`: that of records is needed too."""
+    """The stages with second moments of the last score by person; those by record stay if `spread` says so."""
     *others, final = (s for s in stages if spread or s.name != "spread")
     asked = Stage("persons", PERSONS, "second moments of the score, by person", (
         replace(final.questions[0], outer=True),
@@ -297,9 +306,14 @@ def _expectile(design: Design, noise: float) -> tuple[Stage, ...]:
 def _clipped(
     more: Shape, steps: int, design: Design, noise: float, first: tuple[Question, ...] = (), looks: int = 3
 ) -> tuple[Stage, ...]:
-    """Scores that have no bound of their own, of `more` than θ and the frame; located by so many steps.
+    """The stages of a regression whose scores have no bound of their own, and so are clipped.
 
-    Where the response lies is asked by so many `looks`.
+    Args:
+      more: shape of what its statistics need beside θ and the frame.
+      steps: number of rough gradients.
+      design, noise: as in `questions_for`.
+      first: questions that are asked with the start.
+      looks: number of histograms that locate the response.
     """
     p = len(design.terms)
     given = ((p,), (p, p), more)
@@ -339,7 +353,10 @@ def _logistic(design: Design, noise: float) -> tuple[Stage, ...]:
 
 
 def _matrices(shown: bool, curvature: Question, spread: Question) -> tuple[Stage, ...]:
-    """Curvature and second moments of the score; where noise would hide them they follow from those of the design."""
+    """Stages for curvature and second moments of the score; none where noise would hide the matrices (`shown`).
+
+    They then follow from the second moments of the design.
+    """
     if not shown:
         return ()
     return (
@@ -364,7 +381,7 @@ def _mean() -> tuple[Stage, ...]:
 
 
 def _means(groups: int, proportions: bool, weighted: bool) -> tuple[Stage, ...]:
-    """All groups at once: a record adds to the numbers of its own group alone."""
+    """The stages of means by groups. A record adds to the numbers of its own group alone, so all are asked at once."""
     each, bins = (groups,), ((BINS + 1,), (BINS, BINS))
     spread = Stage("spread", 0.06, "variance in each group", (Question("group_spread", (each, each), power=2),))
     numeric = (

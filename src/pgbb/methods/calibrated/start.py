@@ -1,11 +1,11 @@
-"""Where a regression starts: the response, a least-squares fit from one answer, and the law of its residuals.
+"""The start of a regression: the located response, a least-squares fit from one answer, and its residuals.
 
-Serves quantile, Huber and linear regression. Public arithmetic on answers.
+Public arithmetic on answers.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgbb._numerics import Floats
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import Box
 from pgbb.methods.calibrated.curvature import filtered
@@ -15,28 +15,26 @@ from pgbb.methods.calibrated.stages import BINS, JITTERS
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 
-Floats = NDArray[np.float64]
-
 __all__ = ["PEAK", "first_fit", "least_squares", "locate_counts", "locate_response", "places_around"]
 
-PEAK = 0.39894228  # of the standard normal density
+PEAK = 0.39894228  # largest value of the standard normal density
 FARTHEST = 4.0  # ends of the histogram of residuals, in sizes of the response
-FINEST = 0.03  # its narrowest bins, in spreads
-EFFECT = 1.0  # spreads of the response that a standard deviation of a covariate moves, typically
-COUNTED = 3.0  # standard deviations of noise that the share of records with any count is above none, or all are hidden
-OTHER = 0.1  # how far, in the same units, the coefficients of another loss are from those of least squares
+FINEST = 0.03  # width of its narrowest bins, in spreads
+EFFECT = 1.0  # typical effect of a standard deviation of a covariate on the response, in spreads
+OTHER = 0.1  # typical difference of the effects by another loss and by least squares, in spreads
+COUNTED = 3.0  # counts are hidden unless the share of positive ones stands so many standard deviations above 0
 
 
 def locate_response(asker: Asker, problem: Problem, design: Design) -> Located:
-    """Median and spread of the shifted response: the stage "response"."""
+    """Locate the shifted response of a regression: the stage "response"."""
     low, high = (end - problem.shift for end in design.response_bounds)
     return locate(asker, low, high, len(design.names))
 
 
 def locate_counts(asker: Asker, problem: Problem, design: Design) -> Located:
-    """Mean and spread of the counts, from one histogram of all of the range: most may be equal, and few large.
+    """Mean and spread of counts, from one histogram over the whole range, since most may be equal and few large.
 
-    Where no count stands out of noise there is none to locate: the logarithm of their mean may be anything.
+    Where positive counts do not stand out of noise, none are located: the logarithm of their mean may be anything.
     """
     bottom, top = (end - problem.shift for end in design.response_bounds)
     unit = min(1.0, (top - bottom) / BINS)
@@ -49,23 +47,26 @@ def locate_counts(asker: Asker, problem: Problem, design: Design) -> Located:
 
 
 def places_around(design: Design) -> Floats:
-    """Where a response with a declared step lies, around its value; at it, without a step."""
+    """The offsets over which a response with a declared step is spread; 0 without a step."""
     if not design.response_step:
         return np.zeros(1)
     return design.response_step * ((np.arange(JITTERS) + 0.5) / JITTERS - 0.5)
 
 
 def first_fit(asker: Asker, near: Frame, at: Located, box: Box, constant: bool) -> tuple[Floats, Floats]:
-    """Coefficients of a least-squares fit, and the covariance of their error in the frame: the stage "start".
+    """A least-squares fit of the response, clipped some spreads around its median: the stage "start".
 
-    The response is clipped some spreads around its median, and the fit pulled to none as far as noise hides it.
+    Slopes are shrunk to zero as far as noise hides them.
 
     Args:
-      asker: asks.
+      asker: asks the question.
       near: the frame of the design.
       at: where the response lies.
-      box: coefficients lie in it.
+      box: bounds the coefficients.
       constant: whether the first term is the intercept.
+
+    Returns:
+      The coefficients, and the covariance of their error in the frame.
     """
     p, size = len(near.matrix), at.size(constant)
     theta = at.start(p, constant)
@@ -77,7 +78,10 @@ def first_fit(asker: Asker, near: Frame, at: Located, box: Box, constant: bool) 
 def least_squares(
     asker: Asker, near: Frame, at: Located, box: Box, constant: bool
 ) -> tuple[Floats, Floats, Distribution]:
-    """The first fit, the covariance of its error as a start of another loss, and the law of residuals ("residuals")."""
+    """The first fit as a start for another loss, the covariance of its error, and the distribution of its residuals.
+
+    The stages "start" and "residuals"; arguments as for `first_fit`.
+    """
     theta, error = first_fit(asker, near, at, box, constant)
     p, size = len(theta), at.size(constant)
     unit, farthest = FINEST * at.spread, FARTHEST * size

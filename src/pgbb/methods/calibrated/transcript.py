@@ -1,9 +1,9 @@
-"""Noisy gradients at several points, read together: where the loss is least, its curvature, and the doubt of both.
+"""Reads noisy gradients at several points together: the minimum of the loss, its curvature, and their errors.
 
-Near its minimum a loss has the gradients g(x) = Hx − b. Each answer says them at one point, up to noise that is known;
-the curvature answer says H, up to noise that is known. Both are linear in (H, b), so their law given all answers is
-normal and has a closed form. Answers far from the minimum tell H along the way that was walked, better than a
-curvature matrix with little budget; those near it tell b. Public arithmetic on answers.
+Near its minimum a loss has the gradient g(x) = Hx − b. Answers are g(x) at known points and H itself, each with noise
+of known covariance. They are linear in (H, b), so (H, b) given all answers is normal and has a closed form. Answers far
+from the minimum tell H along the way that was walked, better than a curvature matrix with little budget does; answers
+near it tell b. Public arithmetic on answers.
 """
 
 from dataclasses import dataclass, replace
@@ -19,19 +19,19 @@ from pgbb.release.local_gaussian import FLOOR
 
 __all__ = ["Read", "Transcript"]
 
-SILENT = 1e-7  # noise of an answer, at least: gradients are at most 1
-ROUNDING = 1e-12  # of variances that are added up
-TURNS = 3  # how often the distance to the minimum, which says how far an answer is to be trusted, is found again
+SILENT = 1e-7  # least noise of an answer; gradients are at most 1
+ROUNDING = 1e-12  # share of the largest variance that is added to all, against rounding
+TURNS = 3  # iterations for the minimum: errors of the answers depend on their distances to it
 
 
 @dataclass(frozen=True)
 class Read:
-    """What all answers say.
+    """What all answers say together.
 
     Args:
-      point: where the gradient is zero, in the frame.
+      point: the root of the expected gradient, in the frame.
       bend: the curvature.
-      noise: covariance of the gradient at the point: noise of privacy, and doubt of the curvature along the way to it.
+      noise: covariance of the gradient there: privacy noise, and the error of the curvature along the way to it.
     """
 
     point: Floats
@@ -41,15 +41,15 @@ class Read:
 
 @dataclass(frozen=True)
 class Transcript:
-    """Gradients of one loss, all in the frame.
+    """Noisy gradients of one loss, in the frame.
 
     Args:
       points: where they were asked, (T, p).
       gradients: as answered, (T, p).
-      noise: their covariances, (T, p, p).
-      width: over which each of them is smoothed, in units of the response.
-      bends: covariance of the error that the loss not being quadratic makes over a squared distance of one, (p, p).
-      metric: of distances in units of the response, (p, p).
+      noise: covariances of their noise, (T, p, p).
+      width: bandwidth over which each of them is smoothed, in units of the response, (T,).
+      bends: covariance of the error of the quadratic model of the loss, at a squared distance of 1, (p, p).
+      metric: gives distances in units of the response, (p, p).
     """
 
     points: Floats
@@ -61,14 +61,14 @@ class Transcript:
 
     @classmethod
     def begun(cls, point: Floats, error: Floats, bend: Floats, bends: Floats, metric: Floats) -> "Transcript":
-        """With what is known of the minimum before any answer: it lies around the point with this covariance.
+        """The transcript before any answer: the minimum is normal around `point` with the covariance `error`.
 
-        Where the curvature is about `bend`, that is an answer of zero with noise of its own.
+        For a curvature of about `bend`, that is an answer of zero at the point with the covariance bend·error·bend.
         """
         return cls(point[None], np.zeros((1, len(point))), (bend @ error @ bend)[None], np.zeros(1), bends, metric)
 
     def adding(self, point: Floats, gradient: Floats, sd: float, width: float = 0.0) -> "Transcript":
-        """With one more answer."""
+        """This transcript with one more answer."""
         return replace(
             self,
             points=np.vstack([self.points, point]),
@@ -78,7 +78,7 @@ class Transcript:
         )
 
     def read(self, bend: Curvature) -> Read:
-        """All answers together with a curvature that is in doubt."""
+        """What all answers say, together with a noisy curvature."""
         center = self.points[-1]
         for _ in range(TURNS):
             found = self._around(center, bend)
@@ -86,7 +86,10 @@ class Transcript:
         return found
 
     def _around(self, center: Floats, bend: Curvature) -> Read:
-        """The same, where the loss is quadratic near the center: farther answers are trusted less."""
+        """What all answers say if the loss is quadratic near the center: farther answers have larger errors.
+
+        Kriging: the unknown level g(center) has a flat prior, H − Ĥ has the covariance of `bend`.
+        """
         x, (turns, p) = self.points - center, self.points.shape
         far = np.einsum("ta,ab,tb->t", x, self.metric, x) + self.width**2
         noise = self.noise + (far**2)[:, None, None] * self.bends
@@ -99,7 +102,7 @@ class Transcript:
         factors = cho_factor(square)
         solved = cho_solve(factors, np.column_stack([ones, (self.gradients - slopes).ravel()]))
         known = np.linalg.inv(ones.T @ solved[:, :p])
-        level = known @ ones.T @ solved[:, p]  # g at the center
+        level = known @ ones.T @ solved[:, p]  # the gradient at the center
         left = (solved[:, p] - solved[:, :p] @ level).reshape(turns, p)
         twice = left.T @ x
         twice = entry * (twice + twice.T)
@@ -109,7 +112,7 @@ class Transcript:
         value = floored(bend.value + change, least)
         more = np.sqrt(np.maximum(np.diag(value) / np.maximum(np.diag(bend.value), least), 1.0))
         i, j, _ = triangle(p)
-        now = replace(bend, value=value, sd=bend.sd * more[i] * more[j])  # what was not seen is not seen by noise
+        now = replace(bend, value=value, sd=bend.sd * more[i] * more[j])  # a larger H is not known better
         step = -now.step(level)
         at = step[None]
         along = _covariance(entry, x, at) + bend.factor_sd**2 * np.einsum("ta,sc->tasc", slopes, at @ bend.value)
@@ -122,7 +125,7 @@ class Transcript:
 
 
 def _covariance(entry: Floats, x: Floats, y: Floats) -> Floats:
-    """Of (Hx)_a and (Hy)_c for all pairs of rows, where entries of H have these variances: (len(x), p, len(y), p)."""
+    """Covariance of (Hx)_a and (Hy)_c for all pairs of rows, (len(x), p, len(y), p), by the variances of entries."""
     mixed = np.einsum("ac,tc,sa->tasc", entry, x, y)
     diagonal = np.arange(x.shape[1])
     mixed[:, diagonal, :, diagonal] = np.einsum("ab,tb,sb->ats", entry, x, y)

@@ -9,14 +9,12 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgbb._numerics import Floats
 from pgbb.methods.calibrated.algebra import strategy
 from pgbb.model.models import Problem
 
 __all__ = ["Joint", "joint_of"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Coordinates"]
+from pgbb._numerics import Floats
 
-Floats = NDArray[np.float64]
+__all__ = ["Coordinates"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,8 +18,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgbb._numerics import Floats
 from pgbb.accountant import Composition, Mechanism, compose
 from pgbb.engine.protocol import made_for
 from pgbb.model.models import Problem
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ANSWERS", "SHARE", "STAGE", "after", "before", "slope_of", "with_moments"]
 
-Floats = NDArray[np.float64]
 
 STAGE = "second moments"
 ANSWERS = 2  # full-batch answers of second moments

@@ -8,15 +8,13 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgbb._numerics import Floats
 from pgbb.methods.pgbb.coordinates import Coordinates
 from pgbb.methods.pgbb.moment_answers import slope_of
 from pgbb.model.models import Problem
 
 __all__ = ["bend_at", "bends_alike", "shape_of"]
-
-Floats = NDArray[np.float64]
 
 
 @lru_cache(maxsize=32)
