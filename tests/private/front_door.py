@@ -320,8 +320,9 @@ def _sheet(cells: list[Any], folder: Path, first: str = "other") -> Path:
     sheet = book.active
     sheet.append([first, "c"] if first else ["c"])
     for i, cell in enumerate(cells):
-        if getattr(cell, "tzinfo", None) is not None or (isinstance(cell, str) and not cell.isprintable()):
-            raise Unfit  # the writer takes no zone, and makes of some characters a file that is no XML
+        odd_text = isinstance(cell, str) and not cell.isprintable()
+        if getattr(cell, "tzinfo", None) is not None or odd_text or isinstance(cell, pd.Interval):
+            raise Unfit  # the writer takes no zone and no interval, and makes of some characters a file that is no XML
         given = float(cell) if isinstance(cell, decimal.Decimal) else cell
         sheet.append([i, given] if first else [given])
     column = "B" if first else "A"
@@ -494,7 +495,6 @@ def containers(kind: Kind) -> dict[str, Callable[[list[Any], Any, Path], Any]]:
         "partition that pandas made": lambda c, h, f: _partition(c, kind),
         "partition of objects": lambda c, h, f: _partition(_objects(c), kind, object),
         "categorical that pandas made": lambda c, h, f: _frame(pd.Categorical(c)),
-        "sparse integers": lambda c, h, f: _frame(pd.arrays.SparseArray(c, dtype=pd.SparseDtype("int64", np.nan))),
         "csv": lambda c, h, f: _csv(c, f),
         "csv, as it is": lambda c, h, f: _csv(c, f, raw=True),
         "csv of Europe": lambda c, h, f: _csv(c, f, separator=";", decimal=",", thousands=".", encoding="latin-1"),
@@ -510,6 +510,9 @@ def containers(kind: Kind) -> dict[str, Callable[[list[Any], Any, Path], Any]]:
             found[name] = lambda c, h, f, t=kind.good in WORDS, n=name: _statistical(c, t, h, f, n)
     if not isinstance(kind.declared, Levels):
         del found["categorical that pandas made"]
+    if "Int64" in kind.nullable:
+        gaps = pd.SparseDtype("int64", np.nan)
+        found["sparse integers"] = lambda c, h, f: _frame(pd.arrays.SparseArray(c, dtype=gaps))
     for stored in kind.nullable:
         found[f"frame of {stored}"] = lambda c, h, f, t=stored: _frame(pd.array(c, dtype=t))
     for stored in kind.arrow:
