@@ -36,10 +36,10 @@ _SOON = {"xla_cpu_use_fusion_emitters": False}  # loops by the older of two code
 
 
 def computed_once(values: _Tree) -> _Tree:
-    """The same arrays, which the compiler computes once for all their uses.
+    """Return the arrays, and make the compiler compute them once for all their uses; holds inside `Compiled`.
 
     Otherwise it may compute a value again where it is used again, in another order of operations: the clip would then
-    measure one number, and the sum add another. It holds inside what is `Compiled`.
+    measure one number, and the sum add another.
     """
     return jax.lax.optimization_barrier(values)  # type: ignore[no-untyped-call]
 
