@@ -21,11 +21,11 @@ from pgbb.methods.calibrated.densities import (
     curvatures_of,
     plain_curvatures,
     seen_through,
+    shapes_of,
     sharpness,
     spread_of,
 )
 from pgbb.methods.calibrated.frame import Cut, design_frame, score_of, wrong_of
-from pgbb.methods.calibrated.location_scale import LocationScale, Shape
 from pgbb.methods.calibrated.prior import SPREADS, Prior, tempered
 from pgbb.methods.calibrated.refine import felt, widening_for_contradiction, widening_for_last_step
 from pgbb.methods.calibrated.start import least_squares, locate_response, places_around
@@ -122,13 +122,12 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     smooth, ratio, ratio_sd = sharpness(asker, theta, levels, widths, density, around)
     f = smooth * ratio
     found = curvatures_of(asker, theta, levels, h, density, f, ratio, near, around)
-    outer = float(np.diff(residuals.quantile(levels[[0, -1]]))[0])
-    spreads = LocationScale.like(near, levels, outer, n) if constant and outer > 0 else None
+    apart = float(np.diff(residuals.quantile(levels[[0, -1]]))[0])
+    shape = shapes_of(near, levels, apart, n, constant)
 
     def curves(reads: list[Read]) -> Curvatures:
         """The curvature of each level, where all answers so far say that the levels are."""
-        shape = spreads.shape(reads, h) if spreads else Shape(near.moment, near.moment_sd)
-        return [replace(c, factor_sd=float(s)) for c, s in zip(found(shape), ratio_sd / ratio, strict=True)]
+        return [replace(c, factor_sd=float(s)) for c, s in zip(found(shape(reads, h)), ratio_sd / ratio, strict=True)]
 
     curvatures = curves(reads)
     before, sd_first, point, _ = gradient("refine", theta, narrow("refine", h / 2), curvatures)
