@@ -36,6 +36,7 @@ SEEN = 3.0  # standard deviations of noise above which the second moment of an a
 WRONG = 1.2  # mean of scores far out, over their standard deviation, where a model is wrong there
 SMALL = 0.1  # of the sampling error: what may be left out
 FARTHEST = 8.0  # times as far, squared, reaches a frame of a skewed design
+WIDER = 2.0  # second moment of a reference design along a direction, beside a white one, that a skewed column makes
 CUT = 1 / 3  # part of the last answer on moments that asks how many records ω weights down; its noise grows by 5 %
 FINEST = 2.0**18  # times a direction is magnified, at most: single precision shows no finer ones
 NEAREST = 0.1  # end of the first bin of distances, in reaches
@@ -236,9 +237,8 @@ class _Far:
         size = np.linalg.norm(self.reference, axis=1)
         lost = np.maximum(1 - reach / size, 0.0)
         seen = float(np.mean(lost * size))
-        if not seen:
-            return np.zeros((terms, terms))
-        axes = (self.reference.T * (lost / size)) @ self.reference / (len(size) * seen)  # of trace 1
+        where = lost / size if seen else size**2  # the axes of its longest rows, where none is as long
+        axes = (self.reference.T * where) @ self.reference / float(where @ size**2)  # of trace 1
         if self.lengths:
             clear = float(self.lengths.beyond(np.array(reach))) > SEEN * self.lengths.law.sd
             seen = total if clear else math.sqrt((total**2 + seen**2) / 2)
@@ -259,12 +259,13 @@ class _Far:
 
 
 def _no_farther(reference: Floats, reach: float) -> Floats:
-    """The reference design with directions along which it is farther out than a white one made white.
+    """The reference design with directions along which it is far wider than a white one made less wide.
 
-    Its columns are independent. What true columns have in common is magnified, and would let it look far out there.
+    Its columns are independent. What true columns have in common is magnified, and would let it look far out there. A
+    skewed column makes it wider too: a frame is white in moments in which far-out records count less.
     """
     values, axes = np.linalg.eigh(reference.T @ reference * (reach**2 / len(reference)))
-    return np.asarray(reference @ (axes / np.sqrt(np.maximum(values, 1.0))) @ axes.T)
+    return np.asarray(reference @ (axes / np.sqrt(np.maximum(values / WIDER, 1.0))) @ axes.T)
 
 
 def _scaled(frame: Floats, design: Design, most: float, alone: bool, apart: Mapping[int, Atom]) -> tuple[Floats, float]:
