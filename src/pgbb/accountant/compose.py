@@ -157,7 +157,8 @@ def _tilted_sum(
         log_total, tilted = log_mgf(law, theta)
         log_scale += count * log_total
         index = np.arange(-law.size, law.size + 1) % length
-        transform, error = _transformed(np.bincount(index, weights=tilted, minlength=length), fft_error)
+        wrapped: Floats = np.bincount(index, weights=tilted, minlength=length).astype(np.float64, copy=False)
+        transform, error = _transformed(wrapped, fft_error)
         size_up = np.maximum(np.abs(transform), error)
         with np.errstate(divide="ignore"):
             log_abs += count * np.log(size_up)
