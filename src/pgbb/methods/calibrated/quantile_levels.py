@@ -114,7 +114,8 @@ class Answers:
     def __init__(self, asker: Asker, start: Start, levels: Floats) -> None:
         self._asker, self._start = asker, start
         self._a, self.loads = strategy(tuple(levels.tolist()))
-        self.loudness, self.inverse = np.sum(self.loads**2, axis=1), np.linalg.inv(start.near.matrix)
+        self.loudness = np.sum(self.loads**2, axis=1)
+        self.inverse: Floats = np.linalg.inv(start.near.matrix).astype(np.float64)
         self._farthest = 2 * start.reach / start.density  # the most by which a step may move fitted values
         self._transcripts = _transcripts(start, self.inverse)
         self._spread = float(np.trace(np.linalg.inv(start.near.solid)))
