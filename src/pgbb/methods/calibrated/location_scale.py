@@ -1,7 +1,7 @@
 """Estimates how the spread of a response varies with its covariates, and the shape of the curvature that follows.
 
 In a location-scale model y = xᵀβ + (xᵀγ)ε two levels differ by a multiple of xᵀγ, and densities are proportional to
-1/xᵀγ. So the curvature of every level is proportional to E uuᵀ/xᵀγ. γ is read from the two outer levels, and the mean is
+1/xᵀγ. So the curvature of every level is proportional to E uuᵀ/xᵀγ. γ is read from the two outer levels. The mean is
 taken over a made-up design with the second moments that were asked: no record is seen. Public arithmetic on answers.
 """
 
