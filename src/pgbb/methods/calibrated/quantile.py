@@ -27,7 +27,7 @@ from pgbb.methods.calibrated.densities import (
 from pgbb.methods.calibrated.frame import Cut, design_frame, score_of, wrong_of
 from pgbb.methods.calibrated.prior import SPREADS, Prior, tempered
 from pgbb.methods.calibrated.refine import felt, widening_for_contradiction, widening_for_last_step
-from pgbb.methods.calibrated.start import least_squares, locate_response, places_around
+from pgbb.methods.calibrated.start import locate_response, places_around, robust_fit, spread_of_residuals
 from pgbb.methods.calibrated.transcript import Read, Transcript
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
@@ -57,7 +57,7 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     near, size = design_frame(asker, design, score_of(levels), wrong=most, alone=False), at.size(constant)
     frame, solid = near.matrix, near.solid
     box = box_for(problem, near, size, at.start(p, constant))
-    start, error, residuals = least_squares(asker, near, at, box, constant)
+    start, error, _, residuals = robust_fit(asker, near, at, box, constant)
     reach = np.minimum(np.minimum(levels, 1 - levels) / 2, WIDEST)
     density = residuals.density(levels, reach)
     around = places_around(design)
@@ -70,7 +70,8 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
 
     loudness, inverse = np.sum(b**2, axis=1), np.linalg.inv(frame)
     away = np.abs(residuals.quantile(levels) - residuals.quantile(np.array(0.5)))
-    unlike = (UNLIKE * np.maximum(np.abs(ndtri(levels)) * at.spread, away) * near.reach) ** 2
+    spread = spread_of_residuals(residuals, at)
+    unlike = (UNLIKE * np.maximum(np.abs(ndtri(levels)) * spread, away) * near.reach) ** 2
     shifts = (residuals.sd / density) ** 2 * constant  # variance of the intercept, which starts at a noisy quantile
     level = np.outer(inverse[:, 0], inverse[:, 0])
     toward = near.moment @ inverse[:, 0] if constant else np.zeros(p)  # E u
@@ -96,11 +97,11 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
         steps = limited(np.stack([r.point for r in reads]) - here, solid, farthest)
         return g, sd, box.clip(at + steps @ frame.T), reads
 
-    spread = float(np.trace(np.linalg.inv(solid)))
+    inflation = float(np.trace(np.linalg.inv(solid)))
 
     def narrow(stage: str, most: Floats) -> Floats:
         """Bandwidths in proportion to noise and sampling error, so that their bias, of second order, vanishes."""
-        error = np.sqrt(scores / n + loudness * spread / p * asker.noise(stage) ** 2)
+        error = np.sqrt(scores / n + loudness * inflation / p * asker.noise(stage) ** 2)
         return np.clip(BLUR * error / density, finest, np.maximum(most, finest))
 
     rough = plain_curvatures(solid, near, density, ROUGH)
@@ -139,7 +140,10 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
             widening_for_last_step(early, late, bend.solid, own, *noises),
             widening_for_contradiction(g[j] - before[j], walked[j], late, given, own, *noises),
         )
-        doubt = read.noise + scores[j] * near.left_out(float(wrong[j])) + seen_through(bend, own)
+        last, back = (best[j] - point[j]) @ inverse.T, np.linalg.inv(bend.solid)
+        error = back @ (read.noise + own) @ back
+        bent = near.bent(last, bend.value @ last, error, (1 - levels[j]) / f[j], levels[j] / f[j])
+        doubt = read.noise + bent + scores[j] * near.left_out(float(wrong[j])) + seen_through(bend, own)
         wide, total = felt(0.0, doubt, own, factor)
         known = smooth_enough and bool(placed[j]) and factor < np.inf and not box.touched(best[j], frame, bend, total)
         drawn = own + wide**2 * np.eye(p)
