@@ -112,7 +112,7 @@ def _counted(statistic: Statistic, power: int, parameters: Sequence[Array], row:
     return (~(number[:, None] <= lower)).reshape(-1).astype(jnp.int32)
 
 
-@partial(Compiled, static_argnames="times")
+@partial(Compiled, soon=True, static_argnames="times")
 def entries(table: Array, times: int) -> Array:
     """What a record in each bin adds for each of so many numbers, clipped so that all of them have norm at most 1."""
     values = computed_once(table.T / jnp.sqrt(1.0 * times))

@@ -3,6 +3,9 @@
 Public arithmetic on answers.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 
 from pgbb._numerics import Floats
@@ -11,7 +14,9 @@ from pgbb.methods.calibrated.algebra import USUAL, Shrink, floored
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of, unlike
 from pgbb.methods.calibrated.frame import Frame
+from pgbb.methods.calibrated.location_scale import LocationScale, Shape
 from pgbb.methods.calibrated.start import PEAK
+from pgbb.methods.calibrated.transcript import Read
 from pgbb.release.local_gaussian import FLOOR
 
 Curvatures = list[Curvature]
@@ -22,6 +27,7 @@ __all__ = [
     "ROUGH",
     "Curvatures",
     "curvatures_of",
+    "followed_by",
     "plain_curvatures",
     "seen_through",
     "sharpness",
@@ -101,22 +107,44 @@ def curvatures_of(
     ratio: Floats,
     near: Frame,
     around: Floats,
-) -> Curvatures:
-    """The curvature of each level: asked over the bandwidths h, or f times E xxᵀ where no matrix is asked."""
+) -> Callable[[Shape], Curvatures]:
+    """The curvature of each level, given its likely shape: asked over the bandwidths h, or a density f times the shape
+    where no matrix is asked."""
     if not asker.asks("curvature"):
-        return plain_curvatures(near.moment, near, f)
+        return lambda shape: plain_curvatures(shape.value, shape.sd, f)
     m, p = theta.shape
     overlap = _overlap(levels, h * density)
     answer, sd = asker.ask("curvature", "cell_curvature", theta, h, overlap, near.matrix, around)
     unit = PEAK / h * overlap * ratio  # from the kernel's scale to a density, extrapolated to bandwidth 0
     raw = unpack(answer.reshape(m, -1), p) * unit[:, None, None]
-    found = _pooled(raw, sd * unit, near.moment, near.moment_sd, f, asker.shrink)
-    return [c.sampled(float(SQUARED / w), asker.n) for c, w in zip(found, h, strict=True)]
+
+    def curvatures(shape: Shape) -> Curvatures:
+        whole = raw + f[:, None, None] * shape.unseen
+        found = _pooled(whole, sd * unit, shape.value, shape.sd, f, asker.shrink)
+        return [c.sampled(float(SQUARED / w), asker.n) for c, w in zip(found, h, strict=True)]
+
+    return curvatures
 
 
-def plain_curvatures(shape: Floats, near: Frame, density: Floats, factor_sd: float = 0.0) -> Curvatures:
-    """For each level a density times a shape, which is E xxᵀ or near it, with the error that this model may have."""
-    doubt = np.hypot(near.moment_sd, unlike(near.moment))
+def followed_by(
+    found: Callable[[Shape], Curvatures], near: Frame, levels: Floats, h: Floats, outer: float, n: int, doubt: Floats
+) -> Callable[[list[Read]], Curvatures]:
+    """The curvature of each level as a function of where all answers so far say that the levels are.
+
+    Without a positive distance between the `outer` levels, spreads do not follow from them. `doubt`: of a factor.
+    """
+    spreads = LocationScale.like(near, levels, outer, n) if outer > 0 else None
+
+    def curves(reads: list[Read]) -> Curvatures:
+        shape = spreads.shape(reads, h) if spreads else Shape(near.moment, near.moment_sd)
+        return [replace(c, factor_sd=float(s)) for c, s in zip(found(shape), doubt, strict=True)]
+
+    return curves
+
+
+def plain_curvatures(shape: Floats, shape_sd: Floats, density: Floats, factor_sd: float = 0.0) -> Curvatures:
+    """For each level a density times a shape, with the error that this model may have."""
+    doubt = np.hypot(shape_sd, unlike(shape))
     return [Curvature(f * shape, f * doubt, factor_sd) for f in density.tolist()]
 
 

@@ -5,8 +5,6 @@ The gradients of all levels come from the same answers: a record lies in one cel
 levels τ and τ' have the covariance (min(τ, τ') − ττ') E ωuuᵀ.
 """
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
@@ -19,6 +17,7 @@ from pgbb.methods.calibrated.densities import (
     ROUGH,
     Curvatures,
     curvatures_of,
+    followed_by,
     plain_curvatures,
     seen_through,
     sharpness,
@@ -83,6 +82,12 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
         for t, v, s, f, r in zip(theta, unlike, shifts, density, reach, strict=True)
     ]
 
+    def followed(at: Floats, bends: Curvatures) -> tuple[Floats, list[Read]]:
+        """Where all answers so far say that the curves are, no step too long from a point; and what they say."""
+        reads = [t.read(c) for t, c in zip(transcripts, bends, strict=True)]
+        steps = limited(np.stack([r.point for r in reads]) - at @ inverse.T, solid, farthest)
+        return box.clip(at + steps @ frame.T), reads
+
     def gradient(stage: str, at: Floats, width: Floats, bends: Curvatures) -> tuple[Floats, float, Floats, list[Read]]:
         """Ask for the gradients of all levels, and read the transcripts again.
 
@@ -93,9 +98,7 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
         g, here = b @ answer.reshape(-1, p), at @ inverse.T
         given = zip(transcripts, here, g, (sd * np.sqrt(loudness)).tolist(), width.tolist(), strict=True)
         transcripts[:] = [t.adding(*one) for t, *one in given]
-        reads = [t.read(c) for t, c in zip(transcripts, bends, strict=True)]
-        steps = limited(np.stack([r.point for r in reads]) - here, solid, farthest)
-        return g, sd, box.clip(at + steps @ frame.T), reads
+        return g, sd, *followed(at, bends)
 
     inflation = float(np.trace(np.linalg.inv(solid)))
 
@@ -104,10 +107,10 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
         error = np.sqrt(scores / n + loudness * inflation / p * asker.noise(stage) ** 2)
         return np.clip(BLUR * error / density, finest, np.maximum(most, finest))
 
-    rough = plain_curvatures(solid, near, density, ROUGH)
+    rough = plain_curvatures(solid, near.moment_sd, density, ROUGH)
     for turn in range(asker.question("levels", "cells").times):
         width = np.maximum(h / 2**turn, narrow("levels", h))  # long steps see farther
-        _, _, theta, _ = gradient("levels", theta, width, rough)
+        _, _, theta, reads = gradient("levels", theta, width, rough)
 
     if asker.asks("curvature"):
         reach = np.clip(
@@ -118,10 +121,13 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     smooth, ratio, ratio_sd = sharpness(asker, theta, levels, widths, density, around)
     f = smooth * ratio
     found = curvatures_of(asker, theta, levels, h, density, f, ratio, near, around)
-    curvatures = [replace(c, factor_sd=float(s)) for c, s in zip(found, ratio_sd / ratio, strict=True)]
-
+    outer = float(np.diff(residuals.quantile(levels[[0, -1]]))[0]) * constant
+    curves = followed_by(found, near, levels, h, outer, n, ratio_sd / ratio)
+    curvatures = curves(reads)
     before, sd_first, point, _ = gradient("refine", theta, narrow("refine", h / 2), curvatures)
-    g, sd_second, best, reads = gradient("final", point, narrow("final", h * LAST), curvatures)
+    g, sd_second, _, reads = gradient("final", point, narrow("final", h * LAST), curvatures)
+    curvatures = curves(reads)
+    best, reads = followed(point, curvatures)
     walked = (point - theta) @ inverse.T
     sampling, left = spread_of(asker, point, narrow("final", h * LAST), levels, near, around)
     prior = Prior(

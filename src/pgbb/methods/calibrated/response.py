@@ -15,11 +15,12 @@ from pgbb.methods.calibrated.algebra import monotone, prefixes
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.stages import BINS
 
-__all__ = ["UNSEEN", "Distribution", "Located", "asked_law", "distribution", "histogram", "locate"]
+__all__ = ["SURE", "UNSEEN", "Distribution", "Located", "asked_law", "distribution", "histogram", "locate"]
 
 LEAST_TAIL = 0.02  # least share that the next histogram leaves out at each end; more where noise hides more
 MARGIN = 0.5  # the next histogram extends beyond that by this share of its width, on either side
 SPREADS = 3.0  # the size of a response is so many spreads
+SURE = 3.0  # standard deviations of noise that a share of present records may be off
 UNSEEN = 0.15  # noise of the distribution function above which a histogram shows nothing
 FINE = 12.0  # heaps are looked for if at least so many bins lie between the outer quantiles
 TAILS = 0.1, 0.3  # ends of the share beyond the quantiles from which the spread of a distribution is read
@@ -164,7 +165,8 @@ def locate(asker: Asker, bottom: float, top: float, terms: int) -> Located:
         spread = max(spread, (outer[2] - outer[0]) / 3.29 / 2)
     if found.sd > UNSEEN:
         inner[1], spread = (low + high) / 2, (high - low) / 4
-    present, doubt = float(np.mean(totals)), 3 * total_sd / np.sqrt(len(totals))
+    present, doubt = float(np.mean(totals)), SURE * total_sd / np.sqrt(len(totals))
+    asker.usable = present + doubt
     present = 1.0 if present > 1 - doubt else max(present, 0.05)
     return Located(float(inner[1]), spread, found.sd, present, rough > HEAPED)
 

@@ -14,7 +14,7 @@ from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import Box
 from pgbb.methods.calibrated.curvature import filtered
 from pgbb.methods.calibrated.frame import Frame
-from pgbb.methods.calibrated.response import Distribution, Located, histogram, locate
+from pgbb.methods.calibrated.response import SURE, Distribution, Located, histogram, locate
 from pgbb.methods.calibrated.stages import BINS, JITTERS
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
@@ -67,7 +67,8 @@ def locate_counts(asker: Asker, problem: Problem, design: Design) -> Located:
     bottom, top = (end - problem.shift for end in design.response_bounds)
     unit = min(1.0, (top - bottom) / BINS)
     edges = bottom + np.sinh(np.linspace(0, 1, BINS + 1) * np.arcsinh((top - bottom) / unit)) * unit
-    law, _, _ = histogram(asker, "response", np.zeros(len(design.names)), edges)
+    law, total, total_sd = histogram(asker, "response", np.zeros(len(design.names)), edges)
+    asker.usable = total + SURE * total_sd
     values = np.minimum(law.middles, law.quantile(np.array(1 - np.clip(2 * law.sd, 0.01, 0.25))))
     mean = law.mean(values)
     spread = max(float(np.sqrt(law.mean((values - mean) ** 2))), unit)
