@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 
 from pgbb._numerics import Floats
-from pgbb._numerics.symmetric import triangle, unpack
+from pgbb._numerics.symmetric import unpack
 from pgbb.methods.calibrated.algebra import USUAL, Shrink, floored
 from pgbb.methods.calibrated.asking import Asker
-from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of
+from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of, unlike
 from pgbb.methods.calibrated.frame import Frame
 from pgbb.methods.calibrated.location_scale import LocationScale, Shape
 from pgbb.methods.calibrated.start import PEAK
@@ -39,7 +39,6 @@ HEAPED = 0.5  # relative difference of densities over two distances above which 
 SMOOTHNESS = 0.1  # prior relative difference of densities over the two bandwidths
 ROUGH = 0.35  # prior relative difference of a density from that of all residuals
 LEAST_DENSITY = 0.2  # least density, as a share of that of all residuals
-WHITE = 0.12  # prior relative difference of a curvature from a density times E xxᵀ, on each entry
 
 
 def sharpness(
@@ -91,14 +90,6 @@ def sharpness(
     return wide, ratio, np.where((heaped > 0) | gap, np.maximum(doubt, ratio), doubt)
 
 
-def _unlike(moment: Floats) -> Floats:
-    """Prior standard deviation of a curvature over its density, around E xxᵀ, on each packed coordinate."""
-    i, j, length = triangle(len(moment))
-    diagonal = np.maximum(np.diag(moment), 0.0)
-    result: Floats = WHITE * length * np.sqrt(diagonal[i] * diagonal[j])
-    return result
-
-
 def _overlap(levels: Floats, width: Floats) -> float:
     """The largest norm of the kernels of all levels at one point, for uniform residuals; longer rows are clipped."""
     grid = np.linspace(0, 1, 401)[:, None]
@@ -148,7 +139,7 @@ def shapes_of(
 
 def plain_curvatures(shape: Floats, shape_sd: Floats, density: Floats, factor_sd: float = 0.0) -> Curvatures:
     """For each level a density times a shape, with the error that this model may have."""
-    doubt = np.hypot(shape_sd, _unlike(shape))
+    doubt = np.hypot(shape_sd, unlike(shape))
     return [Curvature(f * shape, f * doubt, factor_sd) for f in density.tolist()]
 
 

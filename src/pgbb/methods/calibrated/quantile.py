@@ -47,7 +47,7 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
         answers.ask("levels", theta, np.maximum(h / 2**turn, answers.narrow("levels", h)))  # long steps see farther
         theta, reads = answers.followed(theta, rough)
 
-    curves, h = _curves(asker, start, answers, theta, h)
+    curves, h, f = _curves(asker, start, answers, theta, h)
     bends = curves(reads)
     before, sd_before = answers.ask("refine", theta, answers.narrow("refine", h / 2))
     point, _ = answers.followed(theta, bends)
@@ -55,18 +55,18 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     last, sd_last = answers.ask("final", point, width)
     bends = curves(answers.followed(point, bends)[1])
     best, reads = answers.followed(point, bends)
-    found = _Found(theta, point, best, before, last, sd_before, sd_last)
+    found = _Found(theta, point, best, before, last, sd_before, sd_last, f)
     scores = spread_of(asker, point, width, levels, near, start.around)
     return _posterior(problem, design, start, answers, found, bends, reads, scores, asker.n), near.cut
 
 
 def _curves(
     asker: Asker, start: Start, answers: Answers, theta: Floats, h: Floats
-) -> tuple[Callable[[list[Read]], Curvatures], Floats]:
+) -> tuple[Callable[[list[Read]], Curvatures], Floats, Floats]:
     """Ask for densities and curvatures of all levels.
 
     Returns:
-      A function that gives the curvature of each level where the transcripts place the levels, and their bandwidths.
+      A function that gives the curvature of each level where the transcripts place the levels; bandwidths; densities.
     """
     near, levels, n, reach = start.near, start.levels, asker.n, start.reach
     if asker.asks("curvature"):
@@ -84,7 +84,7 @@ def _curves(
         """The curvature of each level, where the transcripts place the levels."""
         return [replace(c, factor_sd=float(s)) for c, s in zip(found(shape(reads, h)), ratio_sd / ratio, strict=True)]
 
-    return curves, h
+    return curves, h, f
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,7 @@ class _Found:
       best: the estimates.
       before, last: the gradients in the frame, (m, p).
       sd_before, sd_last: their noise is so many times B ⊗ I.
+      density: of each level, (m,).
     """
 
     first: Floats
@@ -105,6 +106,7 @@ class _Found:
     last: Floats
     sd_before: float
     sd_last: float
+    density: Floats
 
 
 def _posterior(
@@ -140,7 +142,10 @@ def _posterior(
             widening_for_last_step(bend.step(before), late, bend.solid, own, *noises),
             widening_for_contradiction(g - before, walked[j], late, given, own, *noises),
         )
-        doubt = read.noise + score * near.left_out(float(start.wrong[j])) + seen_through(bend, own)
+        step, back = (best[j] - point[j]) @ answers.inverse.T, np.linalg.inv(bend.solid)
+        down, up = (1 - levels[j]) / found.density[j], levels[j] / found.density[j]
+        bent = near.bent(step, bend.value @ step, back @ (read.noise + own) @ back, down, up)
+        doubt = read.noise + bent + score * near.left_out(float(start.wrong[j])) + seen_through(bend, own)
         wide, total = felt(0.0, doubt, own, factor)
         touched = start.box.touched(best[j], near.matrix, bend, total)
         known = smooth_enough and bool(placed[j]) and factor < np.inf and not touched

@@ -16,7 +16,7 @@ from pgbb.methods.calibrated.box import Box, box_for
 from pgbb.methods.calibrated.densities import Curvatures
 from pgbb.methods.calibrated.frame import Frame, design_frame, score_of
 from pgbb.methods.calibrated.response import Distribution, Located
-from pgbb.methods.calibrated.start import least_squares, locate_response, places_around
+from pgbb.methods.calibrated.start import locate_response, places_around, robust_fit, spread_of_residuals
 from pgbb.methods.calibrated.transcript import Read, Transcript
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
@@ -80,7 +80,7 @@ def started(asker: Asker, problem: Problem, design: Design, levels: Floats, wron
     most = float(np.sqrt(scores @ wrong**2 / np.sum(scores)))
     near, size = design_frame(asker, design, score_of(levels), wrong=most, alone=False), at.size(constant)
     box = box_for(problem, near, size, at.start(p, constant))
-    start, error, residuals = least_squares(asker, near, at, box, constant)
+    start, error, _, residuals = robust_fit(asker, near, at, box, constant)
     reach = np.minimum(np.minimum(levels, 1 - levels) / 2, WIDEST)
     around = places_around(design)
     theta = np.repeat(start[None], len(levels), axis=0)
@@ -96,7 +96,8 @@ def _transcripts(start: Start, inverse: Floats) -> list[Transcript]:
     """The transcript of each level before its first answer: where it may be, and how far its loss is not quadratic."""
     p, near, residuals, density = len(inverse), start.near, start.residuals, start.density
     away = np.abs(residuals.quantile(start.levels) - residuals.quantile(np.array(0.5)))
-    unlike = (UNLIKE * np.maximum(np.abs(ndtri(start.levels)) * start.at.spread, away) * near.reach) ** 2
+    spread = spread_of_residuals(residuals, start.at)
+    unlike = (UNLIKE * np.maximum(np.abs(ndtri(start.levels)) * spread, away) * near.reach) ** 2
     shifts = (residuals.sd / density) ** 2 * start.constant  # the intercept starts at a noisy quantile
     level = np.outer(inverse[:, 0], inverse[:, 0])
     toward = near.moment @ inverse[:, 0] if start.constant else np.zeros(p)  # E u
