@@ -13,8 +13,9 @@ from pgbb.methods.calibrated.algebra import USUAL, Shrink, floored
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of
 from pgbb.methods.calibrated.frame import Frame
-from pgbb.methods.calibrated.location_scale import Shape
+from pgbb.methods.calibrated.location_scale import LocationScale, Shape
 from pgbb.methods.calibrated.start import PEAK
+from pgbb.methods.calibrated.transcript import Read
 from pgbb.release.local_gaussian import FLOOR
 
 Curvatures = list[Curvature]
@@ -27,6 +28,7 @@ __all__ = [
     "curvatures_of",
     "plain_curvatures",
     "seen_through",
+    "shapes_of",
     "sharpness",
     "spread_of",
 ]
@@ -130,6 +132,18 @@ def curvatures_of(
         return [c.sampled(float(SQUARED / w), asker.n) for c, w in zip(found, h, strict=True)]
 
     return curvatures
+
+
+def shapes_of(
+    near: Frame, levels: Floats, apart: float, n: int, constant: bool
+) -> Callable[[list[Read], Floats], Shape]:
+    """The shape of all curvatures, given where the levels are found and the bandwidths of kernels.
+
+    That of a location-scale model whose outer levels lie `apart` by so much, or E xxᵀ where they do not.
+    """
+    if not constant or apart <= 0:
+        return lambda *_: Shape(near.moment, near.moment_sd)
+    return LocationScale.like(near, levels, apart, n).shape
 
 
 def plain_curvatures(shape: Floats, shape_sd: Floats, density: Floats, factor_sd: float = 0.0) -> Curvatures:

@@ -18,11 +18,11 @@ from pgbb.methods.calibrated.densities import (
     curvatures_of,
     plain_curvatures,
     seen_through,
+    shapes_of,
     sharpness,
     spread_of,
 )
 from pgbb.methods.calibrated.frame import Cut, wrong_of
-from pgbb.methods.calibrated.location_scale import LocationScale, Shape
 from pgbb.methods.calibrated.prior import SPREADS, Prior, tempered
 from pgbb.methods.calibrated.quantile_levels import REACH, WIDEST, Answers, Start, started
 from pgbb.methods.calibrated.refine import felt, widening_for_contradiction, widening_for_last_step
@@ -77,13 +77,13 @@ def _curves(
     smooth, ratio, ratio_sd = sharpness(asker, theta, levels, widths, start.density, start.around)
     f = smooth * ratio
     found = curvatures_of(asker, theta, levels, h, start.density, f, ratio, near, start.around)
-    outer = float(np.diff(start.residuals.quantile(levels[[0, -1]]))[0])
-    spreads = LocationScale.like(near, levels, outer, n) if start.constant and outer > 0 else None
+    apart = float(np.diff(start.residuals.quantile(levels[[0, -1]]))[0])
+    shape = shapes_of(near, levels, apart, n, start.constant)
 
     def curves(reads: list[Read]) -> Curvatures:
         """The curvature of each level, where the transcripts place the levels."""
-        shape = spreads.shape(reads, h) if spreads else Shape(near.moment, near.moment_sd)
-        return [replace(c, factor_sd=float(s)) for c, s in zip(found(shape), ratio_sd / ratio, strict=True)]
+        each = zip(found(shape(reads, h)), ratio_sd / ratio, strict=True)
+        return [replace(c, factor_sd=float(s)) for c, s in each]
 
     return curves, h
 
