@@ -82,8 +82,7 @@ def _curves(
 
     def curves(reads: list[Read]) -> Curvatures:
         """The curvature of each level, where the transcripts place the levels."""
-        each = zip(found(shape(reads, h)), ratio_sd / ratio, strict=True)
-        return [replace(c, factor_sd=float(s)) for c, s in each]
+        return [replace(c, factor_sd=float(s)) for c, s in zip(found(shape(reads, h)), ratio_sd / ratio, strict=True)]
 
     return curves, h
 
