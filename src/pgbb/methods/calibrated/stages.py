@@ -46,6 +46,7 @@ PERSONS = 0.12  # of second moments of the score by person
 WORTH = 0.021  # curvature of each quantile level is asked if the relative noise of its entries is below this
 CHEAPER = 0.03  # the same threshold where one matrix serves all, as in Huber and logistic regression
 HIDING = 0.002  # noise above which locating and starting get larger shares, since nothing would be found otherwise
+MANY = 8  # terms from which a first fit may miss a group of records by far more than it misses most of them
 STEPS = 4  # of a Huber loss, where the first fit may be far off
 OFF = 0.12  # error of the first fit, in spreads of the response, above which it may be
 NEARER = 0.25  # noise of each of these steps, in units of what is left, above which they would lead no nearer
@@ -215,7 +216,8 @@ def _start(p: int, noise: float) -> tuple[Stage, ...]:
 def _robust(p: int, noise: float, least: int) -> tuple[Stage, ...]:
     """Newton steps of a Huber loss: `STEPS` if the first fit may be far off and they lead nearer, else the least."""
     length = noise * math.sqrt(max(LEAST_REACH[0], LEAST_REACH[1] * p) * p)  # what noise of a gradient adds to fits
-    far = CUT * length / math.sqrt(START) > OFF and length * math.sqrt(STEPS / ROBUST) < NEARER
+    off, left = CUT * length / math.sqrt(START), length * math.sqrt(STEPS / ROBUST)
+    far = p >= MANY and off > OFF and left < NEARER
     times = STEPS if far else least
     if not times:
         return ()
