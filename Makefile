@@ -88,7 +88,7 @@ docs-serve: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
 
 screenshots: docs
-	$(BIN)/python docs/tools/screenshots.py site/tutorial/schooling.html
+	$(BIN)/python docs/tools/screenshots.py site
 
 format: $(VENV)/.installed-test
 	$(BIN)/ruff format .

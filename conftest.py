@@ -3,6 +3,7 @@
 It lies here, not in `tests/`, because the examples in `src/` are tests too.
 """
 
+import gc
 import os
 import random
 import tempfile
@@ -25,13 +26,14 @@ settings.register_profile("tests", derandomize=True, deadline=None, suppress_hea
 settings.load_profile("tests")
 
 FIRST = (
-    "test_method", "test_dask", "test_quick", "test_noise_aware", "test_kernels", "test_batch_sums", "test_sklearn",
-    "test_page", "test_calibrate", "test_audit", "test_plan", "test_bad_data", "test_comparison", "test_registry",
-    "test_forecast", "test_exact", "test_sums", "test_ledger", "test_counts", "test_session", "test_checkpoint",
-    "test_front_door", "test_kernel", "test_box", "test_augmented", "test_instruments", "test_unblocked", "test_repro",
-    "test_r_reader", "test_fit", "test_dp_mcmc", "test_compiled", "test_poisson_on_device", "test_manners",
+    "test_method", "test_dask", "test_quick", "test_noise_aware", "test_kernels", "test_sklearn", "test_box",
+    "test_bad_data", "test_sums", "test_counts", "test_batch_sums", "test_fit", "test_page", "test_forecast",
+    "test_audit", "test_comparison", "test_instruments", "test_registry", "test_session", "test_ledger",
+    "test_kernel", "test_plan", "test_groups", "test_calibrate", "test_front_door", "test_repro", "test_checkpoint",
+    "test_exact", "test_absent", "test_compiled", "test_augmented", "test_linear", "test_unblocked",
+    "test_r_reader", "test_poisson_on_device", "test_manners", "test_dp_mcmc",
 )  # fmt: skip
-"""Ten seconds of processor time each or more, the longest first: no worker should end with one."""
+"""Most of ten seconds of processor time each or more, the longest first: no worker should end with one."""
 
 
 def pytest_addoption(parser):
@@ -55,6 +57,12 @@ def pytest_collection_modifyitems(config, items):
     for group in groups:
         order.shuffle(group)
     items[:] = [item for group in groups for item in group]
+
+
+def pytest_collection_finish():
+    """What is here by now stays: Python need not go through it each time that it looks for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 def refuse(left):

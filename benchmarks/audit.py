@@ -3,7 +3,7 @@
     python benchmarks/audit.py [RUNS] [TRIALS] [JOBS] [SETTING …]
 
 Prints a line for each setting and ε over RUNS honest audits (two of each by default), and one for each twin. Chains
-have a sixth of the trials.
+have a sixth of the trials, refits a tenth.
 """
 
 import sys

@@ -142,7 +142,7 @@ def unhardened() -> Iterator[None]:
         mock.patch.object(loop, "_gathered", plain_sums),
         mock.patch.object(loop, "joined", lambda high, _: high),
         mock.patch.object(loop, "run_one", plain_run),
-        mock.patch.object(sums, "_partial_sums", plain_partial_sums),
+        mock.patch.object(sums, "_program", lambda slabs: plain_partial_sums),
         mock.patch.object(partial_sums, "counts_only", lambda statistic, power: False),
         mock.patch.object(sums, "counts_only", lambda statistic, power: False),
         mock.patch.object(sums, "rounded_normals", plain_normals),

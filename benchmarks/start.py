@@ -2,7 +2,8 @@
 
     python benchmarks/start.py
 
-Seconds of the processor, user and system, of the whole command; the least of three. Beside it, `import pgbb`.
+Seconds of the processor, user and system, of the whole command; the least of three. Beside it, what imports take:
+`pgbb`, which loads nothing until it is used, libraries that a fit needs, and the command with JAX.
 """
 
 import os
@@ -40,7 +41,8 @@ def main() -> None:
         folder = Path(name)
         frame.to_csv(folder / "d.csv", index=False)
         (folder / "s.toml").write_text(schema.to_toml())
-        print(f"import pgbb: {min(spent(['-c', 'import pgbb'], folder) for _ in range(3)):.2f} s")
+        for name in ("pgbb", "pandas", "scipy.special", "jax", "pgbb.cli.fit, jax"):
+            print(f"import {name}: {min(spent(['-c', f'import {name}'], folder) for _ in range(3)):.2f} s", flush=True)
         files = ["-m", "pgbb", "fit", str(folder / "d.csv"), "--schema", str(folder / "s.toml"), "--quiet"]
         for fit, options in FITS.items():
             times: dict[str, list[float]] = {"cold": [], "warm": []}

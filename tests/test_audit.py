@@ -57,7 +57,7 @@ def test_in_a_crowd_the_worlds_are_those_of_a_simulated_batch(make):
             assert (sums == mean).mean() == pytest.approx(probability, abs=0.015)
 
 
-@pytest.mark.parametrize("name", ["batches", "sums"])
+@pytest.mark.parametrize("name", ["batches", "sums", "means"])
 def test_the_law_that_sets_thresholds_has_the_delta_of_the_accountant(name):
     setting = SETTINGS[name]
     sigma = noise_scale(setting.target, 1.0, setting.delta)
@@ -111,18 +111,25 @@ def test_the_threshold_promises_less_than_the_truth_and_more_with_more_trials():
         ("groups", 1.0),
         ("custom", 1.0),
         ("chains", 1.0),
+        ("means", 4.0),
+        pytest.param("refits", 1.0, marks=pytest.mark.evidence),
     ],
 )
 def test_an_honest_mechanism_keeps_its_claims_and_is_attacked_as_well_as_theory_says(name, goal):
-    found = audit.audit(name, goal, trials=TRIALS, seed=6 if name == "crowd" else 3)
+    trials = round(TRIALS / SETTINGS[name].share)
+    found = audit.audit(name, goal, trials=trials, seed=6 if name == "crowd" else 3)
     assert found.broken == ()
     assert found.claims["exact"] == pytest.approx(goal, rel=0.01)
     assert found.lower == pytest.approx(found.expected, rel=0.3)
 
 
-@pytest.mark.parametrize(("twin", "name"), [(t, s) for t, w in TWINS.items() for s in w.settings if s != "chains"])
+PAIRS = [(t, s) for t, w in TWINS.items() for s in w.settings if s not in ("chains", "refits")]
+SLOW = pytest.param("noise-halved", "refits", marks=pytest.mark.evidence)
+
+
+@pytest.mark.parametrize(("twin", "name"), [*PAIRS, SLOW])
 def test_a_broken_twin_exceeds_the_exact_claim(twin, name):
-    assert "exact" in audit.audit(name, 1.0, trials=TRIALS, seed=4, twin=twin).broken
+    assert "exact" in audit.audit(name, 1.0, trials=round(TRIALS / SETTINGS[name].share), seed=4, twin=twin).broken
 
 
 def test_the_adversary_is_told_the_block_of_the_canary():

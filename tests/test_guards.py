@@ -1,5 +1,6 @@
 """Guard rails: a δ that protects nobody, arguments without effect, tables that could be misread."""
 
+import math
 import warnings
 
 import numpy as np
@@ -94,3 +95,11 @@ def test_remarks_of_the_diagnostics_stand_wherever_the_release_is_shown():
         assert f"note: {remark}" in repr(release) and remark in release._repr_html_().replace("&#x27;", "'")
         assert remark[1:] in shown.replace("&#39;", "'")  # a sentence begins there
     assert "Read this first" in shown and "note:" not in repr(local_release())
+
+
+@pytest.mark.parametrize("usable, told", [(0.05, True), (0.0, True), (None, False), ("x", False), (7.0, False),
+                                          (math.nan, False), ([0.1], False)])  # fmt: skip
+def test_that_few_records_count_is_remarked_whatever_a_file_holds_there(usable, told):
+    release = local_release()
+    release.stored_diagnostics["usable"] = usable
+    assert any("records have all cells" in remark for remark in release.diagnostics().remarks) == told

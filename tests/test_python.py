@@ -2,6 +2,7 @@
 
 import inspect
 import typing
+import warnings
 
 import numpy as np
 import pytest
@@ -65,6 +66,21 @@ def test_a_release_draws_itself(kind, tau, axes):
     assert all(any(name in text for text in texts) for name in release.model.names)
     if kind == "densities":
         assert any("not identified" in text for text in texts)
+
+
+@pytest.mark.parametrize("kind", ["process", "forest"])
+def test_zero_is_drawn_where_a_figure_reaches_it_and_nowhere_else(kind):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pgbb.PgbbWarning)
+        release = local_release(payload=hidden())  # at its first level one interval is the box
+        figure = release.plot(kind, release.grid()[0] if kind == "forest" else None)
+    seen = set()
+    for axis in (axis for axis in figure.axes if axis.get_visible()):
+        low, high = axis.get_xlim() if kind == "forest" else axis.get_ylim()
+        lines = [line for line in axis.lines if line.get_linestyle() == "--"]
+        assert len(lines) == (low < 0 < high)
+        seen.add(low < 0 < high)
+    assert seen == {True, False}
 
 
 def test_labels_and_units_stand_in_figures():

@@ -1,8 +1,9 @@
-"""Screenshots of the page of a release, for the documentation: wide, dark and phone.
+"""Screenshots of the built site, wide, dark and on a phone: the page of a release, the first page, and a how-to.
 
-    python docs/tools/screenshots.py site/tutorial/schooling.html
+    python docs/tools/screenshots.py site
 
-Needs Debian's chromium, and Pillow, which matplotlib brings. Images have few colours and stay small.
+Those of the page of a release go into the documentation, with few colours so that they stay small; the others lie in
+build/screenshots, to be looked at. Needs Debian's chromium, and Pillow, which matplotlib brings.
 """
 
 import sys
@@ -16,6 +17,12 @@ sys.path.insert(0, str(ROOT))
 
 from tests.report.chromium import Chromium
 
+IMAGES, LOOK = ROOT / "docs" / "images", ROOT / "build" / "screenshots"
+PAGES = {
+    "report": ("tutorial/schooling.html", IMAGES),
+    "index": ("index.html", LOOK),
+    "files": ("howto/files.html", LOOK),
+}
 VIEWS = {
     "wide": {"width": 1200, "height": 2000},
     "dark": {"width": 1200, "height": 900, "dark": True},
@@ -24,22 +31,28 @@ VIEWS = {
 COLOURS = 64
 
 
-def main(page: str) -> None:
-    """Write docs/images/report-*.png."""
+def take(browser: Chromium, page: Path, view: dict[str, int | bool], target: Path) -> None:
+    """One image, in few colours."""
+    browser.open(page, **view)
+    browser.settle()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    browser.screenshot(target, full=False)
+    image = Image.open(BytesIO(target.read_bytes())).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+    image.save(target, optimize=True)
+    print(f"{target.relative_to(ROOT)}: {target.stat().st_size:,} bytes, {image.width} × {image.height}")
+
+
+def main(site: Path) -> None:
+    """Write all of them."""
     browser = Chromium()
     try:
         browser.call("Emulation.setScrollbarsHidden", hidden=True)
-        for name, view in VIEWS.items():
-            browser.open(page, **view)
-            browser.settle()
-            target = ROOT / "docs" / "images" / f"report-{name}.png"
-            browser.screenshot(target, full=False)
-            image = Image.open(BytesIO(target.read_bytes())).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
-            image.save(target, optimize=True)
-            print(f"{target.relative_to(ROOT)}: {target.stat().st_size:,} bytes, {image.width} × {image.height}")
+        for name, (page, folder) in PAGES.items():
+            for view, size in VIEWS.items():
+                take(browser, site / page, size, folder / f"{name}-{view}.png")
     finally:
         browser.close()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(Path(sys.argv[1]))

@@ -1,8 +1,7 @@
 """pgbb: private posteriors by the Private Generative Bayesian Bootstrap.
 
-Fit once under a declared (ε, δ), publish one file, draw for ever. Names are
-imported on first use: reading a release needs no JAX, and the accountant
-needs neither JAX nor pandas.
+Fit once under a declared (ε, δ), publish one file, draw for ever. Names are imported on first use: reading a release
+needs no JAX, and the accountant needs neither JAX nor pandas.
 """
 
 from importlib import import_module

@@ -1,7 +1,6 @@
 """Argument checks that share one voice: field, value given, range allowed, remedy.
 
-Each function returns the value in plain Python form, so that a caller can
-validate and convert in one line.
+Each function returns the value in plain Python form, so that a caller can validate and convert in one line.
 """
 
 import math

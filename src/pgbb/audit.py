@@ -18,15 +18,35 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import betaincinv
+from scipy.stats import binom
 
 from pgbb import _validate
 from pgbb._numerics import Floats
-from pgbb.accountant import ACCOUNTANTS, Composition, Mechanism, PosteriorDraws, compose, epsilon, noise_scale
+from pgbb.accountant import (
+    ACCOUNTANTS,
+    Composition,
+    Mechanism,
+    PosteriorDraws,
+    Resampling,
+    compose,
+    epsilon,
+    noise_scale,
+)
 from pgbb.errors import PgbbError
 from pgbb.model.loss_values import BoundedLoss, bounded_loss, ratio_problem
-from pgbb.model.models import IV, Custom, Expectile, LinearRegression, Mean, Model, PoissonRegression, Problem
+from pgbb.model.models import (
+    IV,
+    Custom,
+    Expectile,
+    LinearRegression,
+    Mean,
+    Model,
+    PoissonRegression,
+    Problem,
+    QuantileRegression,
+)
 from pgbb.model.schema import Levels, Range, Schema
-from pgbb.private.door import Moment, Randomness, open_dataset
+from pgbb.private.door import Moment, Randomness, mean_sensitivity, open_dataset, refit_sensitivity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,20 +144,27 @@ def _crowd_of_fixed_size(n: int, q: float) -> Pair:
 class Setting:
     """A short mechanism, its δ, and worst-case neighbours for it: the canary at ±4C, all others at `others`·C.
 
-    `asks` is the way in which `Dataset` is asked, `of` the model whose scores are added up, or the loss of draws.
+    `asks` is the way in which `Dataset` is asked, `of` the model whose scores are added up, or the loss of draws. What
+    takes long has a `share` of the trials.
     """
 
     name: str
-    target: Mechanism | Composition | PosteriorDraws
+    target: Mechanism | Composition | PosteriorDraws | Resampling
     delta: float = 1e-2
     others: float = 0.0
-    asks: Literal["session", "ratios", "sums", "moments", "draws"] = "session"
+    asks: Literal["session", "ratios", "sums", "moments", "draws", "means", "refits"] = "session"
     of: str | None = None
+    share: float = 1.0
 
     @property
-    def parts(self) -> tuple[Mechanism, ...]:
+    def parts(self) -> tuple[Mechanism | Resampling, ...]:
         """The mechanisms it is composed of, where it consists of noisy sums."""
         return () if isinstance(self.target, PosteriorDraws) else tuple(m for m, _ in self.target.parts(1.0))
+
+    @property
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        """Those of them that answer about all records or batches of them, and not about resamples."""
+        return tuple(part for part in self.parts if isinstance(part, Mechanism))
 
     @property
     def answers(self) -> int:
@@ -147,7 +174,7 @@ class Setting:
     @property
     def rate(self) -> float:
         """q."""
-        return self.parts[0].sampling_rate if self.parts else 1.0
+        return self.target.sampling_rate if isinstance(self.target, Mechanism) else 1.0
 
     @property
     def pairs(self) -> "tuple[Pair | Drawn, ...]":
@@ -162,6 +189,9 @@ class Setting:
         return np.concatenate([np.full(m.answers, s) for m, s in self.target.parts(sigma)])
 
 
+_SCHEMA = Schema(y=Range(-_CANARY, _CANARY))
+_MEDIAN = QuantileRegression("y ~ 1", taus=[0.5]).prepare(_SCHEMA)
+_PENALTY = 1.0  # of a refit: the canary, drawn k times, moves it by k/20, and never near its own cell
 _TWICE = compose([Mechanism(n=10, blocks=1, sampling_rate=1.0, steps=1, clip=1.0)] * 2, scales=[1.0, 2.0])
 MODELS = ("linear", "expectile", "poisson", "iv", "groups")
 SETTINGS: dict[str, Setting] = {
@@ -176,6 +206,8 @@ SETTINGS: dict[str, Setting] = {
         Setting("draws", PosteriorDraws(n=10, draws=2, sensitivity=4.0), asks="draws"),
         Setting("custom", PosteriorDraws(n=10, draws=2, sensitivity=4.0), asks="draws", of="one"),
         Setting("chains", PosteriorDraws(n=10, draws=2, sensitivity=4.0), asks="draws", of="two"),
+        Setting("means", Resampling(10, 2, mean_sensitivity((-1.0, 1.0), 10)), asks="means"),
+        Setting("refits", Resampling(10, 2, refit_sensitivity(_MEDIAN, 10, _PENALTY)), asks="refits", share=0.1),
     )
 }
 """`batches`: block-weighted sums of Poisson batches, as methods pgbb and sgld ask for, others at zero. `crowd`: the
@@ -183,7 +215,7 @@ same with others at −C and weights that hardly vary. `sums`: sums over all rec
 `linear`, `expectile`, `poisson`, `iv` and `groups`: of the scores of these models, which have no bound of their own.
 `moments`: one sum of statistics, as noisy_gibbs, augmented, abc and repro ask for.
 `ratios`: sums of log ratios over batches, for dp_mcmc. `draws`: draws of a posterior, for posterior_sampling; `custom`
-with a loss of one's own, and `chains` with two parameters."""
+with a loss of one's own, and `chains` with two parameters. `means` and `refits`: of resamples, for dp_bootstrap."""
 
 
 def clopper_pearson(hits: ArrayLike, trials: int, level: float) -> tuple[Floats, Floats]:
@@ -210,8 +242,14 @@ def _level(setting: Setting) -> float:
     return (1 - CONFIDENCE) / (4 * len(setting.pairs))
 
 
-def _weights(mechanism: Mechanism) -> tuple[Floats, Floats]:
-    """Values of n_S·w̄ with probabilities, closer together where large weights are rare: these decide the tail."""
+def _weights(mechanism: Mechanism | Resampling) -> tuple[Floats, Floats]:
+    """Values of n_S·w̄ with probabilities, closer together where large weights are rare: these decide the tail.
+
+    Of a resample, how often it may hold the canary.
+    """
+    if isinstance(mechanism, Resampling):
+        times = np.arange(mechanism.n + 1)
+        return times.astype(float), binom.pmf(times, mechanism.n, 1 / mechanism.n)
     law = mechanism.beta_law
     if law is None:
         return np.ones(1), np.ones(1)
@@ -219,6 +257,11 @@ def _weights(mechanism: Mechanism) -> tuple[Floats, Floats]:
     tail = ((np.arange(points, 0, -1) - 0.5) / points) ** 3
     ends = (np.arange(points, -1, -1) / points) ** 3
     return betaincinv(*law, 1 - tail), -np.diff(ends)
+
+
+def _signal(mechanism: Mechanism | Resampling, sigma: float) -> float:
+    """How far the canary moves an answer, in units of the noise; of a resample, each time that it is drawn."""
+    return mechanism.sensitivity / (2 * sigma) if isinstance(mechanism, Resampling) else mechanism.signal(sigma)
 
 
 def loss_law(setting: Setting, pair: "Pair | Drawn", sigma: float) -> tuple[Floats, Floats, Floats]:
@@ -239,7 +282,7 @@ def loss_law(setting: Setting, pair: "Pair | Drawn", sigma: float) -> tuple[Floa
     scales, start = setting.scales(sigma), 0
     for mechanism in setting.parts:
         weight, probability = (a[:, None] for a in _weights(mechanism))
-        mu = weight * mechanism.signal(float(scales[start]) * pair.noise)
+        mu = weight * _signal(mechanism, float(scales[start]) * pair.noise)
         start += mechanism.answers
         assert isinstance(pair, Pair)
         means = np.concatenate([pair.plus[1], pair.minus[1]])
@@ -308,16 +351,13 @@ TWINS: dict[str, Twin] = {
     "noise-halved": Twin("noise σ/2 is added instead of σ", tuple(s for s in SETTINGS if s != "crowd"), noise=0.5),
     "no-clip": Twin(
         "gradients, statistics and losses up to 8C pass unclipped",
-        tuple(s for s in SETTINGS if s not in ("crowd", "sums")),
+        tuple(s for s in SETTINGS if s not in ("crowd", "sums", "refits")),
         clip=8.0,
     ),
     "fixed-size": Twin("batches of exactly qn records", ("crowd",), randomness=_FixedSize),
     "half-block": Twin("blocks are half as large as accounted", records=0.5),
 }
 HONEST = Twin("as it is", tuple(SETTINGS))
-
-
-_SCHEMA = Schema(y=Range(-_CANARY, _CANARY))
 
 
 @lru_cache(maxsize=8)
@@ -389,7 +429,7 @@ def _batch_trials(
     The query point does not move, so that answers of a session are independent
     and any T·K in a row are a trial.
     """
-    m = setting.parts[0]
+    m = setting.mechanisms[0]
     steps = -(-trials // _WIDE)
     run = replace(
         m, n=round(m.n * twin.records), clip=m.clip * twin.clip, steps=steps, draws_per_step=_WIDE * m.answers,
@@ -438,9 +478,9 @@ def _sum_trials(
 ) -> tuple[Floats, Floats]:
     """The same of sums over all records: every question is the same, asked so many times."""
     assert isinstance(setting.target, Composition)
-    n = setting.parts[0].n
-    plan = compose([replace(m, steps=m.steps * trials) for m in setting.parts], setting.target.scales)
-    names = [f"stage {i}" for i in range(len(setting.parts))]
+    n = setting.mechanisms[0].n
+    plan = compose([replace(m, steps=m.steps * trials) for m in setting.mechanisms], setting.target.scales)
+    names = [f"stage {i}" for i in range(len(setting.mechanisms))]
     statistic, given = _response, list[Floats]()
     if setting.of is None:
         data = open_dataset(_frame(n, canary, setting.others), _problem(1.0), _SCHEMA)
@@ -450,7 +490,7 @@ def _sum_trials(
     asked = data.sums(plan, names, sigma * twin.noise / twin.clip, Randomness.create(seed))
     columns = [
         twin.clip * asked.ask_often(name, trials, statistic, *given)[0][:, place]
-        for name, m in zip(names, setting.parts, strict=True)
+        for name, m in zip(names, setting.mechanisms, strict=True)
         for _ in range(m.answers)
     ]
     scales = setting.scales(sigma)
@@ -461,7 +501,7 @@ def _moment_trials(
     setting: Setting, sigma: float, canary: float, trials: int, seed: int, twin: Twin
 ) -> tuple[Floats, Floats]:
     """The same of a sum of statistics, which is computed anew for every trial, some hundred of them in one run."""
-    (m,) = setting.parts
+    (m,) = setting.mechanisms
     moment, random = Moment("response", bound=twin.clip), Randomness.create(seed)
     data = open_dataset(_frame(m.n, canary, setting.others), _problem(1.0), _SCHEMA)
     totals: list[float] = []
@@ -499,7 +539,33 @@ def _drawn_trials(
     return np.concatenate(found).reshape(trials, m), np.full((trials, m), 1 / sigma)
 
 
+def _resampled_trials(
+    setting: Setting, sigma: float, canary: float, trials: int, seed: int, twin: Twin
+) -> tuple[Floats, Floats]:
+    """The same of resamples. The adversary may know how often each holds the canary: the means say it without noise."""
+    assert isinstance(setting.target, Resampling)
+    target, refits = setting.target, setting.asks == "refits"
+    frame, bounds = _frame(target.n, canary, setting.others), (-twin.clip, twin.clip)
+    means = open_dataset(frame, _problem(1.0), _SCHEMA)
+    frame.loc[1:, "y"] = np.nan  # records that nothing of a refit depends on
+    data, random, again = open_dataset(frame, _MEDIAN, _SCHEMA), Randomness.create(seed), Randomness.create(seed)
+    found: list[Floats] = []
+    while (left := trials - sum(map(len, found))) > 0:
+        run = replace(target, replicates=min(left, 2_000) * target.replicates)
+        held = means.means((-1.0, 1.0), replace(run, sensitivity=1.0), 0.0, again)
+        if refits:
+            answers = data.refits([_MEDIAN], run, sigma * twin.noise, random, penalty=_PENALTY)[0]
+        else:
+            run = replace(run, sensitivity=run.sensitivity * twin.clip)
+            answers = means.means(bounds, run, sigma * twin.noise, random)
+        found.append(np.hstack([answers, canary * target.n * held]).reshape(-1, target.replicates, 2))
+    x, times = np.moveaxis(-np.concatenate(found), -1, 0)
+    return x / sigma, times * _signal(target, sigma)
+
+
 _TRIALS = {
+    "means": _resampled_trials,
+    "refits": _resampled_trials,
     "draws": _drawn_trials,
     "ratios": _batch_trials,
     "session": _batch_trials,
@@ -562,7 +628,7 @@ def audit(
     Args:
       setting: a `Setting`, or the name of one in `SETTINGS`.
       goal: ε that the exact accountant claims.
-      trials: in each of the two worlds.
+      trials: in each of the two worlds; refits have a tenth of them.
       seed: makes the run reproducible; None draws one.
       twin: name of a fault in `TWINS` to substitute, or None for the code as it is.
     """
@@ -576,6 +642,7 @@ def audit(
             f"the twin {twin!r} differs from the honest code in setting {', '.join(fault.settings)} only, not in "
             f"{setting.name!r}."
         )
+    trials = max(1000, round(setting.share * trials))
     sigma = noise_scale(setting.target, goal, setting.delta)
     limits, expected = thresholds(setting, sigma, trials)
     seeds = np.random.SeedSequence([seed, list(SETTINGS).index(setting.name)]).generate_state(2)

@@ -1,7 +1,6 @@
 """The one family of errors and warnings that pgbb raises on purpose.
 
-A message says what was given, what is allowed and what to write instead, and
-never contains a value read from records.
+A message says what was given, what is allowed and what to write instead, and never contains a value read from records.
 """
 
 __all__ = ["InvalidValue", "NotCertifiable", "PgbbError", "PgbbNote", "PgbbWarning"]

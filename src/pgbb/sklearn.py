@@ -1,9 +1,8 @@
 """scikit-learn estimators whose coefficients are a private posterior. Needs the extra `sklearn`.
 
-An estimator that looks at X to find a range, or at y to find classes, has
-published something about a record. So both are parameters here, and `fit`
-refuses nothing for the sake of a value: cells outside a range are clamped, and
-a record with an unusable cell stays in n and contributes nothing.
+An estimator that looks at X to find a range, or at y to find classes, has published something about a record. So both
+are parameters here, and `fit` refuses nothing for the sake of a value: cells outside a range are clamped, and a record
+with an unusable cell stays in n and contributes nothing.
 """
 
 import warnings

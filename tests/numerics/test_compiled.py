@@ -71,8 +71,10 @@ def text_of(program, p):
     return sums._compile(question, sums.slabs_of(np.zeros((10, p + 2), np.float32))).as_text()
 
 
+@pytest.mark.parametrize("few", [2**14, 0])
 @pytest.mark.parametrize("name", MODELS)
-def test_sums_over_records_call_no_library(name, cpu):
+def test_sums_over_records_call_no_library(name, few, cpu, monkeypatch):
+    monkeypatch.setattr(sums, "_FEW", few)
     model, levels = MODELS[name]
     problem = model.prepare(SCHEMA)
     p = {"mean": 1, "custom": 2}.get(name) or len(problem.design.names)

@@ -188,6 +188,7 @@ KINDS = {
     "levels of times": Kind(
         Levels("01:30:00", "02:00:00"), (datetime.time(1, 30), datetime.time(2)), (pa.time64("us"), pa.time32("s"))
     ),
+    "levels of intervals": Kind(Levels("(0, 1]", "(1, 2]"), (pd.Interval(0, 1), pd.Interval(1, 2))),
     "levels of durations": Kind(
         Levels("1 days 00:00:00", "2 days 00:00:00"),
         (datetime.timedelta(1), datetime.timedelta(2)),
@@ -319,8 +320,9 @@ def _sheet(cells: list[Any], folder: Path, first: str = "other") -> Path:
     sheet = book.active
     sheet.append([first, "c"] if first else ["c"])
     for i, cell in enumerate(cells):
-        if getattr(cell, "tzinfo", None) is not None or (isinstance(cell, str) and not cell.isprintable()):
-            raise Unfit  # the writer takes no zone, and makes of some characters a file that is no XML
+        odd_text = isinstance(cell, str) and not cell.isprintable()
+        if getattr(cell, "tzinfo", None) is not None or odd_text or isinstance(cell, pd.Interval):
+            raise Unfit  # the writer takes no zone and no interval, and makes of some characters a file that is no XML
         given = float(cell) if isinstance(cell, decimal.Decimal) else cell
         sheet.append([i, given] if first else [given])
     column = "B" if first else "A"
@@ -508,6 +510,9 @@ def containers(kind: Kind) -> dict[str, Callable[[list[Any], Any, Path], Any]]:
             found[name] = lambda c, h, f, t=kind.good in WORDS, n=name: _statistical(c, t, h, f, n)
     if not isinstance(kind.declared, Levels):
         del found["categorical that pandas made"]
+    if "Int64" in kind.nullable:
+        gaps = pd.SparseDtype("int64", np.nan)
+        found["sparse integers"] = lambda c, h, f: _frame(pd.arrays.SparseArray(c, dtype=gaps))
     for stored in kind.nullable:
         found[f"frame of {stored}"] = lambda c, h, f, t=stored: _frame(pd.array(c, dtype=t))
     for stored in kind.arrow:

@@ -85,6 +85,9 @@ def test_a_header_that_shows_another_separator_or_encoding_is_refused_with_the_r
         done = pgbb_here(*command)
         told = word if command[0] == "init" else "--separator"
         assert done.returncode == 2 and told in done.stderr and header not in done.stderr
+    path.write_bytes("€;b\n1;2\n".encode("cp1252"))
+    done = pgbb_here("init", path, "--separator", ";", "--encoding", "latin-1", "--out", tmp_path / "w.toml")
+    assert done.returncode == 2 and "cp1252" in done.stderr
     path.write_bytes(b"a;b\n1\n")
     assert read(pgbb.File(path, names=["a"]), Schema(a=Range(0, 9)))[-1] == [False, True]
 

@@ -555,8 +555,13 @@ RARE = {
     "int64": (pa.array([2**53 + 1, 2**53, None], pa.int64()), Levels(2**53, 2**53 + 1), [1, 0, 0]),
     "bool8": (pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0, 1], pa.int8())), Flag(), [1, 0, 1]),
     "sparse": (pd.arrays.SparseArray([1.0, 0.0, 3.0]), Range(0, 4), [1, 0, 3]),
+    "sparse with gaps": (
+        pd.arrays.SparseArray([1, np.nan, 3], dtype=pd.SparseDtype("int64", np.nan)), Levels(1, 3, missing=3), [0, 1, 1]
+    ),
     "period": (pd.period_range("2020-01", periods=3, freq="M").array, Levels("2020-01", "2020-03"), [0, 0, 1]),
     "interval": (pd.cut([1, 2, 3], [0, 2, 4]), Levels("(0, 2]", "(2, 4]"), [0, 0, 1]),
+    "intervals, one missing": (pd.array([pd.Interval(0, 1), None]), Levels("(1, 2]", "(0, 1]"), [1, 0]),
+    "intervals of fractions": (pd.array([pd.Interval(0, 0.5)]), Levels("(0.5, 1.0]", "(0.0, 0.5]"), [1]),
     "Enum": (pl.Series(["u", "v", "u"], dtype=pl.Enum(["v", "u"])), Levels("u", "v"), [0, 1, 0]),
     "Categorical": (pl.Series(["u", "v", "u"], dtype=pl.Categorical), Levels("u", "v"), [0, 1, 0]),
     "big-endian": (np.array([1, 2, 3], ">i4"), Levels(1, 2, 3), [0, 1, 2]),

@@ -75,6 +75,18 @@ def test_chunks_are_an_implementation_detail(monkeypatch):
         assert parts == pytest.approx(whole, abs=2e-6)
 
 
+@pytest.mark.parametrize("name", slow.NAMES)
+def test_the_program_that_is_compiled_soon_gives_the_same_bits(name, monkeypatch):
+    rng = np.random.default_rng(5)
+    x, y = rng.uniform(-1, 1, (1000, slow.P)), rng.standard_t(2, 1000)
+    fast, _, given_, flag = slow.parameters(rng)[name]
+    rows = np.column_stack([x, y > 0 if flag else y, rng.uniform(0, 1, 1000)]).astype(np.float32)
+    soon = module.sum_of(fast, rows, given_)
+    monkeypatch.setattr(module, "_FEW", 0)
+    assert np.array_equal(module.sum_of(fast, rows, given_), soon) and soon.any()
+    assert not np.array_equal(module.sum_of(fast, rows[500:], given_), soon)  # the comparison can fail
+
+
 def test_every_statistic_has_a_slow_twin():
     assert {name.split(": ")[-1] for name in slow.NAMES} == {name for name in ask_for.__all__ if name.islower()}
 

@@ -32,13 +32,14 @@ _CPU = {
     "xla_cpu_experimental_ynn_fusion_type": "",  # no kernels of the library YNNPACK
     "xla_cpu_prefer_vector_width": 512,  # where a processor has such vectors; half of that is the default
 }
+_SOON = {"xla_cpu_use_fusion_emitters": False}  # loops by the older of two code generators, which gives the same bits
 
 
 def computed_once(values: _Tree) -> _Tree:
-    """The same arrays, which the compiler computes once for all their uses.
+    """Return the arrays, and make the compiler compute them once for all their uses; holds inside `Compiled`.
 
     Otherwise it may compute a value again where it is used again, in another order of operations: the clip would then
-    measure one number, and the sum add another. It holds inside what is `Compiled`.
+    measure one number, and the sum add another.
     """
     return jax.lax.optimization_barrier(values)  # type: ignore[no-untyped-call]
 
@@ -46,16 +47,20 @@ def computed_once(values: _Tree) -> _Tree:
 class Compiled:
     """`jax.jit` with barriers that hold on a CPU too, and without YNNPACK there.
 
-    A program with `one_core` leaves the other cores of a CPU to programs that run beside it.
+    A program with `one_core` leaves the other cores of a CPU to programs that run beside it; one that is there `soon`
+    takes a CPU half as long to compile, and two to five times as long to run.
     """
 
-    def __init__(self, function: Callable[..., object], *, one_core: bool = False, **options: Any) -> None:
+    def __init__(
+        self, function: Callable[..., object], *, one_core: bool = False, soon: bool = False, **options: Any
+    ) -> None:
         self._function, self._options = function, options
-        self._passes = f"{_PASSES},{_SHARING}" if one_core else _PASSES
+        passes = f"{_PASSES},{_SHARING}" if one_core else _PASSES
+        self._cpu = {**_CPU, "xla_disable_hlo_passes": passes, **(_SOON if soon else {})}
 
     @cached_property
     def _jit(self) -> jax.stages.Wrapped:
-        cpu = _CPU | {"xla_disable_hlo_passes": self._passes} if jax.default_backend() == "cpu" else None
+        cpu = self._cpu if jax.default_backend() == "cpu" else None
         return jax.jit(self._function, compiler_options=cpu, **self._options)
 
     def __call__(self, *args: object, **kwargs: object) -> Any:

@@ -1,8 +1,7 @@
 """Damped Newton for many weighted convex losses at once: the numerical core of references and private refits.
 
-Works on plain arrays and knows neither models nor records. A loss maps a batch
-of parameters (m, d) and of normalised weights (m, n) to values (m,), gradients
-(m, d) and Hessians (m, d, d).
+Works on plain arrays and knows neither models nor records. A loss maps a batch of parameters (m, d) and of normalised
+weights (m, n) to values (m,), gradients (m, d) and Hessians (m, d, d).
 """
 
 import math
@@ -128,12 +127,10 @@ def ridged(loss: Loss, penalty: float) -> Loss:
 def minimise(loss: Loss, start: Floats, weights: Floats, unit: float) -> tuple[Floats, Bools]:
     """Minimise for every row of weights (m, n) from `start` (m, d); returns (m, d) and which rows converged.
 
-    A step solves (H + μD)δ = −∇ with D the diagonal of H at the start. It is
-    taken if it lowers the loss, or the gradient where the loss no longer changes
-    in double precision; otherwise μ grows, which shortens the step. A row
-    has converged when its gradient and its undamped step are small: the
-    second, measured in `unit`, fails where there is no minimum (separated
-    classes) or where it is not unique.
+    A step solves (H + μD)δ = −∇ with D the diagonal of H at the start. It is taken if it lowers the loss, or the
+    gradient where the loss no longer changes in double precision; otherwise μ grows, which shortens the step. A row has
+    converged when its gradient and its undamped step are small: the second, measured in `unit`, fails where there is no
+    minimum (separated classes) or where it is not unique.
     """
     theta = start.copy()
     value, gradient, hessian = loss(theta, weights)

@@ -12,7 +12,7 @@ _Item = TypeVar("_Item")
 
 
 def ahead(items: Iterable[_Item]) -> Iterator[_Item]:
-    """The items, each made by a thread, under what is set here (`numpy.errstate`), while the one before it is used.
+    """The items, each made by a thread while the one before it is used; `numpy.errstate` of the caller holds there.
 
     >>> list(ahead(range(3)))
     [0, 1, 2]

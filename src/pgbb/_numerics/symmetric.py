@@ -1,4 +1,4 @@
-"""Symmetric matrices as vectors: isometric coordinates, in which the Euclidean norm is that of the matrix."""
+"""Symmetric matrices: isometric coordinates, in which the Euclidean norm is that of the matrix, and square roots."""
 
 from functools import lru_cache
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from pgbb._numerics import Floats
 
-__all__ = ["direction_sd", "pack", "triangle", "unpack"]
+__all__ = ["direction_sd", "geometric_mean", "pack", "roots", "triangle", "unpack"]
 
 Ints = NDArray[np.intp]
 
@@ -52,3 +52,23 @@ def direction_sd(vectors: Floats, sd: Floats) -> Floats:
     variance[rows, columns] = variance[columns, rows] = np.asarray(sd) ** 2
     result: Floats = np.sqrt(np.sum(variance @ square * square, axis=0))
     return result
+
+
+def roots(covariance: Floats) -> tuple[Floats, Floats]:
+    """The square root of a covariance, and the inverse of the root."""
+    low, turn = np.linalg.eigh(covariance)
+    low = np.sqrt(np.maximum(low, 1e-12 * float(low[-1]) + 1e-300))
+    return (turn * low) @ turn.T, (turn / low) @ turn.T
+
+
+def geometric_mean(covariance: Floats, precision: Floats) -> Floats:
+    """The positive X with XD⁻¹X = A, for a covariance D and a precision A: −X⁻¹·noise has the covariance A⁻¹.
+
+    >>> geometric_mean(np.diag([4.0, 1.0]), np.diag([9.0, 1.0])).tolist()
+    [[6.0, 0.0], [0.0, 1.0]]
+    """
+    root, unroot = roots(covariance)
+    squares, vectors = np.linalg.eigh(unroot @ precision @ unroot)
+    middle = root @ (vectors * np.sqrt(np.maximum(squares, 0.0))) @ vectors.T @ root
+    found: Floats = (middle + middle.T) / 2
+    return found

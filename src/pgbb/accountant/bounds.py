@@ -2,9 +2,8 @@
 
 The upper end is a proof; the lower end shows how much the proof gives away.
 
-The tilt moves the bulk of the sum to the ε or δ that is asked about; without it the FFT would lose small δ in
-rounding. Plain quadrature chooses it, which gives no guarantee and needs none: a bad tilt makes bounds wider, never
-wrong.
+The tilt moves the bulk of the sum to the ε or δ that is asked about; without it the FFT would lose small δ in rounding.
+Plain quadrature chooses it, which gives no guarantee and needs none: a bad tilt makes bounds wider, never wrong.
 """
 
 import math

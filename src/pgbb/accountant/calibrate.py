@@ -54,13 +54,11 @@ Score = Callable[[Floats, Floats], Floats]
 def _best_order(
     target: Target, sigma: float, accountant: Accountant, J: int, m: int, conversion: Conversion, score: Score
 ) -> float:
-    """By an accountant of the paper the least score(λ, A(λ)) over integer orders, searched until it is interior.
+    """The least score(λ, A(λ)) over integer orders λ, with the log moments A of an accountant of the paper.
 
-    A coarse geometric set of orders is extended while its best member is the
-    last; then the gap around the best is filled until its neighbours are
-    consecutive integers.
+    A coarse geometric set of orders is extended while its best member is the last. Then the gap around the best is
+    filled until its neighbours are consecutive integers.
     """
-
     _validate.one_of("conversion", conversion, ("asoodeh", "mironov"))
     sums, worst, expansion = _sums(target, accountant), accountant == "worst-case", Expansion(J, m)
 
@@ -138,8 +136,7 @@ def delta(
 ) -> float:
     """Certified δ of the mechanism run with noise scale σ, at ε ≥ 0; arguments as for `epsilon`.
 
-    With `accountant="paper", conversion="mironov"` this is δ⋆(ε) of
-    Proposition 2.2, as drawn in Figure 1.
+    With `accountant="paper", conversion="mironov"` this is δ⋆(ε) of Proposition 2.2, as drawn in Figure 1.
     """
     target, sigma = _target(mechanism), _validate.sigma(sigma)
     epsilon = _validate.number("epsilon", epsilon, low=0)
@@ -155,9 +152,8 @@ def delta(
 def epsilon_bounds(mechanism: Target, sigma: float, delta: float) -> tuple[float, float]:
     """(lower, upper) around the exact ε of the dominating mixture; `epsilon(…, "exact")` is the upper end.
 
-    The lower end belongs to an adversary who sees the block weights u and
-    attacks with the worst records and query points (for a `Resampling`: who sees
-    how often each resample holds the record); it tells how much of the upper end
+    The lower end belongs to an adversary who sees the block weights u and attacks with the worst records and query
+    points (for a `Resampling`: who sees how often each resample holds the record); it tells how much of the upper end
     is discretisation.
     """
     return _epsilon_bounds(_target(mechanism), _validate.sigma(sigma), _validate.delta(delta))
@@ -192,9 +188,8 @@ def noise_scale(
 ) -> float:
     """The smallest certified σ: `epsilon(mechanism, σ, delta, accountant) ≤ epsilon` holds for the σ returned.
 
-    Bracketing and bisection on log σ (section S1.5), sped up by
-    secant steps, to a relative width of 1e-4 ("exact", for noisy sums)
-    or 1e-7; the feasible end is returned. For a `Composition` the result multiplies its `scales`.
+    Bracketing and bisection on log σ (section S1.5), sped up by secant steps, to a relative width of 1e-4 ("exact", for
+    noisy sums) or 1e-7; the feasible end is returned. For a `Composition` the result multiplies its `scales`.
 
     >>> m = Mechanism(n=10_000, blocks=20, sampling_rate=.1, steps=10_000, clip=1.0)
     >>> round(noise_scale(m, epsilon=1.0, delta=1e-4, accountant="paper") * m.block_size, 3)
@@ -246,21 +241,7 @@ def _smallest_feasible(excess: Callable[[float], float], start: float, width: fl
     The bracket grows from `start` in steps of `width` and more; then secant
     steps, with bisection whenever they fail to halve it.
     """
-    x, value = start, excess(start)
-    if value > 0:
-        low, f_low = x, value
-        while value > 0:
-            low, f_low = x, value
-            x, width = x + max(width, min(value, 1.0) if value < math.inf else 1.0), 2 * width
-            value = _bounded(excess, x, start)
-        high, f_high = x, value
-    else:
-        high, f_high = x, value
-        while value <= 0:
-            high, f_high = x, value
-            x, width = x - max(width, min(-value, 1.0)), 2 * width
-            value = _bounded(excess, x, start)
-        low, f_low = x, value
+    (low, f_low), (high, f_high) = _bracket(excess, start, width)
     use_secant = True
     while high - low > tolerance:
         middle = 0.5 * (low + high)
@@ -279,7 +260,20 @@ def _smallest_feasible(excess: Callable[[float], float], start: float, width: fl
     return high
 
 
+def _bracket(excess: Callable[[float], float], start: float, width: float) -> tuple[tuple[float, float], ...]:
+    """An infeasible and a feasible point, the nearest ones found, each with its excess."""
+    x, value = start, excess(start)
+    before, feasible = (x, value), value <= 0
+    while (value <= 0) == feasible:
+        before = x, value
+        step = max(width, min(abs(value), 1.0))
+        x, width = x + (-step if feasible else step), 2 * width
+        value = _bounded(excess, x, start)
+    return ((x, value), before) if feasible else (before, (x, value))
+
+
 def _bounded(excess: Callable[[float], float], x: float, start: float) -> float:
+    """The excess at x; an error far from the start."""
     if abs(x - start) > 60:
         raise NotCertifiable(
             "no noise scale within a factor e^60 of the leading-order one meets the budget. "

@@ -1,10 +1,9 @@
 """The sum of many grid losses: certified bounds on δ(ε) after composition.
 
-Fast Fourier powers of exponentially tilted laws. The tilt puts the bulk of
-the tilted sum at the ε asked about, so that errors are relative to δ and no
-floor of double precision is met. Everything that the computation idealises is
-bounded and added (docs/privacy.md, section 5): rounding of transforms and
-powers, wrap-around, the tail to the right of the window, and mass at +∞.
+The law of the sum is a product of Fourier transforms of exponentially tilted laws. The tilt puts the bulk of the tilted
+sum at the ε asked about, so that errors are relative to δ and no floor of double precision is met. Everything that the
+computation idealises is bounded and added (docs/privacy.md, section 5): rounding of transforms and powers, wrap-around,
+the tail to the right of the window, and mass at +∞.
 """
 
 from collections.abc import Sequence
@@ -42,9 +41,8 @@ def log_mgf(law: GridLaw, theta: float) -> tuple[float, Floats]:
 class Tail:
     """The right tail of a composed loss on grid points `start + step·(0, 1, …)`.
 
-    `above[j]` is Σ_{k>j} m_k and `shrunk[j]` is Σ_{k>j} m_k e^{ℓ_j−ℓ_k}, so that on
-    the cell right of grid point j the curve is
-    δ(ε) = above[j] − e^{ε−ℓ_j} shrunk[j] ± slack[j].
+    `above[j]` is Σ_{k>j} m_k and `shrunk[j]` is Σ_{k>j} m_k e^{ℓ_j−ℓ_k}, so that on the cell right of grid point j the
+    curve is δ(ε) = above[j] − e^{ε−ℓ_j} shrunk[j] ± slack[j].
     """
 
     start: float
@@ -69,9 +67,8 @@ class Tail:
     def epsilon(self, delta: float, *, upper: bool) -> float:
         """Bound on the smallest ε ≥ 0 with δ(ε) ≤ `delta`.
 
-        From above: the first ε in the window whose bound is at most `delta`,
-        inf if there is none. From below: the last whose bound exceeds it, 0 if
-        there is none.
+        From above: the first ε in the window whose bound is at most `delta`, inf if there is none. From below: the last
+        whose bound exceeds it, 0 if there is none.
         """
         grid = self.start + self.step * np.arange(len(self.above))
         sign = 1.0 if upper else -1.0
@@ -111,9 +108,8 @@ def compose_laws(
 ) -> Tail | None:
     """Bound the tail of the sum of `count` independent losses of each law, near ε and to its right.
 
-    All laws share one grid step. With `upper` the slack makes the curve an
-    upper bound on δ(ε), otherwise a lower bound. The tilt `theta` and the rough
-    values `epsilon`, `delta` affect the width of the slack, not its validity.
+    All laws share one grid step. With `upper` the slack makes the curve an upper bound on δ(ε), otherwise a lower
+    bound. The tilt `theta` and the rough values `epsilon`, `delta` affect the width of the slack, not its validity.
     None if the transform would be too long.
     """
     step = parts[0][0].step
@@ -123,47 +119,19 @@ def compose_laws(
     if last - first > LONGEST:
         return None
     length = next_fast_len(last - first + 1, real=True)
-    log_scale = 0.0
-    log_abs, angle = np.zeros(length // 2 + 1), np.zeros(length // 2 + 1)
-    relative = np.zeros(length // 2 + 1)
+    log_scale, sums, rounding = _tilted_sum(parts, theta, first, length)
     infinite = 0.0
-    fft_error = 16 * _UNIT * np.log2(length)
-    frequency = np.arange(length // 2 + 1)
     for law, count in parts:
-        log_total, tilted = log_mgf(law, theta)
-        log_scale += count * log_total
         infinite += count * law.infinite
-        index = np.arange(-law.size, law.size + 1) % length
-        wrapped = np.bincount(index, weights=tilted, minlength=length)
-        atom = int(np.argmax(wrapped))
-        rest = wrapped.copy()
-        rest[atom] = 0.0  # transformed exactly: what is left has a smaller norm, hence a smaller error
-        transform = rfft(rest) + wrapped[atom] * np.exp(-2j * np.pi * ((atom * frequency) % length) / length)
-        size = np.abs(transform)
-        error = fft_error * np.sqrt(length) * float(np.linalg.norm(rest)) + 8 * _UNIT
-        size_up = np.maximum(size, error)
-        with np.errstate(divide="ignore"):
-            log_abs += count * np.log(size_up)
-        angle += count * np.angle(transform)
-        relative += count * (2 * error / size_up + 64 * _UNIT)
-    power = np.exp(log_abs + np.minimum(relative, 700.0)) * -np.expm1(-np.minimum(relative, 700.0))
-    spectrum = np.exp(log_abs) * np.exp(1j * angle)
-    sums = irfft(spectrum, length)  # index k mod length: total tilted mass of grid indices ≡ k
-    window = np.arange(first, first + length)
-    sums = np.maximum(sums[window % length], 0.0)
-    rounding = 2 * float(power.sum()) / length + fft_error * float(np.linalg.norm(sums))
-    grid = step * window
+    grid = step * np.arange(first, first + length)
     offset = int(np.argmax(grid > -step)) if grid[-1] > -step else length - 1  # δ is asked about at ε ≥ 0 only
     grid, sums = grid[offset:], sums[offset:]
-    start = float(grid[0])
     with np.errstate(over="ignore"):
         scale = np.exp(log_scale - theta * grid)
     if not np.isfinite(scale).all():  # this tilt does not suit these laws
         return None
     mass = scale * sums
     above = _sum_beyond(mass)
-    decay = np.exp(-step)
-    shrunk = _shrunk(mass, float(decay))
     answers = sum(count for _, count in parts)
     slack = rounding * _sum_beyond(scale) + (4 * len(mass) + 512 * answers) * _UNIT * above
     slack = slack + infinite
@@ -172,7 +140,47 @@ def compose_laws(
     else:  # mass from outside the window, counted once too often
         with np.errstate(over="ignore"):
             slack = slack + 2 * allowance * np.exp(theta * (epsilon - grid))
-    return Tail(start, step, above, shrunk, slack)
+    return Tail(float(grid[0]), step, above, _shrunk(mass, float(np.exp(-step))), slack)
+
+
+def _tilted_sum(
+    parts: Sequence[tuple[GridLaw, int]], theta: float, first: int, length: int
+) -> tuple[float, Floats, float]:
+    """The tilted law of the sum on the grid indices first, first + 1, …, wrapped around after `length` of them.
+
+    Returns:
+      The logarithm of what the tilted laws were divided by, the masses, and a bound on the rounding error of each.
+    """
+    log_scale, fft_error = 0.0, 16 * _UNIT * np.log2(length)
+    log_abs, angle, relative = (np.zeros(length // 2 + 1) for _ in range(3))
+    for law, count in parts:
+        log_total, tilted = log_mgf(law, theta)
+        log_scale += count * log_total
+        index = np.arange(-law.size, law.size + 1) % length
+        wrapped: Floats = np.bincount(index, weights=tilted, minlength=length).astype(np.float64, copy=False)
+        transform, error = _transformed(wrapped, fft_error)
+        size_up = np.maximum(np.abs(transform), error)
+        with np.errstate(divide="ignore"):
+            log_abs += count * np.log(size_up)
+        angle += count * np.angle(transform)
+        relative += count * (2 * error / size_up + 64 * _UNIT)
+    power = np.exp(log_abs + np.minimum(relative, 700.0)) * -np.expm1(-np.minimum(relative, 700.0))
+    spectrum = np.exp(log_abs) * np.exp(1j * angle)
+    sums = irfft(spectrum, length)  # index k mod length: total tilted mass of grid indices ≡ k
+    sums = np.maximum(sums[np.arange(first, first + length) % length], 0.0)
+    return log_scale, sums, 2 * float(power.sum()) / length + fft_error * float(np.linalg.norm(sums))
+
+
+def _transformed(wrapped: Floats, fft_error: float) -> tuple[NDArray[np.complex128], float]:
+    """The Fourier transform of a law, and a bound on its error.
+
+    The largest atom is transformed exactly: what is left has a smaller norm, hence a smaller error.
+    """
+    length = len(wrapped)
+    atom, frequency, rest = int(np.argmax(wrapped)), np.arange(length // 2 + 1), wrapped.copy()
+    rest[atom] = 0.0
+    transform = rfft(rest) + wrapped[atom] * np.exp(-2j * np.pi * ((atom * frequency) % length) / length)
+    return transform, fft_error * np.sqrt(length) * float(np.linalg.norm(rest)) + 8 * _UNIT
 
 
 def _sum_beyond(values: Floats) -> Floats:
@@ -185,10 +193,9 @@ def _window(
 ) -> tuple[float, float]:
     """Ends of a window outside which the sum may be ignored, by Chernoff bounds with K = Σ N·log E[e^{sL}].
 
-    Right of r: P(ΣL > r) ≤ e^{K(s) − s r} for every s > 0 must not exceed the
-    allowance. Wrapped mass reaches δ(ε) with weight at most e^{K(θ) − θε} times
-    its tilted probability: e^{K(s) − (s−θ)r − θε} from the right (s > θ) and
-    e^{K(s) + (θ−s)l − θε} from the left of l (s < θ) must not exceed it either.
+    Right of r: P(ΣL > r) ≤ e^{K(s) − s r} for every s > 0 must not exceed the allowance. Wrapped mass reaches δ(ε) with
+    weight at most e^{K(θ) − θε} times its tilted probability: e^{K(s) − (s−θ)r − θε} from the right (s > θ) and e^{K(s)
+    + (θ−s)l − θε} from the left of l (s < θ) must not exceed it either.
     """
 
     def total(s: float) -> float:

@@ -1,8 +1,7 @@
-"""From Rényi log-moments to (ε, δ): the Mironov form and the tighter Asoodeh form.
+"""Converts Rényi log-moments to (ε, δ): the Mironov form and the tighter Asoodeh form.
 
-Everything takes arrays over orders λ and the total log-moment
-A(λ) = (λ−1) D_λ at each; the caller minimises over λ. Paper: SM
-section S1.4.
+Everything takes arrays over orders λ and the total log-moment A(λ) = (λ−1) D_λ at each; the caller minimises over λ.
+Paper: SM section S1.4.
 """
 
 from typing import Literal
@@ -29,9 +28,8 @@ def _log_expm1(x: Floats) -> Floats:
 def epsilon_at(orders: Floats, log_moments: Floats, delta: float, conversion: Conversion = "asoodeh") -> Floats:
     """Smallest ε that each order certifies at δ.
 
-    Mironov (2017, Prop. 3): ε = (A + log 1/δ)/(λ−1). Asoodeh et al. (2021,
-    Lemma 1): equation `asoo-conversion` where λδ ≤ 1, and
-    (A/(λ−1) + log(1−δ))₊ where λδ ≥ 1.
+    Mironov (2017, Prop. 3): ε = (A + log 1/δ)/(λ−1). Asoodeh et al. (2021, Lemma 1): equation `asoo-conversion` where
+    λδ ≤ 1, and (A/(λ−1) + log(1−δ))₊ where λδ ≥ 1.
     """
     if conversion == "mironov":
         return np.maximum(log_moments - np.log(delta), 0.0) / (orders - 1)

@@ -1,8 +1,7 @@
 """What the accountants certify: a frozen, validated description of the answers given.
 
-No arithmetic of privacy lives here, and no data ever does. The package that
-runs the mechanism builds it from the same object, so that the certificate and
-the code cannot drift apart.
+No arithmetic of privacy lives here, and no data ever does. The package that runs the mechanism builds it from the same
+object, so that the certificate and the code cannot drift apart.
 """
 
 import math
@@ -36,14 +35,11 @@ def gamma_star(n: int, blocks: int) -> float:
 class Mechanism:
     """T·K answers s̃ = Σ_{i∈B} w̄_i a(x_i) + N(0, σ²I), with ‖a‖ ≤ C and a fresh batch B ~ Poisson(q) for each.
 
-    Two data sets are neighbours when one of the n records is replaced; n is
-    public. A record in block s has weight w̄ = u_s/|I_s| with
-    u ~ Dirichlet(γ1_S, α), so u_s ~ Beta(γ, (S−1)γ + α), and |I_s| ≥ ⌊n/S⌋.
-    With `blocks=1` the weight is the constant 1/n. With `nested` it is
-    w̄ = u_s·min(v, 8/n_S) with v ~ Dirichlet within the block. The noise scale σ is not
-    part of the description: it is what the accountants are asked about. It is
-    measured against C (not 2C), on the scale of the weighted sum; noise on a
-    plain sum of n records is `blocks=1` with n·σ.
+    Two data sets are neighbours when one of the n records is replaced; n is public. A record in block s has weight w̄ =
+    u_s/|I_s| with u ~ Dirichlet(γ1_S, α), so u_s ~ Beta(γ, (S−1)γ + α), and |I_s| ≥ ⌊n/S⌋. With `blocks=1` the weight
+    is the constant 1/n. With `nested` it is w̄ = u_s·min(v, 8/n_S) with v ~ Dirichlet within the block. The noise scale
+    σ is not part of the description: it is what the accountants are asked about. It is measured against C (not 2C), on
+    the scale of the weighted sum; noise on a plain sum of n records is `blocks=1` with n·σ.
 
     Args:
       n: number of records.
@@ -178,10 +174,9 @@ class Composition:
 def compose(mechanisms: Sequence[Mechanism], scales: Sequence[float] | None = None) -> Composition:
     """Describe several mechanisms run on the same records, all of them fixed before the first answer.
 
-    The result goes wherever a `Mechanism` goes. With `scales`, mechanism i runs
-    at noise `sigma * scales[i]`: pass the clips to give all the same noise
-    multiplier. A mechanism that is *chosen* after seeing the answers of another
-    is not covered: that needs a privacy filter.
+    The result goes wherever a `Mechanism` goes. With `scales`, mechanism i runs at noise `sigma * scales[i]`: pass the
+    clips to give all the same noise multiplier. A mechanism that is *chosen* after seeing the answers of another is not
+    covered: that needs a privacy filter.
 
     >>> a = Mechanism(n=1000, blocks=1, sampling_rate=.1, steps=10, clip=1.0)
     >>> b = Mechanism(n=1000, blocks=1, sampling_rate=.1, steps=10, clip=2.0)

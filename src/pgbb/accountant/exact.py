@@ -5,9 +5,8 @@ u ~ Beta is published with the answer, and given u the pair is antipodal,
 
     P = (1−q) N(0, 1) + q N(μ, 1),   Q = (1−q) N(0, 1) + q N(−μ, 1),   μ = uC/(σ n_S).
 
-Its loss L = log dP/dQ is odd and increasing in the observation, so that the
-law of L under P at −ℓ is e^{−ℓ} times that at ℓ: only ℓ ≥ 0 is computed.
-Nothing here composes answers; that is `compose.py`.
+Its loss L = log dP/dQ is odd and increasing in the observation, so that the law of L under P at −ℓ is e^{−ℓ} times that
+at ℓ: only ℓ ≥ 0 is computed. Nothing here composes answers; that is `compose.py`.
 """
 
 from dataclasses import dataclass
@@ -70,9 +69,8 @@ class GridLaw:
 def weight_bins(mechanism: Mechanism, sigma: float, ratio: float, *, above: bool) -> WeightBins:
     """The law of μ, rounded to the upper (or lower) ends of geometric bins of the given relative width.
 
-    Rounding up gives a stochastically larger weight, hence a dominating
-    mixture (docs/privacy.md, lemmas 3 and 4). The lowest bin reaches down to
-    zero; its end is so small that it holds less than 1e-4 of E[u²].
+    Rounding up gives a stochastically larger weight, hence a dominating mixture (docs/privacy.md, lemmas 3 and 4). The
+    lowest bin reaches down to zero; its end is so small that it holds less than 1e-4 of E[u²].
     """
     signal = mechanism.signal(sigma)
     law, inner = mechanism.beta_law, mechanism.nested_law
@@ -165,11 +163,10 @@ def tail_masses(bins: WeightBins, q: float, step: float, tail: float) -> tuple[F
 def from_above(bins: WeightBins, q: float, step: float, tail: float) -> GridLaw:
     """Connect-the-dots (Doroshenko et al. 2022): the smallest pair on the grid that dominates the mixture.
 
-    Its hockey-stick curve joins the values D_i at the grid points by chords in
-    e^ε, so Q̃(L > ℓ_i) = (D_i − D_{i+1})/(e^{ℓ_{i+1}} − e^{ℓ_i}) and
-    P̃(L > ℓ_i) = D_i + e^{ℓ_i} Q̃(L > ℓ_i). The first, mirrored, is the left half
-    of the law and is rounded down, the second the right half and is rounded
-    up: rounding errors and cut-off tails only ever move mass upwards.
+    Its hockey-stick curve joins the values D_i at the grid points by chords in e^ε, so Q̃(L > ℓ_i) = (D_i −
+    D_{i+1})/(e^{ℓ_{i+1}} − e^{ℓ_i}) and P̃(L > ℓ_i) = D_i + e^{ℓ_i} Q̃(L > ℓ_i). The first, mirrored, is the left half
+    of the law and is rounded down, the second the right half and is rounded up: rounding errors and cut-off tails only
+    ever move mass upwards.
     """
     p_tail, q_tail = tail_masses(bins, q, step, tail)
     growth = np.exp(step * np.arange(len(p_tail)))
@@ -193,14 +190,11 @@ def from_above(bins: WeightBins, q: float, step: float, tail: float) -> GridLaw:
 def from_below(bins: WeightBins, q: float, step: float, tail: float) -> GridLaw:
     """Merge neighbouring losses so that each merged likelihood ratio lies on the grid.
 
-    Post-processing of the mixture, hence dominated by it. Cell i holds the
-    losses in (ℓ_i, ℓ_{i+1}). Grid point i takes the share r_i of the cell to its
-    right and l_i of the cell to its left, in proportions that make the ratio
-    of the merged outcome e^{ℓ_i}; r_{i−1} = 1 − l_i. The recursion runs from the
-    far tail inwards, where it is stable, once for the right half line and once,
-    by the symmetry of the pair, for the left; rounding errors push both down.
-    The last cell of a bin holds all beyond; where that is less than what the
-    left half needs, the loss is not on the grid.
+    Post-processing of the mixture, hence dominated by it. Cell i holds the losses in (ℓ_i, ℓ_{i+1}). Grid point i takes
+    the share r_i of the cell to its right and l_i of the cell to its left, in proportions that make the ratio of the
+    merged outcome e^{ℓ_i}; r_{i−1} = 1 − l_i. The recursion runs from the far tail inwards, where it is stable, once
+    for the right half line and once, by the symmetry of the pair, for the left; rounding errors push both down. The
+    last cell of a bin holds all beyond; where that is less than what the left half needs, the loss is not on the grid.
     """
     p_tail, q_tail = tail_masses(bins, q, step, tail)
     growth = np.exp(step * np.arange(len(p_tail)))

@@ -1,9 +1,8 @@
 """A privacy filter: a total budget for releases of which each is chosen after seeing the earlier ones.
 
-Exact composition (`compose`) is for mechanisms fixed in advance. Releases that
-follow one another are chosen by what the earlier ones said; for them this
-module charges each release in one currency, Gaussian differential privacy with
-a small failure probability, whose sums may not pass a limit fixed beforehand.
+Exact composition (`compose`) is for mechanisms fixed in advance. Releases that follow one another are chosen by what
+the earlier ones said; for them this module charges each release in one currency, Gaussian differential privacy with a
+small failure probability, whose sums may not pass a limit fixed beforehand.
 
 A release is charged (μ², d) when its hockey-stick curve satisfies H_c ≤ d + (1−d)·G_μ(c) for all c ≥ 0, with G_μ the
 curve of N(μ, 1) against N(0, 1): it is dominated by a mechanism that gives everything away with probability d,
@@ -38,10 +37,10 @@ SLACK = 1e-3
 SMALLEST_DELTA = 1e-290
 """Failure probabilities below this would soon leave double precision."""
 
-_SMALLEST_SHARE = 1e-3  # of the slack, for one release
+_SMALLEST_SHARE = 1e-3  # least share of the slack that one release may take
 _LARGEST_MU = 50.0  # a release beyond this is charged as infinite
-_POINTS = 160  # at which a curve is bounded
-_BETWEEN = 24  # points a cell at which it is compared
+_POINTS = 160  # number of points at which a curve is bounded
+_BETWEEN = 24  # number of points in a cell at which it is compared
 
 
 @dataclass(frozen=True)
@@ -120,9 +119,8 @@ class Filter:
     def charge(self, mechanism: Target, sigma: float) -> Charge:
         """What the mechanism costs at noise σ; an infinite square where no charge is proved.
 
-        Gaussian releases cost their Σμ² exactly. For others the certified curve
-        is compared with Gaussian ones; the failure probability is the same share
-        of the slack as the square is of its limit, so that neither runs out
+        Gaussian releases cost their Σμ² exactly. For others the certified curve is compared with Gaussian ones; the
+        failure probability is the same share of the slack as the square is of its limit, so that neither runs out
         before the other.
         """
         sigma, limit = _validate.sigma(sigma), self.limit

@@ -1,8 +1,7 @@
 """The Gaussian mechanism by itself, and Gaussian differential privacy.
 
-For a statistic of ℓ₂ sensitivity Δ released once with noise N(0, σ²I): exact
-(Balle & Wang 2018) and classical (Dwork & Roth 2014, Theorem A.1) calibration.
-With μ = Δ/σ the same curve is μ-GDP (Dong, Roth & Su 2022, Corollary 2.13).
+For a statistic of ℓ₂ sensitivity Δ released once with noise N(0, σ²I): exact (Balle & Wang 2018) and classical (Dwork &
+Roth 2014, Theorem A.1) calibration. With μ = Δ/σ the same curve is μ-GDP (Dong, Roth & Su 2022, Corollary 2.13).
 """
 
 import math

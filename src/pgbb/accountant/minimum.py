@@ -1,4 +1,4 @@
-"""The least value of a function of one number between two ends, by Brent's method.
+"""Minimises a function of one number between two ends, by Brent's method.
 
 The steps are those of SciPy's `minimize_scalar(method="bounded")`, bit for bit: whoever imports that waits for all of
 `scipy.optimize`, a tenth of the time in which a small file is fitted from the shell.
@@ -15,7 +15,7 @@ _MOST = 500
 
 
 def minimum_between(function: Callable[[float], float], low: float, high: float, tolerance: float) -> float:
-    """Where the function is least, to within the tolerance.
+    """The point where the function is least, to within the tolerance.
 
     >>> round(minimum_between(lambda x: (x - 2) ** 2, 0.0, 5.0, 1e-6), 5)
     2.0

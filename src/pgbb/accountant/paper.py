@@ -1,10 +1,8 @@
 """The accountant of the paper: Proposition 2.2 (section S2.2).
 
-One answer's Rényi log-moment A(λ) at integer orders, by the replace-one
-expansion of Birrell et al. (2024, Theorem C.9) integrated over the Beta law of
-a record's weight. Every quantity is a sum of positive terms held as a
-logarithm. The moments M_k, alternating in the paper, are written in falling
-factorials, where all coefficients are non-negative.
+One answer's Rényi log-moment A(λ) at integer orders, by the replace-one expansion of Birrell et al. (2024, Theorem C.9)
+integrated over the Beta law of a record's weight. Every quantity is a sum of positive terms held as a logarithm. The
+moments M_k, alternating in the paper, are written in falling factorials, where all coefficients are non-negative.
 
 Only even moments are ever needed: an odd one enters as √(M_{k−1} M_{k+1}).
 Arrays named `log_even` hold log M_{2i} at index i.
@@ -57,9 +55,8 @@ def log_moments(
 ) -> Floats:
     """Total log-moment T·K·A_{J,λ,m}(q) at each integer order λ ≥ 2; additive over a `Composition`.
 
-    With `worst_case` the weight w̄ is replaced by its bound 1/n_S, so that the
-    integration over the Beta law (and with it J) drops out. The same holds for
-    `blocks=1`, where the result is Birrell et al.'s Theorem C.9 itself.
+    With `worst_case` the weight w̄ is replaced by its bound 1/n_S, so that the integration over the Beta law (and with
+    it J) drops out. The same holds for `blocks=1`, where the result is Birrell et al.'s Theorem C.9 itself.
     """
     if isinstance(mechanism, Composition):
         return np.sum(
@@ -209,8 +206,7 @@ def _log_exponential_tail(x: Floats, J: int) -> Floats:
 def _log_even_beta(signal: float, law: Law, top: int, J: int) -> Floats:
     """log of the bound on E[M_k(w̄)], k = 0, 2, …, ≥ top, eq. `bir-Mbar` rearranged.
 
-    Truncated part: Σ_{j ≤ J} E[u^{2j}] τ^j/j! · k! a_{j,k}. Remainder: the terms
-    C(k, ℓ) R_{J,ℓ} with ℓ even.
+    Truncated part: Σ_{j ≤ J} E[u^{2j}] τ^j/j! · k! a_{j,k}. Remainder: the terms C(k, ℓ) R_{J,ℓ} with ℓ even.
     """
     size = top // 2 + 2
     log_tau = 2 * np.log(signal) - np.log(2)
@@ -247,10 +243,9 @@ def _log_even_binomials(log_terms: Floats) -> Floats:
 def _log_even_constant(signal: float, top: int) -> Floats:
     """log M_k for the constant weight 1/n_S, k = 0, 2, …, ≥ top (index k/2; M_0 is 0 by convention).
 
-    M_k = E[(Y−1)^k] with Y = exp(μz − μ²/2), z standard normal, μ = C/(σn_S).
-    For even k the integrand is positive with one peak on either side of
-    z = μ/2, each no wider than the normal density, so the trapezoidal rule on a
-    grid of step 1/4 around the two peaks is exact to double precision.
+    M_k = E[(Y−1)^k] with Y = exp(μz − μ²/2), z standard normal, μ = C/(σn_S). For even k the integrand is positive with
+    one peak on either side of z = μ/2, each no wider than the normal density, so the trapezoidal rule on a grid of step
+    1/4 around the two peaks is exact to double precision.
     """
     mu, step, reach = signal, 0.25, 13.0
     k = 2.0 * np.arange(1, top // 2 + 2)

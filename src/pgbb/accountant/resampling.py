@@ -1,8 +1,7 @@
 """B noisy statistics, each of a bootstrap resample of the records: their description, and what they cost.
 
-The counts of the replaced record in the resamples are treated as public. Given
-them the whole release is one Gaussian mechanism, so no composition theorem and
-no limit in B is needed: δ is a finite sum, evaluated with its error added.
+The counts of the replaced record in the resamples are treated as public. Given them the whole release is one Gaussian
+mechanism, so no composition theorem and no limit in B is needed: δ is a finite sum, evaluated with its error added.
 """
 
 import math
@@ -32,19 +31,17 @@ _COUNTS = 64  # a record drawn so often in one resample goes to the tail
 class Resampling:
     """B answers f(D_b) + N(0, σ²I), each on a fresh resample D_b of n records, drawn n times with replacement.
 
-    Two data sets are neighbours when one of the n records is replaced; n is
-    public. f must move by at most kΔ when the replaced record is in the resample
-    k times, and not at all when it is not in it. The resamples stay secret.
+    Two data sets are neighbours when one of the n records is replaced; n is public. f must move by at most kΔ when the
+    replaced record is in the resample k times, and not at all when it is not in it. The resamples stay secret.
 
     If resample b draws the replaced record k_b times (docs/privacy.md, Lemma 9),
 
         δ(ε) ≤ Σ_m P(Σ_b k_b² = m) · δ_GDP((Δ/σ)√m, ε),    k_b ~ Binomial(n, 1/n), independent.
 
-    The law of m is the B-fold convolution of that of k² on the integers; what is
-    cut off is added to δ. The bound is exact for an adversary who sees the k_b.
-    The printed σ = √((2−2/e)B)·Δ/μ also hides the event k_b = 0, and is a limit as
-    B → ∞. At B = 20 this bound asks for 1.35 to 1.5 times that σ: √(2/1.264) = 1.26
-    because E k² = 2 − 1/n, and the rest because m varies.
+    The law of m is the B-fold convolution of that of k² on the integers; what is cut off is added to δ. The bound is
+    exact for an adversary who sees the k_b. The printed σ = √((2−2/e)B)·Δ/μ also hides the event k_b = 0, and is a
+    limit as B → ∞. At B = 20 this bound asks for 1.35 to 1.5 times that σ: √(2/1.264) = 1.26 because E k² = 2 − 1/n,
+    and the rest because m varies.
 
     Answers may differ in scale: the one with sensitivity Δ′ ≤ Δ and noise σΔ′/Δ
     has the same ratio, which is all that enters.

@@ -1,7 +1,6 @@
 """Closed forms of the paper: leading-order noise with its conditions, the noise floor, the bound 𝓑_T and γ̃*.
 
-Nothing here certifies anything; it explains and cross-checks what the
-accountants compute.
+Nothing here certifies anything; it explains and cross-checks what the accountants compute.
 """
 
 import math
@@ -17,7 +16,7 @@ __all__ = [
     "training_bound",
 ]  # fmt: skip
 
-FARTHEST = 50.0  # times γ*, where γ̃* is looked for
+FARTHEST = 50.0  # γ̃* is looked for up to so many times γ*
 
 
 @dataclass(frozen=True)
@@ -41,9 +40,8 @@ class Condition:
 class LeadingOrder:
     """σ of Theorem 2.1 with its constant taken as 1, and the constant solved for.
 
-    `sigma` is Cq√(TK log(1/δ) κ)/(n_S ε). `sigma_solved` makes the reduced
-    objective c(σ) + 2√(c(σ) log 1/δ) equal to ε; the theorem's ≳ hides the
-    factor between the two, about 2√2.
+    `sigma` is Cq√(TK log(1/δ) κ)/(n_S ε). `sigma_solved` makes the reduced objective c(σ) + 2√(c(σ) log 1/δ) equal to
+    ε; the theorem's ≳ hides the factor between the two, about 2√2.
     """
 
     sigma: float

@@ -18,7 +18,7 @@ def audit_command(
     epsilon: Annotated[
         str, typer.Option("--epsilon", "-e", help="Claims ε to audit, by the exact accountant.")
     ] = "1,4",
-    trials: Annotated[int, typer.Option(help="Trials in each of the two worlds.")] = TRIALS,
+    trials: Annotated[int, typer.Option(help="Trials in each of the two worlds; of refits a tenth.")] = TRIALS,
     seed: Annotated[int | None, typer.Option(help="Makes the audit reproducible; records are synthetic.")] = None,
     twin: Annotated[
         str | None, typer.Option(help=f"Audit a mechanism broken on purpose, which must fail: {', '.join(TWINS)}.")

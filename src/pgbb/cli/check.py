@@ -24,10 +24,9 @@ NOTICE = (
 def check_command(source: File, schema: o.SchemaFile, as_json: Json = False) -> None:
     """Print what is missing, unreadable or outside its declaration, column by column. The output is PRIVATE.
 
-    Exit code 0 even if some cells are bad, since a fit clamps values and
-    skips unusable records; 1 if a fit would refuse the data, because there
-    is no record or a declared column is missing or is not numeric, or if no
-    cell of a column can be read: the exit code is then PRIVATE, too.
+    Exit code 0 even if some cells are bad, since a fit clamps values and skips unusable records; 1 if a fit would
+    refuse the data, because there is no record or a declared column is missing or is not numeric, or if no cell of a
+    column can be read: the exit code is then PRIVATE, too.
 
     Example: pgbb check survey.parquet --schema survey.toml
     """

@@ -83,15 +83,14 @@ def show_ledger(file: File, name: Annotated[str | None, typer.Argument()] = None
                     f"{e.owner.host}",
                     markup=False,
                 )
-    console.print(f"{events} events, digest {digest[:16]}")
+    console.print(f"{events} event{'s' * (events != 1)}, digest {digest[:16]}")
 
 
 @ledger_app.command("history")
 def history_command(file: File, name: Annotated[str | None, typer.Argument()] = None, as_json: Json = False) -> None:
     """Print every release and every attempt at one, oldest first.
 
-    The hash is that of certificate.json in the release file.
-    Example: pgbb ledger history ledger.db census
+    The hash is that of certificate.json in the release file. Example: pgbb ledger history ledger.db census
     """
     found = _chosen(Ledger(file), name)
     entries = sorted((e for d in found for e in d.entries), key=lambda e: e.number)

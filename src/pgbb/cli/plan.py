@@ -27,7 +27,7 @@ Budget = tuple[int, float, float]  # n, ε, δ
 Shown = tuple[Mapping[str, object], Callable[[Console], None]]  # for programs, and for a reader
 Planner = Callable[[Budget, Accountant, Options], Shown]
 
-_SETTINGS = ("blocks", "gamma", "sampling_rate", "steps", "draws_per_step")  # of method pgbb, which has the defaults
+_SETTINGS = ("blocks", "gamma", "sampling_rate", "steps", "draws_per_step")  # settings of method pgbb
 _PGBB: Options = {
     **dict.fromkeys(_SETTINGS), "intervals": None, "alpha": 0.0, "clip": 1.0, "dim": 1, "plot": None,
     "preset": None,

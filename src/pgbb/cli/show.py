@@ -79,8 +79,7 @@ def show_release(
     console.print(f"by {release.method_words}", markup=False)
     console.print(certificate.headline(), style=None if certificate.private else "bold red", markup=False)
     console.print(
-        f"σ = {certificate.sigma:.5g} by accountant '{certificate.accountant}'; randomness: {certificate.randomness}; "
-        f"payload: {release.payload.kind}\n",
+        f"σ = {certificate.sigma:.5g} by accountant '{certificate.accountant}'; randomness: {certificate.randomness}\n",
         markup=False,
     )
     console.print(fitting(console, _tables(rows, release.model.index_name, level, tests)))

@@ -1,4 +1,4 @@
-"""What `pgbb.fit` takes, a class a method: so that an editor completes its settings, and a type checker knows them.
+"""Arguments of `pgbb.fit`, one class a method, so that editors complete settings and type checkers know them.
 
 `Arguments` repeats the signature of `fit`, which says what they mean; a test compares the two.
 """
@@ -17,7 +17,7 @@ __all__ = ["Accountant", "Arguments"]
 
 
 class Arguments(TypedDict, total=False):
-    """By any method."""
+    """Arguments of a fit by any method."""
 
     schema: Required[Schema]
     epsilon: Required[float]

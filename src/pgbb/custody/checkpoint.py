@@ -1,10 +1,9 @@
-"""Checkpoints: what a long fit has so far, on disk, for another process to go on from.
+"""Checkpoints: the state of a long fit on disk, from which another process can continue.
 
-A checkpoint holds post-processing alone: the state of the training, the public
-generator, the seed of the order of the records; never a record, and never the
-keys of batches or noise. What makes it safe to go on from is the ledger: only
-the file whose digest was recorded last counts (docs/privacy.md, section 11). One
-safetensors file, whose header has a JSON object; nothing in it is executed.
+A checkpoint holds post-processing alone: the state of the training, the public generator, the seed of the order of the
+records; never a record, and never the keys of batches or noise. What makes it safe to go on from is the ledger: only
+the file whose digest was recorded last counts (docs/privacy.md, section 11). One safetensors file, whose header has a
+JSON object; nothing in it is executed.
 """
 
 import contextlib
@@ -171,7 +170,7 @@ class Checkpoint:
                 path.unlink(missing_ok=True)
 
     def _read(self, path: Path, entry: Entry) -> Saved:
-        """The content of a file whose digest the ledger has; checked all the same."""
+        """The content of a checkpoint file; its digest is checked against the ledger's, and its form too."""
         try:
             data = path.read_bytes()
             if hashlib.sha256(data).hexdigest() != entry.checkpoint:

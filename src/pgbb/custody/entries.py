@@ -1,4 +1,4 @@
-"""What a ledger tells: its entries and data sets, with the arithmetic of their budgets, and its errors.
+"""Entries and data sets of a ledger, the arithmetic of their budgets, and its errors.
 
 The life of an entry, each step on disk before the next begins:
 
@@ -144,7 +144,7 @@ class Dataset:
         return self.share_of(self.budget.total(self.charges))
 
     def share_of(self, charge: Charge) -> float:
-        """What a charge takes of the budget, by whichever of its parts takes more."""
+        """The share of the budget that a charge takes: the larger of its two parts."""
         limit = self.budget.limit
         return max(charge.square / limit.square, charge.failure / limit.failure)
 
@@ -170,7 +170,7 @@ class Dataset:
 
 
 def rounded_down(value: float) -> float:
-    """A positive number to three digits, never more than it is, so that an ε that is said to be left is left.
+    """A positive number rounded down to three digits, so that an ε that is said to be left is left.
 
     >>> rounded_down(0.12399), rounded_down(0.0)
     (0.123, 0.0)

@@ -1,8 +1,7 @@
-"""The events of a ledger and what they add up to.
+"""The events of a ledger, replayed to the present state of its entries.
 
-Events are only appended. Each has the digest of all before it, so that an edit
-shows. Which event may follow which is decided here, for writers and for
-readers alike; where the events are stored, by `pgbb.custody.ledger_file`.
+Events are only appended. Each has the digest of all before it, so that an edit shows. Which event may follow which is
+decided here, for writers and for readers alike; where the events are stored, by `pgbb.custody.ledger_file`.
 """
 
 import hashlib

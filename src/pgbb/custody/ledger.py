@@ -1,17 +1,14 @@
 """A custodian's ledger: what has been released about each data set, and what may still be.
 
-One file that is only appended to. It holds public facts alone: names, budgets,
-descriptions of mechanisms, times and hashes; never a record. Which sums are
-allowed is decided by `pgbb.accountant.filters`; who calls what and when, by
+One file that is only appended to. It holds public facts alone: names, budgets, descriptions of mechanisms, times and
+hashes; never a record. Which sums are allowed is decided by `pgbb.accountant.filters`; who calls what and when, by
 `pgbb.custody.spending`. The life of an entry is drawn in `pgbb.custody.entries`.
 
-Answers are given only after `answering` is on disk, and that step is refused
-unless the entry is still reserved: refunding an entry whose process merely
-seems gone is therefore safe.
+Answers are given only after `answering` is on disk, and that step is refused unless the entry is still reserved:
+refunding an entry whose process merely seems gone is therefore safe.
 
-A checkpoint (`pgbb.custody.checkpoint`) is recorded by its digest. A fit is resumed
-from the last one only, and who had it before can then record and settle no
-more: the checkpoints of an entry are one line of history (docs/privacy.md,
+A checkpoint (`pgbb.custody.checkpoint`) is recorded by its digest. A fit is resumed from the last one only, and who had
+it before can then record and settle no more: the checkpoints of an entry are one line of history (docs/privacy.md,
 section 11), for which it was charged once.
 """
 

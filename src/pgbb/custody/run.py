@@ -190,8 +190,8 @@ class _Seen:
     checkpoint, answers = None, False
 
     def loaded(self, n: int) -> None:
-        """Any number of records is right."""
+        """Accept any number of records: without a ledger none is declared."""
 
     def begin(self, planned: Planned) -> None:
-        """Answers follow."""
+        """Remember that answers were given."""
         self.answers = True

@@ -6,9 +6,8 @@
         release.save(…)
                                                                               # settled
 
-The block ends with a release that is where it belongs, and the ledger settles;
-or it ends with an error, and the ledger refunds what no answer was given for
-and counts the rest as spent.
+The block ends with a release that is where it belongs, and the ledger settles; or it ends with an error, and the ledger
+refunds what no answer was given for and counts the rest as spent.
 """
 
 import hashlib
@@ -76,7 +75,7 @@ class Spending:
         self._answering = True
 
     def by(self, release: Release) -> None:
-        """Say what was made of the answers, before it is shown to anybody or saved."""
+        """Tell the entry which release was made, before the release is shown to anybody or saved."""
         if self.checkpoint is not None and not self.checkpoint.finished:
             # otherwise a later resume could lead to another release
             raise PgbbError("the state after the last step was not recorded, so that nothing may be released.")

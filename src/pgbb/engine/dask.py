@@ -27,7 +27,7 @@ from pgbb.errors import InvalidValue, PgbbError
 __all__ = ["Cluster", "Dask", "connected", "is_frame"]
 
 _LOOK = 5.0  # seconds between looks at which workers there are
-_ATTEMPTS = 5  # times that tasks are sent out, each of which Dask repeats on three other workers
+_ATTEMPTS = 5  # how often tasks are sent out; each time Dask tries three other workers
 _LOCAL = {  # for a cluster of this process: nothing on disk, no copies of partitions, no pages
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
@@ -184,12 +184,12 @@ class Dask:
             raise InvalidValue("the cluster has no workers. Start some, and wait for them (client.wait_for_workers).")
 
     def addresses(self) -> list[str]:
-        """Of the workers, in a fixed order; asked of the scheduler, as what the client remembers may have none."""
+        """Addresses of the workers in a fixed order, as the scheduler has them: the client may not know them yet."""
         return sorted(self.client.sync(self.client.scheduler.identity, n_workers=-1)["workers"])
 
     @property
     def workers(self) -> int:
-        """How many there are."""
+        """Number of workers."""
         return len(self.addresses())
 
     def holds(self, source: Any) -> bool:
@@ -263,7 +263,7 @@ class DaskEngine:
         return list(frame[names].to_delayed())
 
     def _encoded(self, i: int) -> Any:
-        """A promise of partition i, encoded on some worker and kept there."""
+        """A future of partition i, which some worker encodes and keeps."""
         from dask.delayed import delayed
 
         part, told, addresses = self._parts[i], self._work.told, self._cluster.addresses()
@@ -368,7 +368,7 @@ def _task(function: Callable[..., Any], expected: tuple[str, ...], *args: Any) -
 
 
 def _unfit(worker: Any) -> Failed | None:
-    """Why this worker may not have records."""
+    """The reason why this worker may not have records, or None."""
     try:
         _encrypted(worker.address, "a worker")
     except InvalidValue as error:

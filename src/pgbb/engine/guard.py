@@ -1,4 +1,4 @@
-"""Around whatever a worker does: the same versions as the driver, and no error but pgbb's own words.
+"""Guards the calls of a worker: versions are those of the driver, and errors are pgbb's own words.
 
 An engine writes what a task raises, and the task's arguments, into logs: they would quote records.
 """
@@ -19,12 +19,12 @@ _PACKAGES = ("pgbb", "jax", "jaxlib", "numpy")
 
 @cache
 def versions() -> tuple[str, ...]:
-    """Of what decides the bits of a sum, here."""
+    """Versions, in this process, of the packages that decide the bits of a sum."""
     return tuple(f"{name} {version(name)}" for name in _PACKAGES)
 
 
 def guarded(who: str, expected: tuple[str, ...], function: Callable[..., Any], *args: Any) -> Any:
-    """What the function returns, or why it has not: then `Failed`."""
+    """What the function returns, or a `Failed` with the reason why it returned nothing."""
     odd = [f"{here} and not {there}" for here, there in zip(versions(), expected, strict=True) if here != there]
     if odd:
         return Failed(f"{who} has {', '.join(odd)}. Install the same versions everywhere.")

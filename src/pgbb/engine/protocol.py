@@ -1,4 +1,4 @@
-"""What an engine is asked, what it answers, and how the driver sees that every record was counted once."""
+"""Questions to an engine, its answers, and the receipts by which the driver checks that every record counts once."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ Origin = tuple[tuple[str, tuple[Any, ...]], ...]
 
 
 class EngineLost(PgbbError):
-    """Workers, or the connection to them, are gone: nothing that an answer can have caused."""
+    """Workers, or the connection to them, are gone; no answer can have caused this."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class Question:
     origin: Origin = ()
 
     def named(self) -> "Question":
-        """The question as it travels: names, numbers and a power."""
+        """The question in a form that can be sent: names, numbers and a power."""
         given = self.statistic
         if isinstance(given, str):
             return self
@@ -88,7 +88,7 @@ class Batch:
     index: NDArray[np.float32]
 
     def named(self) -> "Batch":
-        """The question as it travels: itself."""
+        """The question in a form that can be sent, which is itself."""
         return self
 
 
@@ -126,7 +126,7 @@ class Receipt(NamedTuple):
 
     @classmethod
     def total(cls, parts: "Iterable[Receipt]") -> "Receipt":
-        """Of several sums together."""
+        """The receipt of several sums together."""
         partitions, records, digest = (sum(column) for column in zip(*parts, strict=True))
         return cls(partitions, records, digest % 2**64)
 
@@ -162,7 +162,7 @@ class Engine(Protocol):
         """How many records there are; public."""
 
     def prepare(self, questions: Sequence[Question]) -> None:
-        """These questions will come, with parameters of these shapes: compile them meanwhile."""
+        """Start to compile questions that will be asked, with parameters of these shapes."""
 
     def sum(self, question: Question | Batch) -> Ints:
         """The sum in units of 2⁻²⁰, or of a batch in those of its weights, exactly. PRIVATE: who asks adds noise."""
@@ -197,7 +197,7 @@ class Workers(Protocol):
 
     @property
     def workers(self) -> int:
-        """How many there are at the beginning."""
+        """Number of workers at the beginning."""
 
     def holds(self, source: Any) -> bool:
         """Whether the source is a frame whose partitions this cluster has already."""

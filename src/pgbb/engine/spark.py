@@ -1,4 +1,4 @@
-"""Spark as the engine, for who lives there: a thin adapter, `mapInArrow` and nothing else of it.
+"""Spark as the engine: a thin adapter that uses `mapInArrow` and nothing else of it.
 
 Accumulators would count a task that is repeated twice. Partitions are encoded once and kept in memory alone; what Spark
 drops it makes again, and receipts show whether it is the same.
@@ -30,7 +30,7 @@ def is_frame(source: object) -> bool:
 
 @contextmanager
 def connected(frame: Any) -> "Iterator[Spark]":
-    """The cluster that has the frame; what it kept for the fit goes at the end."""
+    """The cluster that has the frame; what it keeps for the fit is freed at the end."""
     spark = Spark(frame)
     try:
         yield spark
@@ -87,7 +87,7 @@ class SparkEngine:
             raise InvalidValue("the data has 0 records; at least one is needed. Check the filter before it.")
 
     def prepare(self, questions: Sequence[Question]) -> None:
-        """Executors compile when they are asked."""
+        """Nothing to do: executors compile when they are asked."""
 
     def sum(self, question: Question | Batch) -> Ints:
         """The partial sums of all partitions, added up once their receipts are those of the first reading."""
@@ -101,7 +101,7 @@ class SparkEngine:
 
 
 def _collected(frame: Any) -> list[Any]:
-    """The rows of a small frame; pgbb's own words where one has failed."""
+    """The rows of a small frame; errors of executors are replaced by pgbb's own words."""
     try:
         found: list[Any] = frame.collect()
     except Exception as error:  # its message might quote records

@@ -27,7 +27,7 @@ from pgbb.release.file import Release
 __all__ = ["Settings", "Target", "plan", "run", "sampled"]
 
 HEAVY = 5.0  # degrees of freedom of the proposal
-WIDER = 1.5  # times the weighted covariance of a round is that of the next proposal
+WIDER = 1.5  # covariance of a proposal, over the weighted covariance of the round before
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def sampled(
 
 
 def _log_density(standard: Floats, root: Floats) -> Floats:
-    """Of a multivariate t law at centre + root·standard."""
+    """Log density of a multivariate t distribution at centre + root·standard."""
     k = standard.shape[1]
     constant = gammaln((HEAVY + k) / 2) - gammaln(HEAVY / 2) - k / 2 * np.log(HEAVY * np.pi)
     tail = (HEAVY + k) / 2 * np.log1p(np.square(standard).sum(axis=1) / HEAVY)

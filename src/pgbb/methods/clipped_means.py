@@ -1,4 +1,4 @@
-"""Whether a clip moves the mean that a chain is about: scores of exponential and Bernoulli laws grow near 0 (and 1)."""
+"""Tells whether a clip moves the mean that a chain is about: scores of exponential and Bernoulli laws grow near 0."""
 
 import warnings
 
@@ -8,11 +8,11 @@ from pgbb.model.models import Problem
 
 __all__ = ["cut_off", "largest_score"]
 
-REACH = 7.0  # times their mean, beyond which exponential records may be cut off: 1 in 1,000
+REACH = 7.0  # exponential records beyond so many means, 1 in 1,000, may be cut off
 
 
 def largest_score(problem: Problem, mean: float) -> float:
-    """At this mean: 1/m and 1/(1 − m) of a Bernoulli law, (REACH − 1)/m of an exponential one, and else nothing."""
+    """The largest score at this mean: 1/m or 1/(1 − m) of a Bernoulli law, (REACH − 1)/m of an exponential, else 0."""
     family = problem.settings.get("family") if problem.kind == "mean" else None
     if family == "bernoulli":
         return 1 / max(min(mean, 1 - mean), 1e-12)

@@ -1,4 +1,4 @@
-"""Effective sample size of a chain, by Geyer's initial monotone sequence estimator, and what is said of a small one."""
+"""Effective sample size of a chain, by Geyer's initial monotone sequence estimator, and the note on a small one."""
 
 import warnings
 from collections.abc import Sequence

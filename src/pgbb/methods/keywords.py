@@ -23,13 +23,13 @@ MethodName: TypeAlias = Literal[
 
 
 class Calibrated(TypedDict, total=False):
-    """Of the default method."""
+    """Settings of the default method."""
 
     knots: int | None
 
 
 class Pgbb(TypedDict, total=False):
-    """Of Algorithms 1 and 2."""
+    """Settings of Algorithms 1 and 2."""
 
     settings: Literal["printed"] | None
     clip: float | None
@@ -56,7 +56,7 @@ class Pgbb(TypedDict, total=False):
 
 
 class Chain(TypedDict, total=False):
-    """Of methods with a chain of noisy steps."""
+    """Settings of methods with a chain of noisy steps."""
 
     steps: int | None
     sampling_rate: float | None
@@ -66,21 +66,21 @@ class Chain(TypedDict, total=False):
 
 
 class Sgld(Chain, total=False):
-    """Of DP-SGLD."""
+    """Settings of DP-SGLD."""
 
     step_size: float | None
     clip: float | None
 
 
 class DpMcmc(Chain, total=False):
-    """Of DP-MCMC."""
+    """Settings of DP-MCMC."""
 
     test: Literal["penalty", "barker"] | None
     noise: float | None
 
 
 class Prior(TypedDict, total=False):
-    """Of methods with a working likelihood."""
+    """Settings of methods with a working likelihood."""
 
     response_bound: float | None
     coefficient_precision: float | None
@@ -92,7 +92,7 @@ class Prior(TypedDict, total=False):
 
 
 class Augmented(Prior, total=False):
-    """Of data augmentation."""
+    """Settings of data augmentation."""
 
     iterations: int | None
     burn_in: float | None
@@ -100,14 +100,14 @@ class Augmented(Prior, total=False):
 
 
 class NoisyGibbs(Augmented, total=False):
-    """Of NoisyGibbs."""
+    """Settings of NoisyGibbs."""
 
     noise: Literal["analytic", "classical"] | None
     shares: Sequence[float] | None
 
 
 class Abc(Prior, total=False):
-    """Of approximate Bayesian computation."""
+    """Settings of approximate Bayesian computation."""
 
     proposals: int | None
     rounds: int | None
@@ -116,7 +116,7 @@ class Abc(Prior, total=False):
 
 
 class DpBootstrap(TypedDict, total=False):
-    """Of the DP bootstrap."""
+    """Settings of the DP bootstrap."""
 
     replicates: int | None
     penalty: float | None
@@ -128,7 +128,7 @@ class DpBootstrap(TypedDict, total=False):
 
 
 class PosteriorSampling(TypedDict, total=False):
-    """Of posterior sampling."""
+    """Settings of posterior sampling."""
 
     draws: int | None
     loss: Literal["gibbs", "beta"] | None
@@ -137,7 +137,7 @@ class PosteriorSampling(TypedDict, total=False):
 
 
 class Repro(TypedDict, total=False):
-    """Of repro samples."""
+    """Settings of repro samples."""
 
     replicates: int | None
     candidates: int | None

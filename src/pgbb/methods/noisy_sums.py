@@ -1,4 +1,4 @@
-"""One noisy sum of a model's statistics, asked once: all that the methods which post-process it ask of the records.
+"""One noisy sum of a model's statistics: all that the methods which post-process it ask of the records.
 
 A mean has the sum of its column, a linear regression the sum of products (xxᵀ, xy, y²), a simulated model the mean
 of the user's statistic. Which law they have under a parameter is in `simulators`.
@@ -101,7 +101,7 @@ def plan_of(request: Request, method: str, n: int, bound: float | None) -> Plann
 
 
 def _law(model: Served, bound: float, shift: float) -> tuple[str, ...]:
-    """What is taken for granted about the records."""
+    """Notes on what is assumed of the records."""
     if isinstance(model, Mean):
         missing = "A record with a missing cell counts as the middle of the public range."
         return (f"The model is taken as true: independent records with a {model.family} law. {missing}",)

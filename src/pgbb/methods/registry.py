@@ -1,4 +1,4 @@
-"""Which methods there are, what each serves, asks of the records and assumes: the one list that code and docs read."""
+"""The list of methods that code and docs read: what each serves, asks of the records and assumes."""
 
 import importlib
 import warnings
@@ -132,8 +132,8 @@ class Method:
             )
         if isinstance(model, Mean) and model.family == "gaussian" and model.scale is None and self.needs_scale:
             raise InvalidValue(
-                f"method = {self.name!r} needs the scale of a Gaussian mean: give Mean({model.column!r}, scale=…) if "
-                "it is publicly known; or take 'calibrated', which finds it out."
+                f"method = {self.name!r} needs the scale of a Gaussian mean: give Mean({model.column!r}, scale=…) "
+                "(--scale) if it is publicly known; or take 'calibrated', which finds it out."
             )
         if problem.index is None or self._joint(problem):
             return

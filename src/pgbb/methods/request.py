@@ -1,8 +1,7 @@
-"""What every method is asked: a model, data, public knowledge and a budget; and the claim it may make in return.
+"""The request to a method (model, data, public knowledge, budget) and the claim that it makes in return.
 
-A method does not know who pays for its answers. It tells a `Custodian`, if
-there is one, how many records were loaded and that answers follow, and gives a
-`Checkpoint` what it has so far. `pgbb.custody` has both.
+A method does not know who pays for its answers. It tells a `Custodian`, if there is one, how many records were loaded
+and that answers follow, and gives a `Checkpoint` what it has so far. `pgbb.custody` has both.
 """
 
 import math
@@ -82,17 +81,17 @@ class Checkpoint(Protocol):
 
 
 class Custodian(Protocol):
-    """Who answers for the records: refuses what is not paid for, before it is asked."""
+    """Answers for the records: refuses questions that are not paid for, before they are asked."""
 
     @property
     def checkpoint(self) -> Checkpoint | None:
         """Where to put what the fit has so far, if anywhere."""
 
     def loaded(self, n: int) -> None:
-        """So many records were loaded: raises if others were declared."""
+        """Note that so many records were loaded; raises if another number was declared."""
 
     def begin(self, planned: Planned) -> None:
-        """These answers follow, the first of them right after this returns: raises where they are not paid for."""
+        """Record that these answers follow, right after this returns; raises if they are not paid for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,7 +214,7 @@ class Request:
         return Planned(target, noise_scale(target, self.epsilon, self.delta, self.accountant))
 
     def report(self, done: int, total: int) -> None:
-        """Tell whoever wants to know how far the method is."""
+        """Report progress to the caller, if it asked for that."""
         if self.progress is not None:
             self.progress(done, total)
 

@@ -1,4 +1,4 @@
-"""Where a run of the mechanism stands, as plain JSON, and what it has so far: in a checkpoint, and for other processes.
+"""The position of a run as plain JSON, and the state that a checkpoint keeps for another process.
 
 Which checkpoint may be gone on from, and when one is written, is decided in `pgbb.custody.checkpoint`.
 """

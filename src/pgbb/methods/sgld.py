@@ -4,7 +4,7 @@ Targets the tempered Gibbs posterior ∝ exp{−ω Σ l(θ, x_i)}. Every step as
 constant weights; a grid of quantile levels is one chain a level, all under one budget.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated
@@ -16,13 +16,13 @@ from pgbb.methods.clipped_means import cut_off
 from pgbb.methods.constants import Checked, Count, Limits, Positive, Share
 from pgbb.methods.effective_size import effective_sample_size, too_few
 from pgbb.methods.request import Planned, Request, by_level, clipped
-from pgbb.methods.run_state import Tree
+from pgbb.methods.run_state import Saved, Tree
 from pgbb.model.models import Problem
 from pgbb.private.door import Randomness
 from pgbb.release.file import Release
 
 if TYPE_CHECKING:
-    from pgbb.private.door import Step
+    from pgbb.private.door import Session, Step
 
 __all__ = ["Settings", "plan", "run", "run_many"]
 
@@ -88,13 +88,13 @@ def _make_step(problem: Problem, mechanism: Mechanism, settings: Settings) -> "S
 
 
 def _problems(request: Request, settings: Settings) -> tuple[list[Problem], list[float] | None]:
-    """One a level, with the gradient bound of the settings, and the levels."""
+    """A problem for each level, with the gradient bound of the settings, and the levels."""
     problems, levels = by_level(request.model, request.schema)
     return [clipped(problem, settings.clip) for problem in problems], levels
 
 
 def _mechanisms(problems: list[Problem], settings: Settings, n: int) -> list[Mechanism]:
-    """One a chain."""
+    """The mechanism of each chain."""
     return [
         Mechanism(n=n, blocks=1, sampling_rate=settings.sampling_rate, steps=settings.steps, clip=p.clip)
         for p in problems
@@ -117,12 +117,7 @@ def run(request: Request, settings: Settings) -> Release:
 
 
 def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
-    """The same for data sets of one size, model and budget, their chains side by side on the device: for replicates."""
-    import jax
-    import jax.numpy as jnp
-
-    from pgbb.private.door import Session, run_many
-
+    """Fit data sets of one size, model and budget, with their chains side by side on the device: for replicates."""
     first = requests[0]
     problems, levels = _problems(first, settings)
     loaded = [request.open(problems[0]) for request in requests]
@@ -134,44 +129,33 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
     chains: list[np.ndarray] = []  # (data sets, steps, d) each
     for i, (problem, mechanism) in enumerate(zip(problems, mechanisms, strict=True)):
         if saved is not None and i < saved.stage:
-            chains.append(saved.kept([f"draws{i}"], steps)[f"draws{i}"][None])
+            chains.append(_kept(saved, i, steps))
             continue
         here = saved if saved is not None and i == saved.stage else None
         noise = planned.sigma if len(mechanisms) == 1 else planned.sigma * mechanism.clip
-        last = i == len(problems) - 1
         sessions = [
             data.session(
-                mechanism, noise, stream, problem=problem, keep=not last,
+                mechanism, noise, stream, problem=problem, keep=i < len(problems) - 1,
                 resume=None if here is None else here.position,
             )
             for data, stream in zip(loaded, streams, strict=True)
         ]  # fmt: skip
-        keys = [jax.random.key(int(stream.public.integers(2**63))) for stream in streams]
-        start = jnp.asarray(problem.center, jnp.float32)
-        step, draws = _make_step(problem, mechanism, settings), []
-        alone = len(sessions) == 1
-        state = (start, keys[0]) if alone else (jnp.tile(start, (len(keys), 1)), jnp.stack(keys))
-
-        def save(state: Tree, draws: list[np.ndarray], i: int = i, session: Session = sessions[0]) -> None:
-            assert checkpoint is not None
-            done = [*chains, np.concatenate(draws, axis=1)] if draws else chains
-            kept = {f"draws{j}": chain[0] for j, chain in enumerate(done)}
-            checkpoint.save(session.position, state, kept, total=total, stage=i, before=i * steps)
-
+        state, draws = _start(problem, streams), list[np.ndarray]()
         if here is not None:
             streams[0].public.bit_generator.state = dict(here.position.public)  # a key was drawn for the template
             state = here.state(state)
-            if here.position.steps:
-                draws.append(here.kept([f"draws{i}"], here.position.steps)[f"draws{i}"][None])
+            draws += [_kept(here, i, here.position.steps)] if here.position.steps else []
         elif checkpoint is not None and i == 0:
-            save(state, draws)
+            checkpoint.save(sessions[0].position, state, {}, total=total)
         if i == (0 if saved is None else saved.stage):
             for request in requests:
                 request.begin(planned)
-        for done, latest, out in sessions[0].run(state, step) if alone else run_many(sessions, state, step):
-            draws.append(np.asarray(out)[None] if alone else np.asarray(out))
+        for done, latest, out in _chunks(sessions, state, _make_step(problem, mechanism, settings)):
+            draws.append(out)
             if checkpoint is not None and checkpoint.due(last=i * steps + done == total):
-                save(latest, draws)
+                every = [*chains, np.concatenate(draws, axis=1)]
+                kept = {f"draws{j}": chain[0] for j, chain in enumerate(every)}
+                checkpoint.save(sessions[0].position, latest, kept, total=total, stage=i, before=i * steps)
             first.report(i * steps + done, total)
         chains.append(np.concatenate(draws, axis=1))
     thinned = [chain[:, int(settings.burn_in * steps) :: settings.thin] for chain in chains]
@@ -179,6 +163,34 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
         _released(request, planned, stream.source, levels, [chain[j] for chain in thinned], problems[0])
         for j, (request, stream) in enumerate(zip(requests, streams, strict=True))
     ]
+
+
+def _kept(saved: Saved, level: int, steps: int) -> np.ndarray:
+    """The first steps of a chain in a checkpoint, (1, steps, d)."""
+    name = f"draws{level}"
+    return saved.kept([name], steps)[name][None]
+
+
+def _start(problem: Problem, streams: Sequence[Randomness]) -> Tree:
+    """θ at the centre of the box and a key for the noise of the chain; side by side for several data sets."""
+    import jax
+    import jax.numpy as jnp
+
+    keys = [jax.random.key(int(stream.public.integers(2**63))) for stream in streams]
+    start = jnp.asarray(problem.center, jnp.float32)
+    return (start, keys[0]) if len(keys) == 1 else (jnp.tile(start, (len(keys), 1)), jnp.stack(keys))
+
+
+def _chunks(sessions: "Sequence[Session]", state: Tree, step: "Step") -> Iterator[tuple[int, Tree, np.ndarray]]:
+    """Run the sessions. After each chunk: steps done, the state, and the draws of the chunk, (data sets, steps, d)."""
+    from pgbb.private.door import run_many
+
+    if len(sessions) > 1:
+        for done, latest, out in run_many(sessions, state, step):
+            yield done, latest, np.asarray(out)
+        return
+    for done, latest, out in sessions[0].run(state, step):
+        yield done, latest, np.asarray(out)[None]
 
 
 def _released(

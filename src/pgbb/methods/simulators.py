@@ -1,4 +1,4 @@
-"""What noisy sums would be under a parameter: the laws that repro samples and ABC simulate from. Public arithmetic.
+"""Simulates noisy sums under a parameter, for repro samples and ABC. Public arithmetic.
 
 Nothing is approximated but where said: values are clamped to their declared range as the private sum clamps them.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_simulator", "clamped_sums", "never_clamped", "scaled", "simulator_of", "solved_means"]
 
-POINTS = 1000  # of the box at which a simulator is tried
+POINTS = 1000  # number of points of the box at which a simulator is tried
 RARE = 1e-9  # expected records beyond the range below which the sum is drawn as if there were none
 
 
@@ -41,7 +41,7 @@ def _standard(model: Mean, n: int, rng: np.random.Generator) -> Floats:
 
 
 def _placed(model: Mean, mean: float) -> tuple[float, float]:
-    """Place and scale of a record, whose value is place + scale · a standard one."""
+    """Location and scale of a record: its value is location + scale · a standard value."""
     return (mean, float(model.scale or 1)) if model.family == "gaussian" else (0.0, mean)
 
 
@@ -128,9 +128,8 @@ def simulator_of(
 ) -> Callable[..., Floats]:
     """θ → (replicates, d): means of the clipped statistic over n simulated records, with the same keys for every θ.
 
-    With θ of shape (replicates, dim) every replicate has a parameter of its own; with a generator as a second
-    argument, keys are fresh. A statistic that is not
-    finite counts as zeros, as it does in the private sum.
+    With θ of shape (replicates, dim) every replicate has a parameter of its own; with a generator as a second argument,
+    keys are fresh. A statistic that is not finite counts as zeros, as it does in the private sum.
     """
     import jax
     import jax.numpy as jnp

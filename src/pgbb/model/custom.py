@@ -19,7 +19,7 @@ __all__ = ["Custom", "Simulated"]
 
 
 def _check(model: "Custom | Simulated", **functions: str) -> None:
-    """What both are given: functions, with what they must be, the dimension of θ, its names, C and columns."""
+    """Check what both models are given: functions, the dimension of θ, its names, C and columns."""
     _validate.integer("dim", model.dim, low=1)
     _validate.clip(model.clip)
     for name, allowed in functions.items():

@@ -1,4 +1,4 @@
-"""From a formula and a schema to the design of a regression: its terms, coded so that they have full rank.
+"""Makes the design of a regression from a formula and a schema: its terms, coded so that they have full rank.
 
 Every number here is declared, none comes from records: a term is a product of powers and curves of declared columns and
 of dummies of declared levels.
@@ -103,7 +103,7 @@ class Design:
 
     @property
     def response_bounds(self) -> tuple[float, float]:
-        """What the response lies between."""
+        """The bounds of the response."""
         return self.answer.low, self.answer.high
 
     def is_flag(self, j: int) -> bool:

@@ -30,9 +30,11 @@ def group_means(column: str, by: tuple[str, ...], family: str, schema: Schema) -
         declared = schema.get(name)
         if not isinstance(declared, Levels):
             given = "not declared" if declared is None else f"declared as {declared!r}"
+            levels = "'a', 'b', …"
+            if isinstance(declared, Flag):
+                levels = "0, 1" if declared.words is None else ", ".join(map(repr, declared.words))
             raise InvalidValue(
-                f"by = {name!r} is {given}, but groups are declared levels: write {name}=Levels('a', 'b', …), for a "
-                "column of 0 and 1 Levels(0, 1)."
+                f"by = {name!r} is {given}, but groups are declared levels: declare it as Levels({levels})."
             )
     if column in by:
         raise InvalidValue(f"by = {column!r} is not allowed: it is the column whose mean is asked. Name another.")

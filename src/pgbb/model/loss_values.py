@@ -22,8 +22,8 @@ Numeric: TypeAlias = Any  # numpy or jax.numpy
 Loss: TypeAlias = "Callable[[Numeric, Values, Values, Values, float | None], Values]"
 """(xp, θ with parameters first, xᵀθ, y, τ) → values."""
 
-LARGEST = 1e4  # a loss that varies by more leaves a temperature at which nothing is learnt
-EDGE = 1e-3  # of (0, 1), where a Bernoulli mean may not lie
+LARGEST = 1e4  # most by which a bounded loss may vary: beyond it, the temperature is so high that nothing is learnt
+EDGE = 1e-3  # a Bernoulli mean lies between this and one minus this
 
 
 def loss_of(problem: Problem) -> Loss:

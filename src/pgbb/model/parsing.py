@@ -1,4 +1,4 @@
-"""From the text of a formula to products of declared columns, and nothing else.
+"""Parses a formula into products of declared columns, and nothing else.
 
 formulaic only parses. Its transforms may compute from the data (a mean, a knot, the set of levels seen), which would
 leak, and its parser evaluates some calls, so whatever is not a column or one of the calls that are known here (I, C,
@@ -26,9 +26,9 @@ __all__ = ["MAX_TERMS", "Product", "parse", "product_of"]
 _DATA_DEPENDENT = {"center", "scale", "standardize", "poly", "bs", "cr", "cs", "cc", "ns", "te", "hashed", "lag"}
 _LOGARITHM = re.compile(r"log\s*\(")
 _MAX_POWER = 20
-_MAX_DEGREE = 5  # of a spline
+_MAX_DEGREE = 5  # largest degree of a spline
 _MAX_KNOTS = 100
-_MAX_LENGTH = 20_000  # letters of a formula
+_MAX_LENGTH = 20_000  # most letters of a formula
 _BEFOREHAND = "Compute the column beforehand, record by record, and declare its Range"
 MAX_TERMS = 5_000
 """Products and coefficients of one formula: (a+b+c)**99 has few letters, but could mean more than any machine holds."""
@@ -198,15 +198,15 @@ class Product:
     parts: tuple[Part, ...]
 
     def powers(self) -> list[Power]:
-        """The powers of all its monomials."""
+        """The powers of all monomials of the term."""
         return [p for part in self.parts if isinstance(part, Monomial) for p in part.powers]
 
     def bases(self) -> tuple[Basis, ...]:
-        """Its bases, by column."""
+        """The bases of the term, by column."""
         return tuple(sorted((p for p in self.parts if isinstance(p, Basis)), key=lambda basis: basis.column))
 
     def columns(self) -> set[str]:
-        """Every column that occurs in it."""
+        """Every column that occurs in the term."""
         return {*self.levels(), *(p.column for p in self.powers()), *(b.column for b in self.bases())}
 
     def label(self) -> str:
@@ -214,7 +214,7 @@ class Product:
         return ":".join(part if isinstance(part, str) else part.label for part in self.parts) or "1"
 
     def levels(self) -> tuple[str, ...]:
-        """Its Levels columns."""
+        """The Levels columns of the term."""
         return tuple(part for part in self.parts if isinstance(part, str))
 
 

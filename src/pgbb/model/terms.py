@@ -61,7 +61,7 @@ class Curve:
 
     @classmethod
     def over(cls, column: str, ends: tuple[float, float], starts: Array, pieces: Array) -> "Curve":
-        """With its bounds, which a polynomial takes at an end of a piece or where its derivative is 0.
+        """The curve with its bounds, which a polynomial takes at an end of a piece or where its derivative is 0.
 
         >>> square = Curve.over("x", (0, 3), np.array([1.0]), np.array([[1.0, 0.0, 0.0]]))  # (x − 1)²
         >>> square.low, square.high

@@ -1,4 +1,4 @@
-"""From what a scikit-learn user passes to the columns that a fit reads: features, response and weights under names.
+"""Makes the columns that a fit reads from the arrays of a scikit-learn user: features, response and weights by name.
 
 Shapes and stored types are public, and are all that is looked at. Lists have no
 stored type: each cell stays the object it is. What becomes of a cell is decided in `cells`.
@@ -75,13 +75,13 @@ def _of_rows(rows: "list[Any] | tuple[Any, ...]", features: int | None) -> Table
 
 
 def _row(row: Any) -> "list[Any] | tuple[Any, ...] | NDArray[Any] | None":
-    """The row, not copied: it may be endless; None where it is none. Types are told apart without code of theirs."""
+    """The row, not copied, as it may be endless; None if it is no row. Only its type is looked at, by no code of it."""
     kind = type(row)
     return row if kind is list or kind is tuple or (kind is np.ndarray and row.ndim == 1) else None
 
 
 def _alone(cell: Any) -> Any:
-    """The cell of a row of one."""
+    """The only cell of a row of length 1."""
     row = _row(cell)
     return row[0] if row is not None and len(row) == 1 else cell
 

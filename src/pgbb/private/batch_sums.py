@@ -26,13 +26,13 @@ from pgbb.private.wide_integers import LOW, SPLIT
 
 __all__ = ["add_batch_sums", "noise_totals", "serves"]
 
-_ROWS = 64  # of one program: so many whole numbers of 24 bits add up in 32; capacities of lists are a multiple of it
-_WARPS = 1
-_WIDEST = 64  # numbers of a row
+_ROWS = 64  # rows of a program: so many whole numbers of 24 bits add up in 32; capacities of lists are a multiple
+_WARPS = 1  # warps of a program
+_WIDEST = 64  # most numbers of a row
 
 
 def serves(problem: Problem, width: int) -> bool:
-    """Whether the kernel can: a model with scores, and rows that are not too wide."""
+    """Whether the kernel serves a problem: it must have scores, and rows that are not too wide."""
     return problem.score is not None and width <= _WIDEST
 
 
@@ -51,7 +51,7 @@ def _add(
     problem: Problem, draw: batches.Sampler, at: Ref, keys: Ref, whole: Ref, listed: Ref, rows: Ref, block: Ref,
     theta: Ref, index: Ref, _noise: Ref, totals: Ref,
 ) -> None:  # fmt: skip
-    """The places of one program in the list of one answer: their sum, added to the total.
+    """Add to the total what the records of one program contribute to one answer.
 
     A lane reads its row in fours of columns, twos or ones: of all rows these are a piece. In every tile of a list free
     places come last, so that programs that begin with one have nothing to do.
@@ -90,7 +90,7 @@ def _add(
 
 
 def _score(problem: Problem, last: Array, index: Array, linear: Array, y: Array) -> tuple[Array, Array | None]:
-    """Score and extra of one record."""
+    """The score of one record, and its extra component if the model has one."""
     return problem.score(_NUMBERS, [last], linear, y, index)  # type: ignore[misc]
 
 

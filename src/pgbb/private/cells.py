@@ -10,7 +10,7 @@ import datetime
 import decimal
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -516,6 +516,8 @@ def _code(cell: object, place: dict[str, float]) -> float:
             return found if found is not None else _code_of_number(int(plain), place)
         if kind is int:
             return _code_of_number(plain, place)
+        if kind is pd.Interval:
+            return next((place[text] for text in _spans(plain) if text in place), -1.0)
         if kind in _MOMENTS:
             return np.nan if plain is pd.NaT or _is_nat(plain) else place.get(_moment(plain), -1.0)
         if kind is decimal.Decimal:
@@ -546,6 +548,15 @@ def _code_of_number(number: Any, place: dict[str, float]) -> float:
 
 def _is_nat(moment: object) -> bool:
     return isinstance(moment, np.datetime64 | np.timedelta64) and bool(np.isnat(moment))
+
+
+def _spans(interval: Any) -> Iterator[str]:
+    """An interval as pandas writes it, and with whole ends as 1 and as 1.0: one missing cell makes all ends floats."""
+    yield str(interval)
+    ends = interval.left, interval.right
+    if all(isinstance(end, int | float | np.number) for end in ends):
+        for form in (lambda end: int(end) if end == np.floor(end) and np.isfinite(end) else end, float):
+            yield str(pd.Interval(*map(form, ends), closed=interval.closed))
 
 
 def _moment(moment: Any) -> str:

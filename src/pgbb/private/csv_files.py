@@ -33,8 +33,8 @@ __all__ = ["open_csv", "plausible"]
 LONGEST = 2**20
 """Bytes after which a record with an open quotation mark is kept only if the file, looked at ahead, closes it."""
 
-_BLOCK = 2**22
-_FIRST = 2**12  # of the header line, which is read before the rest
+_BLOCK = 2**22  # bytes that are read at once
+_FIRST = 2**12  # bytes that are read at once for the header line
 _OTHERS = {";": "semicolon", "\t": "tab", "|": "|"}
 _REMEDY = (
     "Correct the names in the schema or in the file; where no line holds names, give them (--names, names= of "
@@ -44,7 +44,7 @@ _REMEDY = (
 
 
 class _Rules:
-    """What a cell and a record of a file are, given its separator."""
+    """Patterns of a cell and of a record, for a separator."""
 
     def __init__(self, separator: bytes) -> None:
         s = self.separator = separator
@@ -56,7 +56,7 @@ class _Rules:
         self.begun = re.compile(begun % (self._cell, self._between, plain))
 
     def cells(self, width: int | None) -> bytes:
-        """The pattern of up to so many cells."""
+        """The pattern of a line of at most so many cells."""
         more = b"*+" if width is None else b"{0,%d}+" % (width - 1)
         return rb"%b(?:%b%b)%b" % (self._cell, self._between, self._cell, more)
 
@@ -72,7 +72,7 @@ _READ: dict[str, Any] = {
 
 
 class _Lines:
-    """A file in blocks, with line feeds for ends and one at the end, and without the mark at its beginning."""
+    """A file in blocks of lines that end with line feeds, the last one too, without a byte-order mark."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._held, self._open = file, file.read(3).removeprefix(b"\xef\xbb\xbf"), False
@@ -153,7 +153,7 @@ def _clean(lines: _Lines, rules: _Rules, width: int | None, size: int = 0) -> It
 
 
 def _joined(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Blocks of records as larger ones; what is without quotation marks stays apart."""
+    """Small blocks of records joined to larger ones; blocks with and without quotation marks stay apart."""
     held: list[bytes] = []
     for block in blocks:
         if b'"' not in block:
@@ -201,7 +201,7 @@ def _typed(text: bytes, file: File, types: dict[str, pa.DataType]) -> pa.Table |
 
 
 def _count(text: bytes, rules: _Rules) -> int:
-    """Records of a block: as many as lines, but for those inside quotation marks."""
+    """Number of records of a block: that of lines, less those inside quotation marks."""
     return len(rules.record.findall(text)) if b'"' in text else text.count(b"\n")
 
 
@@ -215,7 +215,7 @@ def _bytes(path: Path) -> Any:
 
 
 def _as_usual(cells: Array, file: File) -> Array:
-    """Numbers with the decimal point of the usual kind; a cell that breaks the declared marks is left unreadable."""
+    """Cells with a decimal point and no other marks; a cell that breaks the declared marks becomes unreadable."""
     if file.decimal == "." and file.thousands is None and file.currency is None:
         return cells
     mark, point = re.escape(file.thousands or " "), re.escape(file.decimal)
@@ -237,7 +237,7 @@ def _as_usual(cells: Array, file: File) -> Array:
 
 
 def _days(cells: Array, written: str) -> Array:
-    """Days as they are usually written; one that is written in another way than declared is left unreadable."""
+    """Days as yyyy-mm-dd; one that is not written as declared becomes unreadable."""
     pattern = written.replace("dd", "%d").replace("mm", "%m").replace("yyyy", "%Y")
 
     def usual(cell: object) -> str:
@@ -332,4 +332,9 @@ def plausible(file: File, names: Sequence[Any]) -> None:
         raise InvalidValue(
             f"data file {str(file.where)!r} is not {file.encoding}: its first line has characters that are none. Say "
             "its encoding, such as --encoding cp1252 (Windows) or latin-1 (encoding= of pgbb.File)."
+        )
+    if any("\x80" <= sign <= "\x9f" for name in names for sign in str(name)):
+        raise InvalidValue(
+            f"data file {str(file.where)!r} has control characters in its first line, read as {file.encoding}. Those "
+            "are letters and signs of Windows: say --encoding cp1252 (encoding= of pgbb.File)."
         )

@@ -1,4 +1,4 @@
-"""How packed rows lie on the device: one copy, as they came or shuffled. Nothing is asked here."""
+"""Places packed rows on the device, in one copy, in their order or shuffled. Nothing is asked here."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast

@@ -4,6 +4,7 @@ The first row is the header. A row below the last one that has any filled cell i
 not of its own type is taken out before the reader sees it: it would refuse the sheet.
 """
 
+import html
 import io
 import os
 import re
@@ -12,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from xml.sax.saxutils import escape
 
 import numpy as np
 
@@ -46,7 +46,7 @@ _ODS_COUNT = re.compile(rb"""=\s*["'][0-9]{1,9}["']""")
 _ODS_ATTRIBUTE = re.compile(rb"\s+([\w:.-]+)\s*=\s*(" + _QUOTED + rb")")
 _ODS_TIMES = re.compile(rb"[0-9]{1,5}")
 _REFERENCE = re.compile(rb"&(?:(amp|lt|gt|quot|apos)|#([0-9]{1,7})|#x([0-9A-Fa-f]{1,6}));|&")
-_CHARACTERS = ((0x9, 0xA), (0xD, 0xD), (0x20, 0xD7FF), (0xE000, 0xFFFD), (0x10000, 0x10FFFF))  # of XML
+_CHARACTERS = ((0x9, 0xA), (0xD, 0xD), (0x20, 0xD7FF), (0xE000, 0xFFFD), (0x10000, 0x10FFFF))  # ranges that XML allows
 
 
 def _plain(cell: "re.Match[bytes]", texts: int) -> bytes:
@@ -79,7 +79,7 @@ def _plain_ods(cell: "re.Match[bytes]") -> bytes:
 
 
 def _reference(found: "re.Match[bytes]") -> bytes:
-    """A reference to a character; as text where there is no such character, since it would end the whole document."""
+    """A character reference, or its text where no such character exists: the parser would refuse the whole document."""
     code = int(found[2]) if found[2] else int(found[3], 16) if found[3] else -1
     if found[1] or any(low <= code <= high for low, high in _CHARACTERS):
         return found[0]
@@ -90,7 +90,7 @@ def _cells(name: str, part: bytes, texts: int) -> bytes:
     """A part of a workbook, with cells that its reader can take; what is not UTF-8 is no character of any text."""
     if name.endswith(".xml") and _IN_UTF_8.match(part) is not None:
         part = part.decode("utf-8", "replace").encode("utf-8")
-        part = _UNPARSED.sub(lambda text: escape(text[1].decode("utf-8")).encode("utf-8"), part)
+        part = _UNPARSED.sub(lambda text: html.escape(text[1].decode("utf-8"), quote=False).encode("utf-8"), part)
     if name.endswith("sharedStrings.xml"):
         return _REFERENCE.sub(_reference, part)
     if name.startswith("xl/worksheets/") and name.endswith(".xml"):
@@ -120,7 +120,7 @@ def _book(path: Path) -> io.BytesIO:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """The compiled reader prints where it fails, and quotes what it read."""
+    """Silence standard output and error: the compiled reader quotes what it read where it fails."""
     kept, void = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(void, 2)
@@ -132,7 +132,7 @@ def _silent() -> Iterator[None]:
 
 
 def _rows(rows: Iterator[list[Any]]) -> Iterator[list[Any] | None]:
-    """The rows one by one; None for one with a cell that is no Python object, such as a moment that does not exist."""
+    """The rows one by one; None for a row with a cell that Python cannot hold, such as a date that does not exist."""
     while True:
         try:
             yield next(rows)

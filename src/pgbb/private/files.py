@@ -110,12 +110,12 @@ class File:
 
     @property
     def where(self) -> Path:
-        """The path."""
+        """The path of the file."""
         return Path(self.path)
 
     @property
     def kind(self) -> str:
-        """The ending, in small letters: .csv.gz is one."""
+        """The ending in small letters, such as .csv or .csv.gz."""
         suffixes = [s.lower() for s in self.where.suffixes[-2:]]
         return "".join(suffixes) if suffixes[-1:] == [".gz"] else suffixes[-1] if suffixes else ""
 

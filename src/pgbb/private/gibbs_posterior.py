@@ -9,6 +9,7 @@ Several parameters: Metropolis chains, whose law is the posterior in the limit; 
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,10 +34,10 @@ CELLS = 2**13
 _BITS = 30  # losses are whole numbers of (high − low)·2⁻³⁰
 _WEIGHT = 256  # bits of a weight on the grid
 _NUMBERS = 2**21  # losses held at once
-_ROUNDS, _PROPOSALS = 10, 400
-_STEPS, _MORE_STEPS = 60, 40  # of all chains, and more a parameter
-_LEAST_CHAINS = 20  # in a half
-_HEAVY = 5.0  # degrees of freedom of the law that chains start from
+_ROUNDS, _PROPOSALS = 10, 400  # rounds of importance sampling, and proposals in each
+_STEPS, _MORE_STEPS = 60, 40  # steps of every chain, and further ones for each parameter
+_LEAST_CHAINS = 20  # least number of chains in a half
+_HEAVY = 5.0  # degrees of freedom of the proposal
 
 
 def posterior_draws(
@@ -73,7 +74,7 @@ def posterior_draws(
 
 
 def _log_density(loss: BoundedLoss, x: Floats, y: Floats, usable: NDArray[np.bool_], temperature: float) -> LogDensity:
-    """θ (k, d) → (k,): the sum over records is one of whole numbers: a record moves it by its own part alone.
+    """Make the log density θ (k, d) → (k,). It sums whole numbers, so that a record moves it by its own part alone.
 
     A record that is not usable has a loss of zero, whatever θ is. It keeps its place: programs differ in their last
     bits between numbers of rows, and no cell may decide which one runs.
@@ -96,7 +97,7 @@ def _log_density(loss: BoundedLoss, x: Floats, y: Floats, usable: NDArray[np.boo
 
 
 def _on_grid(density: LogDensity, box: tuple[Floats, Floats], count: int, stream: Stream) -> Floats:
-    """Cells by weights that are whole numbers below 2²⁵⁶, and a uniform place in the cell."""
+    """Draw cells of a grid by weights that are whole numbers below 2²⁵⁶, and a uniform place in each cell."""
     low, width = float(box[0][0]), float(box[1][0] - box[0][0]) / CELLS
     log = np.concatenate([density(part) for part in np.split(low + width * (np.arange(CELLS)[:, None] + 0.5), 64)])
     weights = [int(math.ldexp(w, _WEIGHT)) for w in np.exp(log - log.max()).tolist()]
@@ -110,7 +111,7 @@ def _on_grid(density: LogDensity, box: tuple[Floats, Floats], count: int, stream
 
 
 def _below(total: int, count: int, stream: Stream) -> list[int]:
-    """Uniform whole numbers below `total`: those of as many bits, without the ones that are not."""
+    """Uniform whole numbers below `total`: uniform bits, drawn again where they are not below it."""
     bits = total.bit_length()
     size = 8 * -(-bits // 64)
     found: list[int] = []
@@ -123,49 +124,64 @@ def _below(total: int, count: int, stream: Stream) -> list[int]:
 
 @np.errstate(all="ignore")
 def _by_chains(density: LogDensity, box: tuple[Floats, Floats], count: int, stream: Stream) -> Floats:
-    """The last states of Metropolis chains that step along differences of others (ter Braak 2006), in two halves.
+    """The last states of differential evolution chains (ter Braak 2006), in two halves that move each other.
 
-    They start from a heavy-tailed law that is fitted to the posterior in rounds of importance sampling, at
-    temperatures that fall to 1. A half moves by differences of the other's states, so that independent draws of
-    the posterior are the law in the limit. All numbers of iterations are fixed, and nothing but last states is seen.
+    A half moves by differences of the other's states, so that independent draws of the posterior are the law in the
+    limit. All numbers of iterations are fixed, and nothing but last states is seen.
     """
     rng = np.random.Generator(np.random.PCG64DXSM([int(word) for word in stream.words(4)]))
-    low, high = box
-    centre, covariance = (low + high) / 2, np.diag(np.square(high - low) / 12)
-
-    def propose(size: int) -> tuple[Floats, Floats]:
-        """Proposals, and the log of posterior over proposal density; −∞ outside the box."""
-        root = np.linalg.cholesky(covariance)
-        standard = rng.standard_normal((size, len(low))) * np.sqrt(_HEAVY / rng.chisquare(_HEAVY, size))[:, None]
-        theta = centre + standard @ root.T
-        there = np.all((theta >= low) & (theta <= high), axis=1)
-        log = density(np.where(there[:, None], theta, centre))
-        tail = (_HEAVY + len(low)) / 2 * np.log1p(np.square(standard).sum(axis=1) / _HEAVY)
-        return theta, np.stack([np.where(there, log, -np.inf), tail])
-
-    for i in range(_ROUNDS):
-        theta, (log, tail) = propose(_PROPOSALS)
-        ratio = np.where(np.isfinite(log), log * 3.0 ** (i + 1 - _ROUNDS), -np.inf) + tail
-        if not np.isfinite(ratio).any():
-            covariance = covariance / 4
-            continue
-        weights = np.exp(ratio - ratio.max())
-        weights /= weights.sum()
-        moved = weights @ theta
-        spread = (theta - moved).T @ (weights[:, None] * (theta - moved))
-        covariance = 1.3 * spread + covariance * float(np.square(weights).sum()) + np.diag(1e-12 * (high - low) ** 2)
-        centre = np.clip(moved, low, high)
+    (low, high), proposal = box, _fitted(density, box, rng)
     size = 2 * max(-(-count // 2), 2 * len(low), _LEAST_CHAINS)
     halves = slice(size // 2), slice(size // 2, None)
-    state = np.clip(propose(size)[0], low, high)
+    state = np.clip(proposal.draw(size, rng)[0], low, high)
     value = density(state)
     for step in range(_STEPS + _MORE_STEPS * len(low)):
         length = 1.0 if step % 10 == 9 else 2.38 / math.sqrt(2 * len(low))
         for own, other in (halves, halves[::-1]):
             first, second = state[other][rng.integers(size // 2, size=(2, size // 2))]
             theta = state[own] + length * (first - second) + 1e-6 * (high - low) * rng.standard_normal(first.shape)
-            there = np.all((theta >= low) & (theta <= high), axis=1)
-            log = np.where(there, density(np.where(there[:, None], theta, centre)), -np.inf)
+            log = _inside(density, theta, box, proposal.centre)
             moves = np.log(rng.random(len(log))) < log - value[own]
             state[own], value[own] = np.where(moves[:, None], theta, state[own]), np.where(moves, log, value[own])
     return state[:count]
+
+
+def _inside(density: LogDensity, theta: Floats, box: tuple[Floats, Floats], centre: Floats) -> Floats:
+    """The log density at each point, −∞ outside the box; it is evaluated at the centre there."""
+    there = np.all((theta >= box[0]) & (theta <= box[1]), axis=1)
+    return np.where(there, density(np.where(there[:, None], theta, centre)), -np.inf)
+
+
+@dataclass(frozen=True)
+class _Proposal:
+    """A multivariate t distribution with `_HEAVY` degrees of freedom."""
+
+    centre: Floats
+    covariance: Floats
+
+    def draw(self, size: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+        """Draws, and minus the logarithm of their density up to a constant."""
+        root, d = np.linalg.cholesky(self.covariance), len(self.centre)
+        standard = rng.standard_normal((size, d)) * np.sqrt(_HEAVY / rng.chisquare(_HEAVY, size))[:, None]
+        tail = (_HEAVY + d) / 2 * np.log1p(np.square(standard).sum(axis=1) / _HEAVY)
+        return self.centre + standard @ root.T, tail
+
+
+def _fitted(density: LogDensity, box: tuple[Floats, Floats], rng: np.random.Generator) -> _Proposal:
+    """A proposal that is fitted to the posterior in rounds of importance sampling, at temperatures that fall to 1."""
+    low, high = box
+    found = _Proposal((low + high) / 2, np.diag(np.square(high - low) / 12))
+    for i in range(_ROUNDS):
+        theta, tail = found.draw(_PROPOSALS, rng)
+        log = _inside(density, theta, box, found.centre)
+        ratio = np.where(np.isfinite(log), log * 3.0 ** (i + 1 - _ROUNDS), -np.inf) + tail
+        if not np.isfinite(ratio).any():
+            found = replace(found, covariance=found.covariance / 4)
+            continue
+        weights = np.exp(ratio - ratio.max())
+        weights /= weights.sum()
+        moved = weights @ theta
+        spread = (theta - moved).T @ (weights[:, None] * (theta - moved))
+        before = found.covariance * float(np.square(weights).sum())  # few effective draws say little of the spread
+        found = _Proposal(np.clip(moved, low, high), 1.3 * spread + before + np.diag(1e-12 * (high - low) ** 2))
+    return found

@@ -17,12 +17,10 @@ __all__ = ["clipped_score", "weighted", "weighted_rows"]
 def weighted(problem: Problem, packed: Array, inverse: Array, theta: Array, index: Array) -> Array:
     """Weight times gradient at θ of one packed record, the gradient in units of C: the first d numbers.
 
-    The gradient is made finite, multiplied by its survey weight and clipped to
-    norm 1, whatever the model's own bound says. For a model with scores the gradient is
-    (score·x, extra), and its norm follows from ‖x‖². Sums over a row are written out,
-    not left to products of matrices, whose rounding may depend on the place
-    of a row and on the device. `inverse` is 1/weight: compilers compute a quotient once, but repeat a product for
-    every column.
+    The gradient is made finite, multiplied by its survey weight and clipped to norm 1, whatever the model's own bound
+    says. For a model with scores the gradient is (score·x, extra), and its norm follows from ‖x‖². Sums over a row are
+    written out, not left to products of matrices, whose rounding may depend on the place of a row and on the device.
+    `inverse` is 1/weight: compilers compute a quotient once, but repeat a product for every column.
     """
     p, d = packed.shape[0] - EXTRA, problem.dim
     x, y, survey = packed[:p], packed[p], packed[p + 1]

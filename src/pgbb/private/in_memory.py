@@ -14,12 +14,12 @@ _STEP, _PART = 2**26, 32  # bytes of room that are taken at once, or a part of w
 
 
 def more_room(n: int, words: int) -> int:
-    """Rows of so many words that there is room for after the next step, if there was room for n."""
+    """The next size of a growing array of n rows of so many words."""
     return n + max(_STEP // (4 * words), n // _PART, 1)
 
 
 class InMemory:
-    """Room for n rows of so many words, or for as many as come: they are written once, from the beginning.
+    """Rows of so many words in memory: room for n, or for as many as come. They are written once, in order.
 
     Rows begin where a cache line does, so that JAX can use them without a copy. Where they grow they are held once,
     as the allocator of Linux moves the pages of a large array and copies nothing.
@@ -31,7 +31,7 @@ class InMemory:
         self._reserve(1 if n is None else n)
 
     def _reserve(self, n: int) -> None:
-        """Room for n rows; or a refusal, which depends on whether there are more of them than memory had room for."""
+        """Allocate n rows; refuse if memory has no room for them."""
         row, free = 4 * self._words, self._free
         most = n if free is None else max((free - _SPARE) // row, 0)
         try:
@@ -51,7 +51,7 @@ class InMemory:
             ) from None
 
     def _resize(self, n: int) -> None:
-        """Room for exactly n rows, which those that are there keep."""
+        """Change the room to exactly n rows; rows that are written stay."""
         size, before = 4 * n * self._words + LINE, self._start
         if self._raw.size:
             self._raw.resize(size, refcheck=False)
@@ -83,4 +83,4 @@ class InMemory:
         return self._rows(0, self._at)
 
     def close(self) -> None:
-        """There is no more than memory to give back."""
+        """Nothing to close: memory is given back by itself."""

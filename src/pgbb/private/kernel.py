@@ -42,7 +42,7 @@ ERF = (  # erf x = x·P(x²)/Q(x²) in single precision, as Eigen has it, from t
 
 @dataclass(frozen=True, eq=False)
 class Number:
-    """One number of every record: an operation on others, or a column of the row."""
+    """A number that each record has: a column of its row, or an operation on other numbers."""
 
     operation: str
     given: tuple[Any, ...] = ()
@@ -51,14 +51,14 @@ class Number:
 
 @dataclass(frozen=True)
 class Shared:
-    """One number that all records share, by its place among them."""
+    """A number that all records share, by its place among the parameters."""
 
     place: int
 
 
 @dataclass
 class Written:
-    """A function of one record, written out.
+    """A function of one record, written out as operations on numbers.
 
     Attributes:
       numbers: all operations, in an order in which they can be done.
@@ -95,11 +95,11 @@ class Written:
 
 
 class _NotServedError(Exception):
-    """A function that cannot be written out here."""
+    """The function uses an operation that the kernel does not serve."""
 
 
 def _folded(operation: str, given: Sequence[Any], about: Any) -> tuple[Any] | None:
-    """What needs no operation."""
+    """Operations on constants and copies, done while the function is written out."""
     if operation in ("and", "or"):
         neutral = operation == "and"
         for one, other in (given, given[::-1]):
@@ -166,7 +166,7 @@ def _step(step: Any, given: list[_Value], out: Written) -> list[_Value]:
 
 
 def _numbers(value: _Value, out: Written) -> Any:
-    """What stands for each number of an array."""
+    """The symbols of the numbers of an array."""
     if _is_along(value):
         return value
     if isinstance(value, np.ndarray):
@@ -392,7 +392,7 @@ def _trips(
 
 
 def _add(function: Written, found: list[Any], arithmetic: Arithmetic, shared: Any, rows: Any, sums: Any) -> None:
-    """What the records of one program add."""
+    """Add up what the records of one program contribute."""
     from jax.experimental.pallas import program_id
 
     needed = _needed(found)

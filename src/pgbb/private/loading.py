@@ -1,4 +1,4 @@
-"""From a frame, arrays or files to the `Records` that a prepared model needs: all that `door` knows of reading."""
+"""Loads the `Records` of a prepared model from a frame, arrays or files: all that `door` knows of reading."""
 
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,7 @@ def header(source: Source) -> list[tuple[str | None, str]]:
 
 
 def public_samples(source: Source, problem: Problem, schema: Schema) -> "PublicSamples":
-    """Pseudo-samples, which are nobody's records: their gradient is computed without noise."""
+    """Encode pseudo-samples, which are nobody's records: their gradient is computed without noise."""
     from pgbb.private.pseudo_samples import PublicSamples
 
     return PublicSamples(records_for(source, problem, schema), problem)

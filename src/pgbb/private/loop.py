@@ -31,18 +31,17 @@ __all__ = ["STATIC", "Step", "run_many", "run_one"]
 Tree: TypeAlias = Any  # nested tuples and dictionaries of arrays, in a form that the step knows
 Inputs: TypeAlias = dict[str, Any]  # what `draws` draws: arrays by name, and those of the batch in a dictionary
 
-_LISTS = 16  # steps whose candidates are listed at once, and which are a turn of the loop, at most
-_LISTED = 2**25  # places of their lists, at most, unless one step has more
-_LARGE = 2**12  # rows of a batch that is worth cutting
-_SHORTER = 4  # times as many records as places, at least, where rows that are listed are gathered
+_LISTS = 16  # most steps whose candidates are listed at once: one turn of the loop
+_LISTED = 2**25  # most places of these lists, unless one step has more
+_LARGE = 2**12  # least rows of a batch that is worth cutting
+_SHORTER = 4  # listed rows are gathered if there are at least so many times as many records as places
 
 
 class Step(NamedTuple):
     """What is done between two answers; pure functions that never see a record.
 
-    `query(state, draw)` returns the K points (K, d) to ask about and a memo;
-    `update(state, draw, memo, answers)` returns the next state and what to keep.
-    `draw` holds this step's u, index and number t. The mechanism answers once
+    `query(state, draw)` returns the K points (K, d) to ask about and a memo; `update(state, draw, memo, answers)`
+    returns the next state and what to keep. `draw` holds this step's u, index and number t. The mechanism answers once
     between the two: there is no way to ask twice with the same batch or noise.
     """
 
@@ -51,7 +50,7 @@ class Step(NamedTuple):
 
 
 def _rows_at(rows: Array, numbers: Array) -> Array:
-    """Rows by their numbers; taken in fours of columns, of which compilers for a CPU make faster code."""
+    """Rows by their numbers, read four columns at a time, which compiles to faster code on a CPU."""
     width = rows.shape[1]
     part = math.gcd(width, 4)
     taken = computed_once(rows.reshape(-1, width // part, part).at[numbers].get(mode="promise_in_bounds"))
@@ -64,7 +63,7 @@ def _sum(problem: Problem, packed: Array, inverse: Array, theta: Array, index: A
 
 
 def _gathered(problem: Problem, rows: Array, batch: dict[str, Array], points: Array, index: Array) -> Array:
-    """K answers as `_sum` has one, (K, 2, d), from the rows that each batch numbers.
+    """K answers in the form of `_sum`, (K, 2, d), from the numbered rows of each batch.
 
     Large batches are cut into 64 parts, which are the first axis: that one cores share, and five answers are not halved
     evenly.
@@ -88,6 +87,12 @@ def _loop(
     mechanism: Mechanism,
     step: Step,
 ) -> tuple[Tree, Tree]:
+    """Run the steps of `inputs`: each asks about the K points of a query, adds the noise, and updates the state.
+
+    Where batches are numbered on the host, their rows are gathered. Where the device draws them, a pass over all rows
+    (`masked`) is replaced by one over a list of candidates (`listed`) at small rates, and on a GPU by one kernel for a
+    few steps at once (`few`).
+    """
     k, n = mechanism.draws_per_step, mechanism.n
     on_device = "key" in inputs["batch"]
     sampler = cast(batches.Sampler, batches.sampler(n, mechanism.sampling_rate) if on_device else None)
@@ -97,18 +102,20 @@ def _loop(
     block = jnp.minimum(jnp.searchsorted(ends, place, side="right"), mechanism.blocks - 1).astype(jnp.int32)
 
     def masked(batch: dict[str, Array], point: Array, index: Array) -> Array:
+        """The sum over a batch by a pass over all rows, in which those that do not join have weight 0."""
         joins = batches.mask(sampler, batch["key"])
         joins = joins[jnp.minimum(place, n - 1)] & (place < n)
         return _sum(problem, data.rows, jnp.where(joins, batch["inverse"][block], jnp.inf), point, index)
 
     def listed(batch: dict[str, Array], point: Array, index: Array) -> Array:
-        """The same sum from the rows of candidates alone."""
+        """The sum over a batch as in `masked`, from the rows of candidates alone."""
         found = batches.candidates(sampler, batch["key"])
         at = jnp.maximum(found, 0)
         inverse = jnp.where(batches.joins(sampler, batch["key"], found), batch["inverse"][block[at]], jnp.inf)
         return _sum(problem, data.rows[at], inverse, point, index)
 
     def answers(points: Array, drawn: Inputs) -> Array:
+        """The K noisy answers of a step."""
         short = sparse and on_device and _SHORTER * sampler.places <= n
         sums = jax.vmap(listed if short else masked) if on_device else partial(_gathered, problem, data.rows)
         found = sums(drawn["batch"], points, drawn["index"])
@@ -116,6 +123,7 @@ def _loop(
         return joined(found[:, 0], found[:, 1]) * grid
 
     def asked(state: Tree, drawn: Inputs) -> tuple[Array, dict[str, Array], Tree]:
+        """The points of a step, its public draws, and the memo of the query."""
         draw = {name: drawn[name] for name in ("u", "index", "t")}
         points, memo = step.query(state, draw)
         if points.shape != (k, problem.dim):
@@ -127,7 +135,7 @@ def _loop(
         return step.update(state, draw, memo, computed_once(answers(points, drawn)))
 
     def few(state: Tree, drawn: Inputs) -> tuple[Tree, Tree]:
-        """Steps whose candidates are listed ahead, all at once."""
+        """Run a few steps whose candidates are listed at once."""
         ahead = {**drawn["batch"], "index": drawn["index"]}
         ahead["listed"] = jax.vmap(jax.vmap(partial(batches.candidates, sampler)))(ahead["key"])
 

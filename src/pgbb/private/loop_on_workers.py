@@ -35,7 +35,7 @@ def _update(
 def asked_elsewhere(
     state: Tree, engine: Engine, grid: jax.Array, inputs: Inputs, problem: Problem, mechanism: Mechanism, step: Step
 ) -> tuple[Tree, Tree]:
-    """What `loop.run_one` does, with the sums of an engine."""
+    """`loop.run_one` with sums that an engine computes."""
     outputs, batch, count = [], inputs["batch"], len(inputs["t"]) * mechanism.draws_per_step
     for i, t in enumerate(inputs["t"]):
         draw = {"u": inputs["u"][i], "index": inputs["index"][i], "t": t}

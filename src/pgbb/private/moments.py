@@ -1,9 +1,8 @@
 """Noisy sums of bounded statistics of single records: responses, products with the design, moments of the design.
 
-The sums that sufficient-statistic methods ask for, each once. The `Mechanism`
-or `Composition` that the accountant certifies is the object that this code
-runs: the bound of each record, the number of answers and the noise are read
-from it. Nothing here needs JAX.
+The sums that sufficient-statistic methods ask for, each once. The `Mechanism` or `Composition` that the accountant
+certifies is the object that this code runs: the bound of each record, the number of answers and the noise are read from
+it. Nothing here needs JAX.
 """
 
 import math
@@ -49,9 +48,8 @@ def entries(p: int, order: int) -> Ints:
 class Moment:
     """A statistic t(x, y) of one record with |x_j| ≤ 1 and |y| ≤ B, in the order of `entries`.
 
-    kind "response" is y; "products" is (xxᵀ, xy, y²) with the different entries
-    of xxᵀ; "second" and "fourth" are the different products of two and of four
-    components of x. Replacing one record moves the sum by at most 2·`clip`.
+    kind "response" is y; "products" is (xxᵀ, xy, y²) with the different entries of xxᵀ; "second" and "fourth" are the
+    different products of two and of four components of x. Replacing one record moves the sum by at most 2·`clip`.
 
     Args:
       kind: which statistic.
@@ -96,7 +94,7 @@ class Moment:
         return math.sqrt(self.size)
 
     def describe(self, n: int) -> Mechanism:
-        """Its sum over n records, asked for once: the mean over n with noise σ is the sum with noise nσ."""
+        """The mechanism of its sum over n records, asked once: the mean with noise σ is the sum with noise nσ."""
         return Mechanism(n=n, blocks=1, sampling_rate=1.0, steps=1, clip=self.clip)
 
     def of(self, x: Floats, y: Floats) -> Floats:
@@ -142,10 +140,9 @@ def noisy_sums(
 ) -> list[tuple[Floats, float]]:
     """Run `target` once: the sum of each moment over all records, with the standard deviation of its noise.
 
-    Mechanism i of `target` has noise σ_i on the mean, hence n·σ_i on the sum,
-    and its clip bounds every record. Calling this a second time is a second
-    run, which the certificate of the first does not cover.
-    The response is y − `shift`, which is public.
+    Mechanism i of `target` has noise σ_i on the mean, hence n·σ_i on the sum, and its clip bounds every record. Calling
+    this a second time is a second run, which the certificate of the first does not cover. The response is y − `shift`,
+    which is public.
     """
     parts = target.parts(sigma)
     if len(parts) != len(moments):

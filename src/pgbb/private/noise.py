@@ -1,11 +1,9 @@
 """Secret random numbers without floating-point error: a keyed stream, and exact whole-number laws drawn from it.
 
-A Gaussian is drawn by inversion and rounded to a whole number. Double precision
-decides where it can; where the result is too close to a rounding boundary, or
-a boundary lies inside the interval that the drawn bits describe, the bits and
-the boundary are compared with as many digits as it takes. The same for the
-gaps of a Poisson sample. So the laws are those of the proof, up to
-`idealisation`. Nothing here reads records.
+A Gaussian is drawn by inversion and rounded to a whole number. Double precision decides where it can; where the result
+is too close to a rounding boundary, or a boundary lies inside the interval that the drawn bits describe, the bits and
+the boundary are compared with as many digits as it takes. The same for the gaps of a Poisson sample. So the laws are
+those of the proof, up to `idealisation`. Nothing here reads records.
 """
 
 import hashlib
@@ -28,7 +26,7 @@ __all__ = ["Stream", "gaps", "idealisation", "rounded_normals", "uniform_integer
 Gaps = NDArray[np.int32]
 Words = NDArray[np.uint64]
 
-_PRECISION = Lock()  # that of multiple precision is one for all threads of a process
+_PRECISION = Lock()  # all threads of a process share the working precision of mpmath
 
 LARGEST_SCALE = 2.0**44
 """Largest σ/grid: whole numbers and their halves are then still double-precision numbers."""
@@ -49,7 +47,7 @@ class Stream:
 
     @classmethod
     def create(cls, purpose: str, insecure_seed: int | None = None) -> "Stream":
-        """Keyed by the operating system; with a seed by its hash, reproducibly and therefore not privately."""
+        """A stream keyed by the operating system, or by the hash of a seed: reproducible, and so not private."""
         if insecure_seed is None:
             return cls(secrets.token_bytes(32))
         return cls(hashlib.sha256(f"pgbb {purpose} {insecure_seed}".encode()).digest())
@@ -185,9 +183,8 @@ def uniform_integers(stream: Stream, below: int, count: int) -> Ints:
 def idealisation(target: Mechanism | Composition, numbers: int) -> float:
     """Largest total variation between noise and batches of a run and their ideal laws; the keystream counts as ideal.
 
-    A number is undecided after 320 bits only if its cell, of probability 2⁻³²⁰, holds a boundary: there are fewer
-    than 2⁷·scale such cells for a normal and 4(n + 2) for a gap (docs/privacy.md).
-    An answer has so many `numbers`.
+    A number is undecided after 320 bits only if its cell, of probability 2⁻³²⁰, holds a boundary: there are fewer than
+    2⁷·scale such cells for a normal and 4(n + 2) for a gap (docs/privacy.md). An answer has so many `numbers`.
     """
     normal = 2.0**7 * LARGEST_SCALE * 2.0**-_BITS
     return sum(

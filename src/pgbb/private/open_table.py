@@ -1,4 +1,4 @@
-"""Data of which names and types are known, and that can be read from the beginning, piece by piece.
+"""Data with known names and types, which can be read from the beginning, piece by piece.
 
 Every source of records becomes an `Opened`; its pieces are read by `cells` alone. A reader's own
 message may quote cells, so `quietly` replaces it.
@@ -83,7 +83,7 @@ def quiet(path: Path, begin: Callable[[], Iterator[Piece]]) -> Iterator[Piece]:
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """What tells a file from another one under its name, or from itself after a change; None if there is none."""
+    """A stamp that changes when the file changes or is replaced; None if there is no file."""
     try:
         found = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Outer products of what persons add: sums over the records of a person, and what one record can do to them.
+"""Sums of outer products by person, and how much one record can change them.
 
 A person c has the sum S of vectors of norm at most 1, one a record, over g, cut to length 1. The answer is
 (g/2) Σ_c SSᵀ. Another record instead of one of the same person moves its S by at most 2/g, and SSᵀ by at most

@@ -1,4 +1,4 @@
-"""Poisson batches drawn on the host: who joins, by the number of the record.
+"""Draws Poisson batches on the host: the numbers of the records that join.
 
 A batch is a function of a key, of its place among those that are drawn under it, and of the numbers of records, which
 are drawn in cells: whoever holds some records draws for their cells alone. Nothing here reads records. Where a GPU
@@ -40,10 +40,9 @@ def _padded(size: int) -> int:
 def draw_batches(n: int, rate: float, count: int, stream: Stream) -> tuple[Ints, Ints]:
     """`count` independent Poisson(rate) samples of positions 0 … n−1, in increasing order.
 
-    The members are the partial sums of geometric gaps, so that every position
-    joins independently with probability q. Returns positions padded with n−1 to
-    a multiple of 64, and the sizes. A sample that overflows the buffer is drawn again: given the
-    others, a record's inclusion probability is then q or 0, and nothing is owed.
+    The members are the partial sums of geometric gaps, so that every position joins independently with probability q.
+    Returns positions padded with n−1 to a multiple of 64, and the sizes. A sample that overflows the buffer is drawn
+    again: given the others, a record's inclusion probability is then q or 0, and nothing is owed.
     """
     size = buffer_size(n, rate)
     if rate == 1:

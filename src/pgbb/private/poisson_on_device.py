@@ -28,13 +28,13 @@ __all__ = ["EMPTY", "SPARSE", "Sampler", "candidates", "joins", "mask", "sampler
 Ref: TypeAlias = Any  # memory of the device, as a kernel sees it
 
 SPARSE = 0.25  # above this rate a pass over all rows costs less than a list
-EMPTY = -1  # in a place that no candidate has taken
-_GROUP = 32  # records that share words
-_TILES = ((2**16, 128), (2**31, 1024))  # up to so many records, so many groups make a tile
+EMPTY = -1  # marks a place that no candidate has taken
+_GROUP = 32  # number of records that share words
+_TILES = ((2**16, 128), (2**31, 1024))  # (records, groups): up to so many records, a tile has so many groups
 _CALLS = 16  # counters of a group: two words each
-_SECOND = 2**31  # the counters of the second round begin here
+_SECOND = 2**31  # first counter of the second round
 _LANES = 128  # groups of a warp
-_OVERFLOW = 2.0**-128
+_OVERFLOW = 2.0**-128  # probability with which a list may be too short
 _PLACES = 128  # capacities are a multiple of this
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 

@@ -25,8 +25,7 @@ class PublicSamples:
     def gradient(self, mechanism: Mechanism, blocks: int) -> Callable[[Array, Array, Array], Array]:
         """A function (θ, (u, ũ), index) → q·Σ_j (ũ_{block(j)}/|block(j)|)·∇l(θ, X̃_j), for K rows at once.
 
-        The factor q puts it on the scale of the private answers, whose batches
-        hold each record with probability q.
+        The factor q puts it on the scale of the private answers, whose batches hold each record with probability q.
         """
         n, problem = self.n, self._problem
         data = place(self._records, problem.shift, None)

@@ -1,4 +1,4 @@
-"""Where the randomness of a run comes from: four streams with keys of their own, and where a run stands in them.
+"""The randomness of a run: four streams with keys of their own, and the position of a run in them.
 
 Public draws (weights u, index, initial parameters) and secret ones come from separate streams, and so do the three
 kinds of secret draws. What is drawn from them: batches in `poisson`, noise in `noise`. Nothing here reads records.
@@ -43,7 +43,7 @@ class Randomness:
 
     @classmethod
     def create(cls, insecure_seed: int | None = None, *, order: int | None = None) -> "Randomness":
-        """From the operating system's entropy, or reproducibly (and therefore not privately) from a seed.
+        """Streams from the operating system's entropy, or from a seed: reproducible, and therefore not private.
 
         `order` repeats the order of the records of an earlier run; batches and noise have fresh keys always.
         """
@@ -62,7 +62,7 @@ class Randomness:
         return Batches(self.batch_key(), n, rate, count).everywhere()
 
     def batch_key(self) -> bytes:
-        """A key that decides some batches."""
+        """A key for some batches."""
         return self.batches.words(4).tobytes()
 
 

@@ -1,9 +1,8 @@
 """Records: read piece by piece from any source, and encoded by public rules alone.
 
-An error here depends on names, stored types and the number of rows, never on a
-cell: values are clamped, and a record with an unusable cell keeps its place with
-`valid` False. No row is dropped, sorted or deduplicated. Where a piece begins
-and ends changes nothing. How a source is opened is in `sources`, and how a cell is read in `cells`.
+An error here depends on names, stored types and the number of rows, never on a cell: values are clamped, and a record
+with an unusable cell keeps its place with `valid` False. No row is dropped, sorted or deduplicated. Where a piece
+begins and ends changes nothing. How a source is opened is in `sources`, and how a cell is read in `cells`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -52,11 +51,11 @@ _ANY = Range(-1e30, 1e30)
 
 
 class NoRecords(InvalidValue):
-    """There is no record; of a whole data set this is refused, of a partition it is not."""
+    """There are no records: refused for a data set, allowed for a partition."""
 
 
 class _Arrays:
-    """What both kinds of records hold; neither is the other, and neither shows a value.
+    """The arrays of both kinds of records. Neither kind is a subtype of the other, and neither shows a value.
 
     One packed array (n, p + EXTRA) holds x, y and weight of a record side by
     side, so that a batch is one gather; `x`, `y` and `weight` are views of it.
@@ -74,7 +73,7 @@ class _Arrays:
 
     @classmethod
     def from_rows(cls, rows: Singles, valid: Bools, persons: NDArray[np.intp] | None = None) -> Self:
-        """From a packed array, which is taken over, not copied."""
+        """Records over a packed array, which is taken over and not copied."""
         made = cls.__new__(cls)
         made.rows, made.valid, made.persons = rows, valid, persons
         return made
@@ -122,7 +121,7 @@ class Records(_Arrays):
     __slots__ = ()
 
     def as_non_private(self) -> "NonPrivateRecords":
-        """The same arrays for computations without any privacy: what comes of them must not be published."""
+        """These arrays for computations without any privacy: what comes of them must not be published."""
         return NonPrivateRecords.from_rows(self.rows, self.valid)
 
 
@@ -402,7 +401,7 @@ def examine(source: Source, schema: Schema) -> list[Examined]:
 
 
 def _all_whole(numbers: NDArray[np.float64], before: bool | None) -> bool | None:
-    """Whether all numbers so far are whole; None while there are none.
+    """Whether all numbers so far are whole numbers; None if there are none yet.
 
     PRIVATE, as all that `examine` says. A text file has no dtypes: its numbers are read as float64, and called int64
     where all are whole. What a fit reads does not change.

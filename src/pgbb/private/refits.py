@@ -1,19 +1,15 @@
 """Noisy statistics of bootstrap resamples: ridge-penalised refits, and means, for `method="dp_bootstrap"`.
 
-Resampling and noise come from the secret stream; what is returned has its
-noise. The `Resampling` that the accountant certifies is the object that this
-code runs: n, the number of answers and the sensitivity are read from it.
+Resampling and noise come from the secret stream; what is returned has its noise. The `Resampling` that the accountant
+certifies is the object that this code runs: n, the number of answers and the sensitivity are read from it.
 
-A refit minimises F(θ) = (1/n) Σ k_i w_i l(θ, x_i) + (λ/2)‖θ‖² with k_i the count
-of record i in the resample and w_i ∈ [0, 1] its survey weight, 0 if invalid;
-for a Huber regression over σ_H ≥ its public lower bound. Each l is C-Lipschitz
-there and convex (the Huber loss with scale is a perspective), so replacing a
-record drawn k times changes F by a 2kC/n-Lipschitz function and moves the
-minimiser of the λ-strongly convex F by at most kΔ, Δ = 2C/(λn). A point with
-‖∇F + normal cone‖ ≤ g is within g/λ of the minimiser: g ≤ TOLERANCE·C/n adds at
-most TOLERANCE·Δ for the two data sets together; a point is returned only if it
-was found to hold that, but for rounding. Records that a resample does
-not hold are not passed on, so they change nothing at all.
+A refit minimises F(θ) = (1/n) Σ k_i w_i l(θ, x_i) + (λ/2)‖θ‖² with k_i the count of record i in the resample and w_i ∈
+[0, 1] its survey weight, 0 if invalid; for a Huber regression over σ_H ≥ its public lower bound. Each l is C-Lipschitz
+there and convex (the Huber loss with scale is a perspective), so replacing a record drawn k times changes F by a
+2kC/n-Lipschitz function and moves the minimiser of the λ-strongly convex F by at most kΔ, Δ = 2C/(λn). A point with ‖∇F
++ normal cone‖ ≤ g is within g/λ of the minimiser: g ≤ TOLERANCE·C/n adds at most TOLERANCE·Δ for the two data sets
+together; a point is returned only if it was found to hold that, but for rounding. Records that a resample does not hold
+are not passed on, so they change nothing at all.
 """
 
 import math
@@ -49,9 +45,8 @@ _KINDS = ("quantile", "huber", "logistic")
 def refit_sensitivity(problem: Problem, n: int, penalty: float, clip: float | None = None) -> float:
     """Δ = 2C/(λn), with what unfinished optimisation and rounding may add; public.
 
-    Rounding of a computed gradient is at most eps·(nC + steepness·reach·‖x‖): sums
-    of n terms, and scores at residuals rounded to eps·reach. Rounding of two
-    minimisers to a grid of at most Δ·2⁻³⁰ moves them apart by at most √d·Δ·2⁻³⁰.
+    Rounding of a computed gradient is at most eps·(nC + steepness·reach·‖x‖): sums of n terms, and scores at residuals
+    rounded to eps·reach. Rounding of two minimisers to a grid of at most Δ·2⁻³⁰ moves them apart by at most √d·Δ·2⁻³⁰.
     """
     size = problem.clip if clip is None else clip
     rounding = _rounding(problem, n, penalty, size) + math.sqrt(problem.dim) * 2.0**-_BITS
@@ -140,8 +135,7 @@ def noisy_means(
 ) -> Floats:
     """B resampled means of the response, truncated to its public bounds, with noise: (B, 1).
 
-    An invalid record counts as the middle of the bounds: n is public, how many
-    records are invalid is not.
+    An invalid record counts as the middle of the bounds: n is public, how many records are invalid is not.
     """
     _check(records, target, mean_sensitivity(bounds, target.n))
     low, high = bounds
@@ -169,7 +163,7 @@ def _noisy(value: Floats, grid: float, sigma: float, randomness: Randomness) -> 
 
 
 def _plain(records: "Records", problem: Problem) -> tuple[Floats, Floats, Floats]:
-    """Design, internal response and weight in double precision, each record forced into what Δ assumes."""
+    """Design, internal response and weight in double precision, clipped by record to the bounds that Δ assumes."""
     x, y = records.x.astype(np.float64), records.y.astype(np.float64) - problem.shift
     survey = np.clip(records.weight.astype(np.float64), 0.0, 1.0)
     usable = records.valid & np.isfinite(x).all(axis=1) & np.isfinite(y) & np.isfinite(survey)
@@ -271,9 +265,8 @@ class _Task:
 def _fit(task: _Task) -> Floats:
     """The minimiser to `task.tolerance`: by Newton steps, or by the slow method that cannot fail.
 
-    Every point returned has been checked. That of the slow method may miss by
-    the rounding that Δ has room for; a point that missed by more would have another sensitivity than the one
-    certified, so the public start takes its place.
+    Every point returned has been checked. That of the slow method may miss by the rounding that Δ has room for; a point
+    that missed by more would have another sensitivity than the one certified, so the public start takes its place.
     """
     start = task.project(np.zeros(task.problem.dim))
     if task.residual(start) <= task.tolerance:  # nothing usable was drawn, or nothing that pulls
@@ -328,9 +321,8 @@ def _huber_candidates(task: _Task, sample: _newton.Sample, weights: Floats, ridg
 def _accelerated(task: _Task, start: Floats) -> Floats:
     """Nesterov's projected method with constant momentum: slow, and certain to arrive.
 
-    With L the largest curvature, t = √(λ/L) and every point in the domain, the
-    excess of F falls by the factor 1 − t in each step, from at most LR², where R is
-    the distance to the minimum; a residual is at most 2√(2L · excess).
+    With L the largest curvature, t = √(λ/L) and every point in the domain, the excess of F falls by the factor 1 − t in
+    each step, from at most LR², where R is the distance to the minimum; a residual is at most 2√(2L · excess).
     """
     problem, radius = task.problem, _norm_bound(task.problem)
     width = radius**2 + (problem.settings["c"] ** 2 if problem.kind == "huber" else 0.0)

@@ -17,7 +17,7 @@ EXTRA = 2
 
 
 def aligned(shape: tuple[int, ...], dtype: type[_Number]) -> NDArray[_Number]:
-    """An empty array that begins where a cache line does, so that JAX can use it without a copy."""
+    """An empty array aligned to a cache line, so that JAX can use it without a copy."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     raw = np.empty(size + LINE, np.uint8)
     start = -raw.ctypes.data % LINE

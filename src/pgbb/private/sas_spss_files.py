@@ -118,7 +118,7 @@ def _counted(path: Path) -> bool:
 
 
 def _known(encoding: str | None) -> str:
-    """The encoding of a file as Python calls it; UTF-8 where the file does not say."""
+    """Python's name of the encoding of a file; UTF-8 if the file does not name one."""
     try:
         return codecs.lookup(encoding or "utf-8").name
     except LookupError:

@@ -1,4 +1,4 @@
-"""Stored records in a file without a name, in a folder that the user allows: for more of them than memory holds.
+"""Stored records in an unnamed file, in a folder that the user allows, for more records than memory holds.
 
 The file has mode 0600, is out of the folder's list from the beginning (`O_TMPFILE`, or unlinked when just opened; on
 Windows it goes when it is closed) and its room is reserved before records are read. Whatever ends the process gives
@@ -26,7 +26,7 @@ __all__ = ["Scratch"]
 
 
 class Scratch:
-    """Room for n rows of so many words, or for as many as come.
+    """Rows of so many words in a file: room for n, or for as many as come.
 
     They are written once from the beginning, then read by slices, as numbers of `dtype`.
     """
@@ -83,12 +83,12 @@ class Scratch:
                 left = left[self._file.write(left) :]
 
     def view(self, dtype: type[np.uint32 | np.float32]) -> Self:
-        """The same rows, read as other numbers of 32 bits."""
+        """These rows, read as numbers of another type of 32 bits."""
         self.dtype = dtype
         return self
 
     def take_turns(self, buffers: int, rows: int) -> None:
-        """Read slices of at most so many rows into buffers in turn: one holds until as many others have been read."""
+        """Read slices of at most so many rows into buffers in turn; a slice is valid until its buffer is used again."""
         self._buffers.extend(aligned((rows, self.shape[1]), np.uint32) for _ in range(buffers))
 
     def __getitem__(self, part: slice) -> NDArray[np.uint32 | np.float32]:
@@ -109,7 +109,7 @@ class Scratch:
 
     @contextmanager
     def _spoken(self) -> Iterator[None]:
-        """An error of the disk in our words."""
+        """Replace an error of the disk by one of pgbb's."""
         try:
             yield
         except OSError as error:

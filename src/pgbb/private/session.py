@@ -44,11 +44,10 @@ _ROWS = 2**24  # most rows of a batch, so that low parts add up in 32 bits
 class Session:
     """One run of a mechanism on one set of records: T·K answers at noise σ, and no more.
 
-    Holds the records out of sight; with `consume` it takes their memory over
-    instead of a copy. What is public about it: `problem`,
-    `mechanism`, `sigma`, `pseudo_blocks`, `reshuffle` and `randomness.public`.
-    With `resume` it gives only the answers that are left after that position,
-    with the u of the run that reached it, and batches and noise of its own.
+    Holds the records out of sight; with `consume` it takes their memory over instead of a copy. What is public about
+    it: `problem`, `mechanism`, `sigma`, `pseudo_blocks`, `reshuffle` and `randomness.public`. With `resume` it gives
+    only the answers that are left after that position, with the u of the run that reached it, and batches and noise of
+    its own.
 
     On a CPU, the members of a batch are drawn on the host and their rows gathered.
     On other devices batches are drawn there (`device_batches`, see `poisson_on_device`): a keystream that is keyed
@@ -101,7 +100,7 @@ class Session:
 
     @property
     def resumed(self) -> Position | None:
-        """Where an earlier process had come to; None for a run from the start."""
+        """The position from which the run resumes; None for a run from the start."""
         return self._resume
 
     @property
@@ -154,6 +153,7 @@ def _chunk(sessions: list[Session]) -> int:
 
 
 def _drive(sessions: list[Session], state: Tree, step: Step, chunk: int | None, *, many: bool) -> Iterator[Chunk]:
+    """Run one session, or several side by side, by chunks; the next chunk is drawn while one is computed."""
     first = sessions[0]
     m, problem = first.mechanism, first.problem
     for session in sessions:

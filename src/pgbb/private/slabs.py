@@ -39,8 +39,8 @@ Slab: TypeAlias = tuple[Array, Ints]
 class Slabs(NamedTuple):
     """Stored rows in slabs of one size, (devices, rows, ·) each, and how many rows of each are records.
 
-    All programs are compiled for a slab, whatever n is: a record's row is computed
-    by the same code, however many processes and devices share the records.
+    Programs are compiled for a slab, one for few records and one for more (`sums`): a record's row is computed
+    by the same operations, however many processes and devices share the records.
     """
 
     parts: "list[Slab] | Streamed"

@@ -152,7 +152,7 @@ def _pandas_cells(array: Any) -> Held:
         return as_cells(array.to_numpy())
     dtype = array.dtype
     if isinstance(dtype, pd.SparseDtype):
-        return as_cells(np.asarray(array, dtype=dtype.subtype))  # a gap would widen single precision for all
+        return _of_sparse(array)
     if isinstance(dtype, pd.CategoricalDtype):
         table = _pandas_cells(array.categories.array)
         table = table.spread() if isinstance(table, Coded) else table
@@ -165,6 +165,17 @@ def _pandas_cells(array: Any) -> Held:
     if (isinstance(dtype, pd.StringDtype) and dtype.storage == "python") or isinstance(dtype, pd.IntervalDtype):
         return np.fromiter(array, dtype=object, count=len(array))
     return as_cells(pa.array(array))
+
+
+def _of_sparse(array: Any) -> Held:
+    """All cells under the stored type: pandas would widen it for all where there is a gap, or make a number of it."""
+    dense, gap = np.zeros(len(array), array.dtype.subtype), np.ones(len(array), np.bool_)
+    at = array.sp_index.to_int_index().indices
+    dense[at], gap[at] = array.sp_values, False
+    if pd.isna(array.fill_value):
+        return as_cells(np.ma.MaskedArray(dense, gap))
+    dense[gap] = array.fill_value
+    return as_cells(dense)
 
 
 def _columns(given: Mapping[str, object]) -> Opened:

@@ -105,7 +105,7 @@ class _LongTexts(dict[str, Any]):
 
     @classmethod
     def of(cls, reader: Any) -> Self:
-        """Where texts begin and end, and that their keys differ, is structure; what is in one is its own affair."""
+        """Read the texts of a file; checks where they begin and end, and that keys differ, but not their content."""
         file, order, version = reader._path_or_buf, reader._byteorder, reader._format_version
         head, bits = struct.Struct(order + ("IIBI" if version == 117 else "IQBI")), {117: 32, 118: 16}.get(version, 24)
         found = cls({"0": ""})
@@ -124,7 +124,7 @@ class _LongTexts(dict[str, Any]):
 
 @contextmanager
 def _reading(path: Path) -> Iterator[Any]:
-    """The reader of pandas, which is given the encoding in which no byte is wrong, and warns of nothing."""
+    """The reader of pandas, without warnings, in an encoding that accepts every byte."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with pd.read_stata(path, iterator=True, **_RAW) as reader:

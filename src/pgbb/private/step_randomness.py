@@ -55,7 +55,7 @@ class Draws:
 
     @property
     def grid(self) -> float:
-        """What the whole numbers of an answer count: 2^−bits of the most that a record can add."""
+        """The unit of the whole numbers of an answer: 2^−bits of the most that a record can add."""
         return self._unit * 2.0**-self._bits
 
     def draw(self, count: int, start: int) -> Drawn:
@@ -113,7 +113,7 @@ class Draws:
         return {"rows": rows, "inverse": weights}
 
     def _told(self, whole: NDArray[np.float64]) -> dict[str, np.ndarray]:
-        """What others need in order to draw the batches: a key for all, places under it, seeds of blocks, 1/W."""
+        """What workers need in order to draw the batches: a key, places under it, seeds of blocks, 1/W."""
         count = len(whole)
         orders = [self._new_order() for _ in range(count)] if self.reshuffle else [self._order] * count
         key = np.frombuffer(self.randomness.batch_key(), np.uint8)

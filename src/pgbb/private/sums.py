@@ -13,7 +13,7 @@ accountant certifies is the object that this code runs.
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import chain
 from threading import Lock
 from typing import cast
@@ -36,13 +36,13 @@ from pgbb.private.partial_sums import (
     BITS,
     Statistic,
     counts_only,
-    entries,
     fused_sums,
     in_one_kernel,
     joined,
     slab_sums,
     traced_for,
 )
+from pgbb.private.plain_sums import entries, plain_sum, serves
 from pgbb.private.randomness import Randomness
 from pgbb.private.slabs import CORES, DEVICE, Slab, Slabs, device_room, floor, slabs_of, width_of
 
@@ -51,12 +51,12 @@ __all__ = ["BITS", "Slabs", "Statistic", "Sums", "asked", "compile_ahead", "slab
 Parameters = tuple[NDArray[np.float32], ...]
 _CELLS = 2**16  # numbers of one chunk of rows, which a cache holds; changes no result
 _LEAST, _MOST = 2**6, 2**8  # rows of a chunk
+_FEW = 2**14  # records up to which a program is better compiled soon than run fast; changes no result
 _MANY = 2**25  # records for which a kernel is worth the seconds that it takes to write one
 _THREADS = 2  # that compile
 _ALL = PartitionSpec()  # type: ignore[no-untyped-call]
 
 
-@partial(Compiled, one_core=True, static_argnames=("statistic", "power", "size", "mesh", "form"))
 def _partial_sums(
     statistic: Statistic,
     power: int,
@@ -80,6 +80,15 @@ def _partial_sums(
     return shared(counts, rows, parameters)
 
 
+_STATIC = "statistic", "power", "size", "mesh", "form"
+_FAST, _SOON = (Compiled(_partial_sums, one_core=True, soon=soon, static_argnames=_STATIC) for soon in (False, True))
+
+
+def _program(slabs: Slabs) -> Compiled:
+    """`_partial_sums`, compiled for so many records."""
+    return _SOON if slabs.n <= _FEW else _FAST
+
+
 def sum_of(
     statistic: Statistic, rows: NDArray[np.float32] | Slabs, parameters: Sequence[ArrayLike], power: int = 1
 ) -> Ints:
@@ -93,13 +102,22 @@ def sum_of(
     if counts_only(statistic, power):  # a record is in one bin, whatever the edges are
         edges = np.maximum.accumulate(np.where(np.isnan(given[-2]), np.inf, given[-2]), axis=-1)
         given = (*given[:-2], edges.astype(np.float32), given[-1])
+    if _plain(statistic, power, slabs, given):
+        return plain_sum(statistic, np.asarray(slabs.parts[0][0])[0, : slabs.n], given, power, 2.0**BITS)
     result = _summed(statistic, power, slabs, given)
     if not counts_only(statistic, power):
         return result
     table = given[-1]
     in_or_above = result.reshape(-1, len(table))
     records = -np.diff(in_or_above, axis=1, append=0)
-    return (records @ np.asarray(entries(table, len(records)), np.int64)).reshape(-1)
+    return np.asarray(records @ entries(table, len(records), 2.0**BITS).T).reshape(-1)
+
+
+def _plain(statistic: Statistic, power: int, slabs: Slabs, given: Parameters) -> bool:
+    """Whether the sum needs no compiled code."""
+    one_slab = isinstance(slabs.parts, list) and len(slabs.parts) == 1
+    here = jax.default_backend() == "cpu" and slabs.mesh is None and slabs.form is None
+    return here and one_slab and serves(statistic, given, power)
 
 
 def _summed(statistic: Statistic, power: int, slabs: Slabs, given: Parameters) -> Ints:
@@ -116,12 +134,12 @@ def _summed(statistic: Statistic, power: int, slabs: Slabs, given: Parameters) -
 
 def _over_slabs(statistic: Statistic, power: int, size: int, slabs: Slabs, given: Parameters) -> Ints:
     """The same, by chunks of so many rows. A device is given all slabs to sum before the first sum is waited for."""
-    on_cpu, mesh = jax.default_backend() == "cpu", slabs.mesh
+    on_cpu, mesh, program = jax.default_backend() == "cpu", slabs.mesh, _program(slabs)
     put = given if on_cpu else jax.device_put(given, None if mesh is None else NamedSharding(mesh, _ALL))
 
     def begun(part: Array, counts: Ints) -> Array:
         count = (-(-counts // max(size, 1))).astype(np.int32) if on_cpu else _chunks(tuple(counts), size, mesh)
-        found: Array = _partial_sums(statistic, power, size, mesh, slabs.form, count, part, put)
+        found: Array = program(statistic, power, size, mesh, slabs.form, count, part, put)
         return found
 
     if on_cpu or not isinstance(slabs.parts, list):
@@ -190,9 +208,10 @@ def _compile(question: Question, slabs: Slabs) -> jax.stages.Compiled:
     statistic = cast(Statistic, question.statistic)
     size = _layout(statistic, question.power, slabs, question.parameters)
     part, counts = slabs.parts[0]
-    return _partial_sums.lower(
+    lowered = _program(slabs).lower(
         statistic, question.power, size, slabs.mesh, slabs.form, counts.astype(np.int32), part, question.parameters
-    ).compile()
+    )
+    return lowered.compile()
 
 
 _PLAIN: WeakSet[Statistic] = WeakSet()
@@ -205,7 +224,8 @@ def _kind(question: Question, slabs: Slabs) -> Hashable:
     """What a program of a statistic is compiled for."""
     shapes = tuple(p.shape for p in question.parameters)
     part = slabs.parts[0][0]
-    return shapes, question.power, slabs.mesh, slabs.form, part.shape, part.sharding, _worth_a_kernel(slabs)
+    program = _program(slabs), _worth_a_kernel(slabs)
+    return shapes, question.power, slabs.mesh, slabs.form, part.shape, part.sharding, program
 
 
 def compile_ahead(questions: Sequence[Question], slabs: Slabs, owner: object = None) -> None:
@@ -213,7 +233,8 @@ def compile_ahead(questions: Sequence[Question], slabs: Slabs, owner: object = N
 
     What this process has compiled before is there. With the owner, what is not compiled yet goes.
     """
-    kept = [(_AHEAD.setdefault(cast(Statistic, q.statistic), {}), _kind(q, slabs), q) for q in questions]
+    needed = [q for q in questions if not _plain(cast(Statistic, q.statistic), q.power, slabs, q.parameters)]
+    kept = [(_AHEAD.setdefault(cast(Statistic, q.statistic), {}), _kind(q, slabs), q) for q in needed]
     new = [(known, kind, q) for known, kind, q in kept if kind not in known or known[kind].cancelled()]
     if new:
         threads = ThreadPoolExecutor(_THREADS)

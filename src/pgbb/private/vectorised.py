@@ -1,4 +1,4 @@
-"""A function of one record, computed for many at once: each of its numbers is a column, with a record in every lane.
+"""Computes a function of one record for many at once: each of its numbers is a column, with a record in every lane.
 
 What `jax.vmap` does, with the records along the last axis of every array: processors add and multiply neighbours in
 one instruction, and of these there are as many as records, however few numbers a record has. Nothing here knows
@@ -56,7 +56,7 @@ def _evaluated(closed: ClosedJaxpr, given: Sequence[Value], records: int) -> lis
 
 
 def _step(step: JaxprEqn, given: list[Value], records: int) -> list[Value]:
-    """One operation."""
+    """One operation of the program, for all records."""
     name, options = step.primitive.name, step.params
     bind: Callable[..., Any] = step.primitive.bind
     arrays = [a for a, _ in given]
@@ -95,7 +95,7 @@ def _slice(arrays: list[Array], shape: tuple[int, ...], options: Any) -> Array:
 
 
 def _apart(values: Any) -> Any:
-    """On a CPU parts are computed before they are put side by side: else a program asks of each number whose it is."""
+    """Compute parts before they are concatenated on a CPU: the compiled code would else branch for every number."""
     return computed_once(values) if jax.default_backend() == "cpu" else values
 
 

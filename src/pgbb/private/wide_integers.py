@@ -1,4 +1,4 @@
-"""Exact sums of whole numbers on a device that has 32 bits. Nothing here knows what is summed.
+"""Exact sums of whole numbers with 32-bit arithmetic. Nothing here knows what is summed.
 
 A number beyond 32 bits is high·2¹² + low, modulo 2⁴⁴. Sums of whole numbers are the same in any order, so that neither
 threads nor devices nor processes change an answer.
@@ -17,7 +17,7 @@ LOW = 2**SPLIT - 1
 
 
 def carried(high: Array, low: Array) -> tuple[Array, Array]:
-    """The same number with 0 ≤ low < 2¹²."""
+    """The number high·2¹² + low written with 0 ≤ low < 2¹²."""
     return high + (low >> SPLIT), low & LOW
 
 
@@ -30,10 +30,9 @@ def joined(high: Array, low: Array) -> Array:
 def wide_sum(values: Array) -> tuple[Array, Array]:
     """The sum over rows of values truncated to whole numbers, as high and low with 0 ≤ low < 2¹².
 
-    Values are at most 2²⁴, so that 64 of them add up in 32 bits, and the low
-    parts of 2¹⁸ such sums again. The high parts may wrap
-    around: what is returned is still a function of the sum alone. The number of rows is a multiple of 64; values may
-    be cut into pieces already.
+    Values are at most 2²⁴, so that 64 of them add up in 32 bits, and the low parts of 2¹⁸ such sums again. The high
+    parts may wrap around: what is returned is still a function of the sum alone. The number of rows is a multiple of
+    64; values may be cut into pieces already.
     """
     whole = _folded(values.astype(jnp.int32).reshape(MULTIPLE, -1, values.shape[-1]))
     both = _folded(jnp.concatenate([whole & LOW, whole >> SPLIT], axis=1))

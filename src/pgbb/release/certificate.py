@@ -1,8 +1,7 @@
 """What a release claims about privacy, and the check that a stranger can run on it.
 
-Arithmetic only: no data, no files, no JAX. The check recomputes ε from the
-description of the mechanism; that the described mechanism is the one that ran
-is the word of whoever signs the release.
+Arithmetic only: no data, no files, no JAX. The check recomputes ε from the description of the mechanism; that the
+described mechanism is the one that ran is the word of whoever signs the release.
 """
 
 import importlib.metadata

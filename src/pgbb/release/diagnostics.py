@@ -75,7 +75,7 @@ def diagnose(source: Draws, draws: int, seed: int | None) -> Diagnostics:
     """
     levels = None if source.model.index is None else list(source.grid(5))
     internal = source.internal_draws(draws, levels, seed, None)
-    remarks: list[str] = []
+    remarks = _usable(source.stored_diagnostics.get("usable"))
     share, signal = None, None
     at_edge = _at_edge(source, internal, levels)
     binding = at_edge
@@ -106,6 +106,17 @@ def diagnose(source: Draws, draws: int, seed: int | None) -> Diagnostics:
             "generator did not learn the law of the blocked bootstrap, so do not trust the width of the intervals."
         )
     return Diagnostics(at_edge, crossing, ratio, linear, tuple(remarks), share, signal)
+
+
+def _usable(share: object) -> list[str]:
+    """What a fit recorded if few records counted; the file may be a stranger's."""
+    if not isinstance(share, float) or not 0 <= share <= 1:
+        return []
+    return [
+        f"at most {share:.0%} of the records have all cells that the model needs, as far as the noise shows. A cell "
+        "that is missing, unreadable or not as declared voids its record: whoever holds the data can count them with "
+        "pgbb check."
+    ]
 
 
 def _local_diagnostics(

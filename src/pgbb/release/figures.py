@@ -25,7 +25,7 @@ __all__ = [
 ]  # fmt: skip
 
 GREY = "0.55"
-POINTS = 256  # of a density
+POINTS = 256  # number of points of a density
 
 
 def panels(rows: int, columns: int, size: tuple[float, float]) -> tuple["Figure", np.ndarray]:
@@ -70,6 +70,13 @@ def save(figure: "Figure", path: str | Path) -> Path:
     return target
 
 
+def _zero(axis: "Axes", *, vertical: bool) -> None:
+    """A thin line at 0, where the drawing reaches it."""
+    low, high = axis.get_xlim() if vertical else axis.get_ylim()
+    if low < 0 < high:
+        (axis.axvline if vertical else axis.axhline)(0, color="0.4", linewidth=0.8, linestyle="--", zorder=0)
+
+
 def quantile_process(release: "Release", level: float = 0.95, coefficients: Sequence[str] | None = None) -> "Figure":
     """Each coefficient over the index: posterior mean with its pointwise band, one panel a coefficient.
 
@@ -100,6 +107,7 @@ def quantile_process(release: "Release", level: float = 0.95, coefficients: Sequ
             axis.set_title(f"{axis.get_title()} (hollow: not identified)", fontsize=9, color=GREY)
         axis.set_xlabel("quantile level τ" if model.index_name == "tau" else model.index_name or "")
         axis.grid(alpha=0.3)
+        _zero(axis, vertical=False)
     axes[0].legend(fontsize=8)
     _headline(figure, release)
     return figure
@@ -129,6 +137,7 @@ def coefficient_intervals(
         axis.margins(x=0.15)
         axis.grid(alpha=0.3, axis="x")
         axis.tick_params(labelsize=8)
+        _zero(axis, vertical=True)
     at = "" if tau is None else f" at {release.model.index_name} = {tau:g}"
     _headline(figure, release, f"mean and {level:.4g} interval{at}; ")
     return figure

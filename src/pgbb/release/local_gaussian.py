@@ -1,9 +1,8 @@
 """The local Gaussian posterior: θ* = c − H*⁻¹(a + privacy noise + sampling noise), drawn in numpy.
 
-The centre c, gradient a and curvature H come from noisy answers; the law of
-what is wrong with them is known, so drawing it again gives the posterior.
-Everything here is post-processing of a payload, with neither JAX nor records.
-Coordinates are the model's internal ones; a step q in the frame F is the step Fq there.
+The centre c, the gradient a and the curvature H come from noisy answers. The distribution of their errors is known, and
+drawing such errors again gives the posterior. Everything here is post-processing of a payload, with neither JAX nor
+records. Coordinates are the model's internal ones; a step q in the frame F is the step Fq there.
 """
 
 from collections.abc import Mapping, Sequence
@@ -140,9 +139,8 @@ class LocalGaussian:
     def draw(self, m: int, levels: Sequence[float] | None, seed: int | None) -> Floats:
         """m joint draws in internal coordinates, (levels, m, d); the levels share all randomness.
 
-        Curvature, privacy noise, sampling error and unidentified directions have
-        streams of their own, so that a seed gives a level the same privacy noise
-        and curvature whichever other levels are asked.
+        Curvature, privacy noise, sampling error and unidentified directions have streams of their own, so that a seed
+        gives a level the same privacy noise and curvature whichever other levels are asked.
         """
         d = self.dim
         mix = self._mix(levels)
@@ -173,10 +171,10 @@ class LocalGaussian:
         return out
 
     def bent(self, step: Floats, sampled: Floats | None = None) -> Floats:
-        """Steps s of a quadratic loss made those of one whose gradient bends: s/(1 + `bend`·s) in each coordinate.
+        """Correct Newton steps s for a loss that is not quadratic: s/(1 + `bend`·s) in each coordinate.
 
-        That is the root of a + Hq/(1 − `bend`·q) = 0. The error of a mean of scores is skewed as well: by `skew` times
-        the square of its part of s, `sampled`.
+        This is the root q of a + Hq/(1 − `bend`·q) = 0, where s solves a + Hs = 0. The sampling error, of which the
+        step has the part `sampled`, is skewed as well: `skew` times the square of that part is added.
         """
         if self.bend is None or self.skew is None:
             return step
@@ -198,8 +196,7 @@ class LocalGaussian:
     def parts(self, levels: Sequence[float] | None, *, known: bool = False) -> tuple[Floats, Floats]:
         """Covariances (levels, d, d) of the sampling error and of the privacy noise, internal coordinates.
 
-        At the estimate, before the box and along identified and
-        unidentified directions alike, or along those that are `known` alone.
+        They hold at the estimate and before the box: along all directions, or along identified ones alone (`known`).
         """
         mix = self._mix(levels)
         slope = np.linalg.inv(np.einsum("lj,jab->lab", mix, self.curvature))
@@ -218,7 +215,7 @@ class LocalGaussian:
         return frame @ sampling @ frame.T, frame @ privacy @ frame.T
 
     def columns(self, levels: Sequence[float] | None, transform: Floats) -> dict[str, NDArray[Any]]:
-        """What a table says beside the draws, each (levels, d), in the units to which `transform` leads.
+        """Columns of a summary beside those of the draws, each (levels, d), in the units of `transform`.
 
         A coefficient counts as not identified when its posterior has more than .4 of the spread of its prior, or when
         unidentified directions have more than 1 % of the weight on any internal coefficient that it is made of, or

@@ -168,15 +168,13 @@ def _read_index(index: Any) -> dict[str, object]:
 class Payload:
     """What is drawn from: a generator's weights, stored draws, or a local posterior.
 
-    Generator: settings blocks, pseudo_blocks, concentration, alpha, index,
-    default_iterate, and clipped where the output is; tensors {average,last}/{kernel,bias}{0…L} and the shared
-    input_shift, input_scale, center, radius; see `forward`. Draws: settings
-    index_values; tensor draws, (m, d) or (k, m, d), in internal coordinates.
-    Beside a generator or draws there may be the noisy answers they were made of, tensors
-    transcript/{u,query,index,answer}, for somebody who analyses them again.
-    Local: settings index, bridge, floor; tensors center, gradient, scale, curvature,
-    curvature_sd, privacy, sampling, sampling_sd, free, low, high, and knots with an
-    index, all float64; see `pgbb.release.local_gaussian`.
+    Generator: settings blocks, pseudo_blocks, concentration, alpha, index, default_iterate, and clipped where the
+    output is; tensors {average,last}/{kernel,bias}{0…L} and the shared input_shift, input_scale, center, radius; see
+    `forward`. Draws: settings index_values; tensor draws, (m, d) or (k, m, d), in internal coordinates. Beside a
+    generator or draws there may be the noisy answers they were made of, tensors transcript/{u,query,index,answer}, for
+    somebody who analyses them again. Local: settings index, bridge, floor; tensors center, gradient, scale, curvature,
+    curvature_sd, privacy, sampling, sampling_sd, free, low, high, and knots with an index, all float64; see
+    `pgbb.release.local_gaussian`.
     """
 
     kind: Literal["generator", "draws", "local"]
@@ -343,9 +341,8 @@ def same_payload(one: Payload, other: Payload, tolerance: float = 0.0) -> bool:
 def forward(payload: Payload, inputs: Floats, iterate: str) -> Floats:
     """The generator G at rows v = (u, ũ, index), in internal coordinates: center + radius·tanh(z).
 
-    With the setting `clipped`, z is clipped to [−1, 1] in place of tanh.
-    Each hidden layer is ReLU, and the scaled input joins its output again.
-    `inputs` is (m, S + S̃ + 1) with an index, else (m, S + S̃); the result is (m, d).
+    With the setting `clipped`, z is clipped to [−1, 1] in place of tanh. Each hidden layer is ReLU, and the scaled
+    input joins its output again. `inputs` is (m, S + S̃ + 1) with an index, else (m, S + S̃); the result is (m, d).
     """
     t, clipped = payload.tensors, payload.settings.get("clipped", False)
     layers = payload.layers(iterate)

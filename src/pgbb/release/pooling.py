@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import chdtrc
 
 from pgbb._numerics import Floats
+from pgbb._numerics.symmetric import geometric_mean
 from pgbb.errors import InvalidValue
 from pgbb.release.local_gaussian import LocalGaussian
 
@@ -60,11 +61,7 @@ def pool(members: Sequence[LocalGaussian], located: Sequence[bool]) -> tuple[Loc
       members: posteriors of one model, from disjoint records.
       located: coefficients around whose estimate the prior lies (an intercept, a scale); the others' is around 0.
     """
-    first = members[0]
-    for member in members[1:]:
-        mine, its = (np.zeros(1) if p.knots is None else p.knots for p in (first, member))
-        if mine.shape != its.shape or not np.allclose(mine, its, rtol=1e-9):
-            raise InvalidValue("posteriors with other knots are not allowed: fit all of them with the same levels.")
+    knots = _common_knots(members)
     reference = min(members, key=lambda member: float(np.sum(member.privacy**2)))
     frame, point = reference.frame, reference.center
     said = [_said(member, frame, point, np.array(located)) for member in members]
@@ -77,8 +74,7 @@ def pool(members: Sequence[LocalGaussian], located: Sequence[bool]) -> tuple[Loc
         precision = total + belief
     else:
         free, precision = _nowhere_seen(total)
-    shares = np.array([np.mean(np.trace(np.linalg.solve(precision, s.precision), axis1=1, axis2=2)) for s in said])
-    shares = shares / shares.sum() if shares.sum() > 0 else np.full(len(said), 1 / len(said))
+    shares = _shares(said, precision)
     pull = np.sum([s.pull for s in said], axis=0)
     if priors:
         pull = pull + np.einsum("i,ijd->jd", shares, np.array([s.expected for s in said])) @ belief
@@ -88,31 +84,45 @@ def pool(members: Sequence[LocalGaussian], located: Sequence[bool]) -> tuple[Loc
     sampling = (sampling + sampling.T) / 2
     size = [w * np.sqrt(np.mean(np.sum(t**2, axis=1))) for w, t in zip(shares, turns, strict=True)]
     privacy = np.concatenate([w * m.privacy for w, m in zip(size, members, strict=True)], axis=1)
-    curvature = np.stack(
-        [_between(n, a) for n, a in zip(_noise(sampling, privacy, first.knots), precision, strict=True)]
-    )
-    weights = shares[:, None, None]
+    noise = _noise(sampling, privacy, knots)
     pooled = LocalGaussian(
         center=point + steps @ frame.T,
         gradient=np.zeros_like(point),
         frame=frame,
-        curvature=curvature,
-        curvature_sd=np.sqrt(
-            np.sum([(w * m.curvature_sd) ** 2 for w, m in zip(weights, members, strict=True)], axis=0)
-        ),
+        curvature=np.stack([geometric_mean(n, a) for n, a in zip(noise, precision, strict=True)]),
+        curvature_sd=_root_sum([w * m.curvature_sd for w, m in zip(shares, members, strict=True)]),
         privacy=privacy,
         sampling=sampling,
-        sampling_sd=np.sqrt(
-            np.sum([(w**2 * m.sampling_sd) ** 2 for w, m in zip(shares, members, strict=True)], axis=0)
-        ),
+        sampling_sd=_root_sum([w**2 * m.sampling_sd for w, m in zip(shares, members, strict=True)]),
         free=free,
         low=np.min([m.low for m in members], axis=0),
         high=np.max([m.high for m in members], axis=0),
-        knots=first.knots,
+        knots=knots,
         prior=np.sqrt(np.diag(prior)) if priors else None,
         floor=min(m.floor for m in members),
     )
     return pooled, _apart(said, total)
+
+
+def _common_knots(members: Sequence[LocalGaussian]) -> Floats | None:
+    """The knots of all members, which must be the same."""
+    first = members[0].knots
+    for member in members[1:]:
+        mine, its = (np.zeros(1) if knots is None else knots for knots in (first, member.knots))
+        if mine.shape != its.shape or not np.allclose(mine, its, rtol=1e-9):
+            raise InvalidValue("posteriors with other knots are not allowed: fit all of them with the same levels.")
+    return first
+
+
+def _shares(said: Sequence[_Said], precision: Floats) -> Floats:
+    """The part of each member in the common precision, on average over coefficients and knots."""
+    shares = np.array([np.mean(np.trace(np.linalg.solve(precision, s.precision), axis1=1, axis2=2)) for s in said])
+    return shares / shares.sum() if shares.sum() > 0 else np.full(len(said), 1 / len(said))
+
+
+def _root_sum(parts: Sequence[Floats]) -> Floats:
+    """The root of the sum of squares: standard deviations of independent noise added up."""
+    return np.asarray(np.sqrt(np.sum([part**2 for part in parts], axis=0)))
 
 
 def _said(member: LocalGaussian, frame: Floats, point: Floats, located: NDArray[np.bool_]) -> _Said:
@@ -158,17 +168,6 @@ def _noise(sampling: Floats, privacy: Floats, knots: Floats | None) -> Floats:
     factor = np.ones(1) if knots is None else knots * (1 - knots)
     isotropic = np.sum(privacy**2, axis=1)[:, None, None] * np.eye(len(sampling))
     return factor[:, None, None] * sampling + isotropic
-
-
-def _between(noise: Floats, precision: Floats) -> Floats:
-    """X with X·noise⁻¹·X = precision, the geometric mean of the two: −X⁻¹·noise has the covariance precision⁻¹."""
-    low, turn = np.linalg.eigh(noise)
-    low = np.maximum(low, 1e-12 * float(low[-1]) + 1e-300)
-    root, unroot = (turn * np.sqrt(low)) @ turn.T, (turn / np.sqrt(low)) @ turn.T
-    squares, vectors = np.linalg.eigh(unroot @ precision @ unroot)
-    middle = root @ (vectors * np.sqrt(np.maximum(squares, 0.0))) @ vectors.T @ root
-    found: Floats = (middle + middle.T) / 2
-    return found
 
 
 def _apart(said: Sequence[_Said], total: Floats) -> Heterogeneity:

@@ -25,16 +25,15 @@ from pgbb.release.tables import cell, latex, moments, picture, table, text
 
 __all__ = ["ADVICE", "Diagnostics", "Posterior", "Wald"]
 
-_HIDDEN = 0.025  # of the draws of a mean slope at 0: an interval of 95 % ends there
+_HIDDEN = 0.025  # a mean slope is hidden if so many of its draws are 0: its interval of 95 % ends there
 PROCESS = 41  # levels of an interval at which a new response is drawn
 
 
 class Posterior(Draws):
     """Draws, intervals and contrasts. Every table is in original units and labelled by coefficient.
 
-    Methods of a model with an index take `tau=`: a number, a list for joint
-    draws that share the same u, or None for all declared levels. `index=` is
-    the same argument under the name that fits a custom model.
+    Methods of a model with an index take `tau=`: a number, a list for joint draws that share the same u, or None for
+    all declared levels. `index=` is the same argument under the name that fits a custom model.
     """
 
     def summary(
@@ -214,8 +213,8 @@ class Posterior(Draws):
         levels = self._levels(at)
         if levels is not None and len(levels) != 1:
             raise InvalidValue(
-                f"coefficient {name!r} without a level is not allowed: this model has several. "
-                f"Write ({name!r}, {levels[0]:g}) as the key, or pass tau={levels[0]:g}."
+                f"coefficient {name!r} without a level is not allowed: this model has several. Write "
+                f"({name!r}, {levels[0]:g}) as the key, in a shell {name}@{levels[0]:g}, or pass tau={levels[0]:g}."
             )
         return self.model.names.index(name), None if levels is None else levels[0]
 

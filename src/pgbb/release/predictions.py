@@ -38,7 +38,10 @@ def design_at(
     needed = sorted({factor.column for term in terms for factor in term.factors})
     missing = [c for c in needed if c not in frame.columns]
     if missing:
-        raise _validate.fail("at", list(frame.columns), "a frame with the columns " + ", ".join(needed))
+        raise InvalidValue(
+            f"predict needs a value for each column of the formula, and {', '.join(missing)} has none. Name all of "
+            f"{', '.join(needed)}: in Python a dict or a frame, in a shell {needed[0]}=VALUE and so on."
+        )
     columns = {c: _coded(c, declared[c], frame[c]) for c in needed} or {"": np.zeros(len(frame))}
     design = np.zeros((len(frame), model.dim))
     for term in terms:

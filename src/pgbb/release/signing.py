@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import cast
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from pgbb import _validate
@@ -31,6 +30,8 @@ def generate_key(path: str | Path) -> str:
 
     Publish the fingerprint, keep the file. An existing file is never replaced.
     """
+    from cryptography.hazmat.primitives import serialization  # slow to import
+
     key = Ed25519PrivateKey.generate()
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     try:
@@ -44,6 +45,8 @@ def generate_key(path: str | Path) -> str:
 
 def private_key(key: Key) -> Ed25519PrivateKey:
     """The key itself, read from its PEM file if a path is given."""
+    from cryptography.hazmat.primitives import serialization
+
     if isinstance(key, Ed25519PrivateKey):
         return key
     if not isinstance(key, str | Path):

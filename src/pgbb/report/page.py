@@ -1,4 +1,4 @@
-"""From a release to one HTML file: its words from here and page.html, its numbers from embedded.py, drawing in draw.js.
+"""Makes one HTML file of a release: words from here and page.html, numbers from embedded.py, drawing in draw.js.
 
 All of it is post-processing of a release; nothing is fetched, by this module or by the page. Jinja2 escapes whatever
 comes from a release file: a page must not run what a stranger wrote into a name or a note.
@@ -211,7 +211,7 @@ def _statement(certificate: Certificate) -> str:
 
 
 def _words(certificate: Certificate) -> list[str]:
-    """The certificate for someone who has not read a paper on it."""
+    """The certificate in words for a reader who does not know differential privacy."""
     if certificate.non_private:
         return [
             "This fit ran without noise. It protects nobody: treat this page, and the file it was made from, as you "

@@ -98,6 +98,21 @@ def test_two_equal_columns_are_marked_and_the_others_are_as_narrow_as_without_th
     assert equal.loc["g[T.v]", "sd"] < 1.3 * apart.loc["g[T.v]", "sd"]
 
 
+@pytest.mark.parametrize("model", rest(["linear", "quantile", "huber", "expectile", "poisson"], "linear"))
+def test_a_reader_is_told_where_few_records_have_all_cells_and_not_where_most_have(model):
+    for usable, told in ((1.0, False), (0.7, False), (0.2, True), (0.0, True)):
+        data = usual(2000)
+        data.loc[np.random.default_rng(1).random(2000) >= usable, "b"] = np.nan
+        release = pgbb.fit(MODELS[model], data, schema=SCHEMA, epsilon=2, delta=1e-6, insecure_seed=0)
+        assert any("pgbb check" in remark for remark in release.diagnostics().remarks) == told, usable
+
+
+def test_of_survey_weights_nothing_is_said():
+    data, schema = usual(2000).assign(w=0.1), pgbb.Schema(**dict(SCHEMA), w=pgbb.Range(0, 1))
+    release = pgbb.fit(MODELS["linear"], data, schema=schema, weights="w", epsilon=2, delta=1e-6, insecure_seed=0)
+    assert not any("pgbb check" in remark for remark in release.diagnostics().remarks)
+
+
 @pytest.mark.parametrize("epsilon", [4.0, 100.0])
 def test_where_nobody_has_a_count_no_coefficient_is_identified(epsilon):
     data = usual(2000).assign(y=0.0)

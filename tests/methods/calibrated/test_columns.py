@@ -1,12 +1,13 @@
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import pgbb
-from pgbb import Flag, Levels, PgbbWarning, QuantileRegression, Range, Schema
-from pgbb.methods.calibrated import frame, statistics
+from pgbb import Flag, HuberRegression, Levels, PgbbWarning, QuantileRegression, Range, Schema
+from pgbb.methods.calibrated import columns, frame, statistics
 from pgbb.methods.calibrated.algebra import prefixes
 from pgbb.methods.calibrated.column_terms import own_terms
 from pgbb.methods.calibrated.columns import SCORES, Columns, _values, reference_design, whitening
@@ -103,6 +104,36 @@ def test_a_square_over_a_lazy_range_is_identified_and_right(monkeypatch):
     assert (np.abs(found["mean"] - [2.2, -0.02]) < 4 * found["sd"]).all() and found["sd"].iloc[1] < 0.002
     monkeypatch.setattr(frame, "whitening", lambda rows, _: np.eye(rows.shape[1]))
     assert not table().loc[["x", "I(x ** 2)"], "identified"].all()
+
+
+@pytest.mark.filterwarnings("ignore::pgbb.errors.PgbbWarning")
+def test_a_count_that_few_records_have_costs_other_coefficients_nothing(monkeypatch):
+    rng, n = np.random.default_rng(3), 20_000
+    rows = pd.DataFrame({"a": rng.normal(0, 1, n), "k": np.where(rng.random(n) < 0.02, rng.integers(1, 4, n), 0)})
+    rows["y"] = 1 + 0.5 * rows["a"] + 0.8 * rows["k"] + rng.standard_normal(n)
+    schema = Schema(a=Range(-5, 5), k=Range(0, 10), y=Range(-20, 20))
+
+    def table():
+        model = HuberRegression("y ~ a + k")
+        return pgbb.fit(model, rows, schema=schema, epsilon=4.0, delta=1e-6, insecure_seed=2).summary(seed=0)
+
+    found = table()
+    assert found["identified"].all() and found.loc["a", "sd"] < 0.02 and found.loc["k", "sd"] < 0.1
+    assert (np.abs(found["mean"].iloc[:3] - [1.0, 0.5, 0.8]) < 4 * found["sd"].iloc[:3]).all()
+    monkeypatch.setattr(columns, "_atom", lambda *_: None)
+    assert not table()["identified"].any()  # its records lie far out, and no line explains them
+
+
+@pytest.mark.parametrize("width", [50, 5000])
+def test_a_narrow_column_in_a_wide_range_has_no_atom(width):
+    inside = np.histogram(np.random.default_rng(0).normal(0, 1, 100_000), np.linspace(-width, width, BINS + 1))[0]
+    for sd in (1e-4, 0.02):
+        law = Distribution(np.linspace(-1, 1, BINS + 1), inside / inside.sum(), sd)
+        assert columns._atom(law, law) is None
+    count = np.histogram([0] * 90 + [1, 2, 3] * 3 + [4], np.linspace(0, 10, BINS + 1))[0] / 100
+    law = Distribution(np.linspace(-1, 1, BINS + 1), count, 0.02)
+    assert columns._atom(law, law) == pytest.approx((-1.0, 0.6), abs=0.05)  # one to three of ten
+    assert columns._atom(law, replace(law, sd=0.08)) is None  # noise may have made the others
 
 
 def test_terms_with_a_factor_that_may_be_constant_are_doubtful():

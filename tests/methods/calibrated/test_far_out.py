@@ -108,6 +108,46 @@ def test_what_a_reach_leaves_out_is_the_mean_of_what_lies_beyond():
     assert frame._Far(lengths, u).balanced(1.0, 1e-3) > frame._Far(lengths, u).balanced(1.0, 1e-1) >= 1
 
 
+def incomes(n=20_000, seed=0, reach=4.0):
+    """Rows of a constant, two usual covariates and a lognormal one, white in moments with weights, over the reach."""
+    rng = np.random.default_rng(seed)
+    u = np.column_stack([np.ones(n), rng.standard_normal((n, 2)), np.exp(0.8 * rng.standard_normal(n)) - 1.4]) / reach
+    for _ in range(6):
+        root = np.maximum(np.linalg.norm(u, axis=1), 1.0)
+        bounded = u / root[:, None]
+        values, axes = np.linalg.eigh(bounded.T @ bounded / n)
+        u = u @ (axes / np.sqrt(values) / reach) @ axes.T
+    return u
+
+
+def test_a_skewed_column_stays_as_far_out_as_it_is_and_columns_alike_do_not_look_far_out():
+    u = incomes()
+
+    def lost(rows):
+        return np.mean(np.maximum(np.linalg.norm(rows, axis=1) - 1, 0))
+
+    assert np.linalg.eigvalsh(u.T @ u / len(u))[-1] * 16 > 1.2  # wider: far-out records count less in a frame
+    assert lost(frame._no_farther(u, 4.0, frame.WIDER)) == pytest.approx(lost(u))
+    alike = u.copy()
+    alike[:, 1] *= 5  # a direction that true columns hardly have, magnified
+    assert lost(alike) > 4 * lost(u)
+    assert lost(frame._no_farther(alike, 4.0, frame.WIDER)) < 2 * lost(u)
+    assert lost(frame._no_farther(u, 4.0)) < 0.8 * lost(u)
+
+
+def test_what_a_histogram_shows_is_left_out_where_a_made_up_design_reaches_less_far():
+    u = incomes()
+    u = u[np.linalg.norm(u, axis=1) < 1.9]
+    share = np.histogram(np.linalg.norm(incomes(), axis=1), np.linspace(0, 8, 65))[0] / 20_000
+    lengths = Lengths(Distribution(np.linspace(0, 8, 65), share, 0.01), 8.0)
+    found = frame._Far(lengths, u).left_out(2.0, 4)
+    assert np.trace(found) == pytest.approx((lengths.excess(2.0)[0] / 2.0) ** 2 / 2)
+    axis = np.linalg.eigh(found)[1][:, -1]
+    far = incomes()[np.linalg.norm(incomes(), axis=1) > 2.0]
+    assert abs(axis @ far.mean(axis=0)) > 0.9 * np.linalg.norm(far.mean(axis=0))
+    assert not np.any(frame._Far(None, u).left_out(2.0, 4))
+
+
 def test_outer_levels_may_be_more_wrong_far_out():
     wrong = frame.wrong_of(np.array([0.1, 0.5, 0.9]))
     assert wrong[1] == 1.0

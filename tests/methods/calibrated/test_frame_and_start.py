@@ -8,11 +8,12 @@ from pgbb.accountant import noise_scale
 from pgbb.methods.calibrated.algebra import limited
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import box_for
+from pgbb.methods.calibrated.columns import Atom, Columns
 from pgbb.methods.calibrated.frame import Cut, Frame, _no_farther, _scaled, _turn, design_frame
-from pgbb.methods.calibrated.huber import _rise, _scale, _straightened
+from pgbb.methods.calibrated.huber import _rise
 from pgbb.methods.calibrated.response import Distribution
 from pgbb.methods.calibrated.stages import composition, questions_for
-from pgbb.methods.calibrated.start import least_squares, locate_response
+from pgbb.methods.calibrated.start import least_squares, locate_response, scale_of, straightened
 from pgbb.private.loading import records_for
 from pgbb.private.local_engine import Here
 from pgbb.private.randomness import Randomness
@@ -91,7 +92,7 @@ def test_a_rare_flag_has_an_axis_of_its_own_on_which_its_small_moment_stands():
     x = np.column_stack([np.ones(n), rng.uniform(-1, 1, n), 2.0 * rare - 1, 2.0 * seldom - 1])
     values, axes = np.linalg.eigh(x.T @ x / n)
     white = (axes / np.sqrt(values)) @ axes.T
-    frame, reach = _scaled(white, design, 25.0, alone=True)
+    frame, reach = _scaled(white, design, 25.0, alone=True, apart=Columns({}, {}, 0.0).apart(design))
     u = x @ frame
     assert u[:, 2] == pytest.approx(rare * 1.0, abs=1e-9) and u[:, 3] == pytest.approx(seldom * 1.0, abs=1e-9)
     moment = u.T @ u / n
@@ -111,13 +112,33 @@ def test_of_a_flag_that_most_records_have_the_others_have_the_axis():
     x = np.column_stack([np.ones(n), rng.uniform(-1, 1, n), 2.0 * often - 1])
     values, axes = np.linalg.eigh(x.T @ x / n)
     white = (axes / np.sqrt(values)) @ axes.T
+    known, unknown = Columns({}, {2: 0.99}, 0.0).apart(design), Columns({}, {}, 0.0).apart(design)
     for alone in (True, False):
-        u = x @ _scaled(white, design, 25.0, alone, frozenset({2}))[0]
-        twin = x @ _scaled(white, design, 25.0, alone)[0]
+        u = x @ _scaled(white, design, 25.0, alone, known)[0]
+        twin = x @ _scaled(white, design, 25.0, alone, unknown)[0]
         assert np.mean(np.linalg.norm(u[often], axis=1) > 1) == 0 and np.linalg.norm(u[~often], axis=1).max() < 1.5
         assert np.linalg.cond(u.T @ u) < 60 < np.linalg.cond(twin.T @ twin)
         if alone:
             assert u[:, 2] == pytest.approx(1.0 - often, abs=1e-9)
+
+
+def test_a_count_that_few_records_have_moves_them_by_as_much_as_a_rare_flag_would():
+    schema = Schema(a=Range(-1, 1), count=Range(0, 10), y=Range(-10, 10))
+    design = HuberRegression("y ~ a + count").prepare(schema).design
+    rng, n = np.random.default_rng(0), 100_000
+    count = np.where(rng.random(n) < 0.004, rng.integers(1, 4, n), 0)
+    x = np.column_stack([np.ones(n), rng.uniform(-1, 1, n), count / 5 - 1])
+    values, axes = np.linalg.eigh(x.T @ x / n)
+    white = (axes / np.sqrt(values)) @ axes.T
+    apart = Columns({}, {}, 0.0, atoms={"count": Atom(-1.0, 0.6)}).apart(design)
+    for alone in (True, False):
+        u, twin = (x @ _scaled(white, design, 25.0, alone, given)[0] for given in (apart, {}))
+        assert np.mean(np.linalg.norm(u, axis=1) > 1) < 0.004 < np.mean(np.linalg.norm(twin, axis=1) > 1) + 1e-3
+        assert np.linalg.norm(u[count > 0], axis=1).max() < 1.5 < np.linalg.norm(twin[count == 3], axis=1).min()
+        if alone:
+            assert u[:, 2] == pytest.approx(count / 3, abs=1e-9)
+    product = HuberRegression("y ~ a + count + a:count").prepare(schema).design
+    assert not Columns({}, {}, 0.0, atoms={"count": Atom(-1.0, 0.6)}).apart(product)
 
 
 def test_residuals_of_a_line_that_is_off_are_straightened():
@@ -125,10 +146,10 @@ def test_residuals_of_a_line_that_is_off_are_straightened():
     r, off = rng.standard_normal(400_000), 0.8 * rng.standard_normal(400_000)
     edges = np.sinh(np.linspace(-1, 1, 65) * np.arcsinh(12 / 0.03)) * 0.03
     right, wide = (Distribution(edges, np.histogram(v, edges)[0] / len(r), 0.0) for v in (r, r + off))
-    true = _scale(right, 1.345, 0.71)
-    assert _scale(_straightened(wide, 0.8, 1.345, 0.71), 1.345, 0.71) == pytest.approx(true, rel=0.1)
-    assert _scale(wide, 1.345, 0.71) > 1.2 * true
-    assert _scale(_straightened(right, 0.0, 1.345, 0.71), 1.345, 0.71) == pytest.approx(true, rel=1e-3)
+    true = scale_of(right, 1.345, 0.71)
+    assert scale_of(straightened(wide, 0.8, 1.345, 0.71), 1.345, 0.71) == pytest.approx(true, rel=0.1)
+    assert scale_of(wide, 1.345, 0.71) > 1.2 * true
+    assert scale_of(straightened(right, 0.0, 1.345, 0.71), 1.345, 0.71) == pytest.approx(true, rel=1e-3)
 
 
 def test_a_line_that_is_off_makes_residuals_look_wider_by_what_the_histogram_says():

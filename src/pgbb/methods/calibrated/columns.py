@@ -6,8 +6,10 @@ drawn from the located distributions, with a fixed seed, and the formula is eval
 Whitening it gives the coordinates in which the frame starts. Public arithmetic on answers.
 """
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,15 +27,24 @@ if TYPE_CHECKING:
     from pgbb.methods.calibrated.asking import Asker
 
 
-__all__ = ["Columns", "locate_columns", "reference_design", "whitening"]
+__all__ = ["Atom", "Columns", "locate_columns", "lone_flags", "reference_design", "whitening"]
 
 ROWS = 4_000  # rows of the reference design
 SCORES = ndtri((np.arange(ROWS) + 0.5) / ROWS)
+HALF = np.array([0.25, 0.5, 0.75])  # a column has an atom if these quantiles lie in one bin
 LEAST_SHARE = 0.01  # least share of a flag or level in the reference design (or half of the noise of the share)
 CLEAR = 3.0  # a column may be constant if quantiles so many standard deviations from 0 and 1 are less than a bin apart
+OTHERS = np.array([1.5, 0.75])  # the distance of an atom is between quantiles so many standard deviations from 0 and 1
 RARE = 2.0  # a flag may be constant if its share lies within so many standard deviations of 0 or 1
 LIGHTEST = -1.0  # least shape of the tail of a column: that of a uniform distribution
 LEAST_CORRELATION = 1e-11  # least eigenvalue of correlations that single precision shows
+
+
+class Atom(NamedTuple):
+    """The value of a mapped column that most records have, and a typical distance of the others from it."""
+
+    value: float
+    step: float
 
 
 @dataclass(frozen=True)
@@ -45,6 +56,7 @@ class Columns:
       means: mean of each 0/1 term.
       noise: standard deviation of the noise of the means.
       still: numeric columns that may be constant, as far as the answers show.
+      atoms: numeric columns of which at least half of the records have one value.
       lone: 0/1 terms that may be 0, or 1, for all records.
     """
 
@@ -52,12 +64,22 @@ class Columns:
     means: dict[int, float]
     noise: float
     still: frozenset[str] = frozenset()
+    atoms: Mapping[str, Atom] = field(default_factory=dict)
     lone: tuple[int, ...] = ()
 
-    @property
-    def common(self) -> frozenset[int]:
-        """0/1 terms that are 1 for most records."""
-        return frozenset(j for j, mean in self.means.items() if mean > 0)
+    def apart(self, design: Design) -> dict[int, Atom]:
+        """The terms that few records may have: x_j for the records without it, and its step for those with it.
+
+        Only terms whose column is in no other term are among them, since a step of one moves the others.
+        """
+        flags = lone_flags(design)
+        found = {j: Atom(1.0, -2.0) if self.means.get(j, 0.0) > 0 else Atom(-1.0, 2.0) for j in flags}  # x_j = 2d − 1
+        columns = [f.column for t in design.terms for f in t.factors]
+        for j, term in enumerate(design.terms):
+            name = term.factors[0].column if len(term.factors) == 1 else ""
+            if name in self.atoms and columns.count(name) == 1:
+                found[j] = self.atoms[name]
+        return found
 
     def doubtful(self, design: Design) -> NDArray[np.bool_]:
         """Which terms have a factor that may be constant."""
@@ -69,6 +91,8 @@ def locate_columns(asker: "Asker", numeric: tuple[Own, ...], shares: tuple[int, 
     """Ask the stage "columns": histograms of each numeric column, which zoom in, and the mean of each 0/1 term."""
     found: dict[Own, Floats] = {}
     still: set[str] = set()
+    first: dict[Own, Distribution] = {}
+    atoms: dict[str, Atom | None] = {}
     a, b = prefixes(BINS)
     if numeric:
         pick = np.column_stack([own.weights for own in numeric])
@@ -89,14 +113,35 @@ def locate_columns(asker: "Asker", numeric: tuple[Own, ...], shares: tuple[int, 
                 outer = law.quantile(np.array([ends, 1 - ends]))
                 (still.add if outer[1] - outer[0] < width else still.discard)(numeric[k].column)
                 found[numeric[k]] = _values(law, float(middle), float(spread))
-                low[k], high[k] = max(-1.0, middle - 4 * spread - width), min(1.0, middle + 4 * spread + width)
+                atoms[numeric[k].column] = _atom(law, first.setdefault(numeric[k], law))
+                low[k] = max(-1.0, min(middle - 4 * spread, outer[0]) - width)
+                high[k] = min(1.0, max(middle + 4 * spread, outer[1]) + width)
     means, noise = {}, 0.0
     if shares:
         answer, sd = asker.ask("columns", "column_means", np.eye(terms)[:, list(shares)])
         root = np.sqrt(len(shares))
         means, noise = dict(zip(shares, np.clip(answer * root, -1, 1).tolist(), strict=True)), float(sd * root)
     lone = tuple(j for j, mean in means.items() if 1 - abs(mean) < RARE * noise)
-    return Columns(found, means, noise, frozenset(still), lone)
+    return Columns(found, means, noise, frozenset(still), {name: atom for name, atom in atoms.items() if atom}, lone)
+
+
+def _atom(law: Distribution, first: Distribution) -> Atom | None:
+    """The bin that holds at least half of the records, and the distance of the others by the `first` histogram.
+
+    None if there is no such bin, or if noise may have made the others: nearly all records then lie in a smaller part of
+    the range.
+    """
+    low, middle, high = law.quantile(HALF)
+    near, far = (float(np.max(np.abs(first.quantile(np.array([s, 1 - s])) - middle))) for s in first.sd * OTHERS)
+    if high - low > law.edges[1] - law.edges[0] or near < 2 * (first.edges[1] - first.edges[0]):
+        return None
+    return Atom(float(middle), math.sqrt(near * far))
+
+
+def lone_flags(design: Design) -> list[int]:
+    """The 0/1 terms whose column is in no product."""
+    products = {f.column for t in design.terms for f in t.factors if len(t.factors) > 1}
+    return [j for j, t in enumerate(design.terms) if design.is_flag(j) and t.factors[0].column not in products]
 
 
 def _values(law: Distribution, middle: float, spread: float) -> Floats:

@@ -3,15 +3,19 @@
 Public arithmetic on answers.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from pgbb._numerics import Floats
-from pgbb._numerics.symmetric import triangle, unpack
+from pgbb._numerics.symmetric import unpack
 from pgbb.methods.calibrated.algebra import USUAL, Shrink, floored
 from pgbb.methods.calibrated.asking import Asker
-from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of
+from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of, unlike
 from pgbb.methods.calibrated.frame import Frame
+from pgbb.methods.calibrated.location_scale import LocationScale, Shape
 from pgbb.methods.calibrated.start import PEAK
+from pgbb.methods.calibrated.transcript import Read
 from pgbb.release.local_gaussian import FLOOR
 
 Curvatures = list[Curvature]
@@ -24,6 +28,7 @@ __all__ = [
     "curvatures_of",
     "plain_curvatures",
     "seen_through",
+    "shapes_of",
     "sharpness",
     "spread_of",
 ]
@@ -34,7 +39,6 @@ HEAPED = 0.5  # relative difference of densities over two distances above which 
 SMOOTHNESS = 0.1  # prior relative difference of densities over the two bandwidths
 ROUGH = 0.35  # prior relative difference of a density from that of all residuals
 LEAST_DENSITY = 0.2  # least density, as a share of that of all residuals
-WHITE = 0.12  # prior relative difference of a curvature from a density times E xxᵀ, on each entry
 
 
 def sharpness(
@@ -86,14 +90,6 @@ def sharpness(
     return wide, ratio, np.where((heaped > 0) | gap, np.maximum(doubt, ratio), doubt)
 
 
-def _unlike(moment: Floats) -> Floats:
-    """Prior standard deviation of a curvature over its density, around E xxᵀ, on each packed coordinate."""
-    i, j, length = triangle(len(moment))
-    diagonal = np.maximum(np.diag(moment), 0.0)
-    result: Floats = WHITE * length * np.sqrt(diagonal[i] * diagonal[j])
-    return result
-
-
 def _overlap(levels: Floats, width: Floats) -> float:
     """The largest norm of the kernels of all levels at one point, for uniform residuals; longer rows are clipped."""
     grid = np.linspace(0, 1, 401)[:, None]
@@ -110,22 +106,40 @@ def curvatures_of(
     ratio: Floats,
     near: Frame,
     around: Floats,
-) -> Curvatures:
-    """The curvature of each level: asked over the bandwidths h, or f times E xxᵀ where no matrix is asked."""
+) -> Callable[[Shape], Curvatures]:
+    """The curvature of each level, given its likely shape: asked over the bandwidths h, or a density f times the shape
+    where no matrix is asked."""
     if not asker.asks("curvature"):
-        return plain_curvatures(near.moment, near, f)
+        return lambda shape: plain_curvatures(shape.value, shape.sd, f)
     m, p = theta.shape
     overlap = _overlap(levels, h * density)
     answer, sd = asker.ask("curvature", "cell_curvature", theta, h, overlap, near.matrix, around)
     unit = PEAK / h * overlap * ratio  # from the kernel's scale to a density, extrapolated to bandwidth 0
     raw = unpack(answer.reshape(m, -1), p) * unit[:, None, None]
-    found = _pooled(raw, sd * unit, near.moment, near.moment_sd, f, asker.shrink)
-    return [c.sampled(float(SQUARED / w), asker.n) for c, w in zip(found, h, strict=True)]
+
+    def curvatures(shape: Shape) -> Curvatures:
+        whole = raw + f[:, None, None] * shape.unseen
+        found = _pooled(whole, sd * unit, shape.value, shape.sd, f, asker.shrink)
+        return [c.sampled(float(SQUARED / w), asker.n) for c, w in zip(found, h, strict=True)]
+
+    return curvatures
 
 
-def plain_curvatures(shape: Floats, near: Frame, density: Floats, factor_sd: float = 0.0) -> Curvatures:
-    """For each level a density times a shape, which is E xxᵀ or near it, with the error that this model may have."""
-    doubt = np.hypot(near.moment_sd, _unlike(near.moment))
+def shapes_of(
+    near: Frame, levels: Floats, apart: float, n: int, constant: bool
+) -> Callable[[list[Read], Floats], Shape]:
+    """The shape of all curvatures, given where the levels are found and the bandwidths of kernels.
+
+    That of a location-scale model whose outer levels lie `apart` by so much, or E xxᵀ where they do not.
+    """
+    if not constant or apart <= 0:
+        return lambda *_: Shape(near.moment, near.moment_sd)
+    return LocationScale.like(near, levels, apart, n).shape
+
+
+def plain_curvatures(shape: Floats, shape_sd: Floats, density: Floats, factor_sd: float = 0.0) -> Curvatures:
+    """For each level a density times a shape, with the error that this model may have."""
+    doubt = np.hypot(shape_sd, unlike(shape))
     return [Curvature(f * shape, f * doubt, factor_sd) for f in density.tolist()]
 
 

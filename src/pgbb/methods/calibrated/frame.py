@@ -5,6 +5,7 @@ of the data and not of the declared box.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from pgbb._numerics.symmetric import pack, triangle, unpack
 from pgbb.methods.calibrated.algebra import USUAL, Shrink, clear_of, strategy
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.column_terms import own_terms
-from pgbb.methods.calibrated.columns import locate_columns, reference_design, whitening
+from pgbb.methods.calibrated.columns import Atom, Columns, locate_columns, reference_design, whitening
 from pgbb.methods.calibrated.curvature import raised
 from pgbb.methods.calibrated.pareto import Lengths
 from pgbb.methods.calibrated.response import asked_law
@@ -35,7 +36,9 @@ SEEN = 3.0  # standard deviations of noise above which the second moment of an a
 WRONG = 1.2  # mean of scores far out, over their standard deviation, where a model is wrong there
 SMALL = 0.1  # of the sampling error: what may be left out
 FARTHEST = 8.0  # times as far, squared, reaches a frame of a skewed design
+WIDER = 2.0  # second moment of a reference design along a direction, beside a white one, that a skewed column makes
 CUT = 1 / 3  # part of the last answer on moments that asks how many records ω weights down; its noise grows by 5 %
+FULL = 0.99  # share of its largest that a mean score is seen to have, at most
 FINEST = 2.0**18  # times a direction is magnified, at most: single precision shows no finer ones
 NEAREST = 0.1  # end of the first bin of distances, in reaches
 SPREADS = 1.5  # times as far as noise alone spreads the eigenvalues of a white design, they may lie
@@ -122,6 +125,22 @@ class Frame:
         most = np.minimum(FAINT * usual, usual - SPREADS * math.sqrt(2 * len(self.matrix)) * noise)
         return np.asarray((found / weight < np.minimum(SEEN * noise, most)) & (size > 0.5))
 
+    def bent(self, step: Floats, gradient: Floats, noise: Floats, down: float, up: float) -> Floats:
+        """Covariance of what a gradient H·step misses because scores have bounds.
+
+        A rare group may have much farther to go than most records. Its mean score is then at its bound, whatever the
+        distance, and a Newton step goes `down`, or `up`, by as much as that is over the curvature. What is left of the
+        way grows without end as steps come near that, by more than their `noise` (a covariance) explains. Records of
+        the reference design tell how far the step moves those that an axis is about.
+        """
+        u = self.reference
+        if u is None:
+            u = np.sqrt(len(step)) * np.linalg.cholesky(self.solid).T
+        moved = u @ step
+        far = np.maximum(moved**2 - np.sum((u @ noise) * u, axis=1), 0.0) / np.where(moved < 0, down, up) ** 2
+        share = np.minimum(np.sqrt((u**2).T @ far / np.maximum(np.sum(u**2, axis=0), 1e-300)), FULL)
+        return np.diag((share**4 / (1 - share) * gradient) ** 2)
+
     def left_out(self, wrong: float = 1.0) -> Floats:
         """Covariance of what weights √ω may move a gradient by, over the variance of a score.
 
@@ -163,22 +182,22 @@ def design_frame(
     `alone`: a rare flag has an axis of its own. Levels of a quantile do without: their densities in a rare group are
     often far from those of all records, toward which the entry of such an axis would be pulled.
     """
-    p = len(design.names)
+    p, unknown = len(design.names), Columns({}, {}, 0.0)
     if not asker.whitens:
-        frame, reach = _scaled(np.eye(p), design, design.norm_bound**2, alone)
+        frame, reach = _scaled(np.eye(p), design, design.norm_bound**2, alone, unknown.apart(design))
         doubtful = np.ones(p, dtype=bool)
         moment, moment_sd, cut, answered = _second_moments(asker, frame, reach, doubtful)
         return Frame(frame, moment, moment_sd, cut, reach, np.zeros((p, p)), answers=(answered,))
     frame, own, rows, doubtful = np.eye(p), own_terms(design), None, np.ones(p, dtype=bool)  # until it is known
-    common: frozenset[int] = frozenset()
+    apart = unknown.apart(design)
     if own is not None and any(own):
         at = locate_columns(asker, *own, p)
-        rows, doubtful, common = reference_design(design, at), at.doubtful(design), at.common
+        rows, doubtful, apart = reference_design(design, at), at.doubtful(design), at.apart(design)
         frame = whitening(rows, doubtful)
     least = squared_reach(asker.n, p, math.inf)
     answers: list[tuple[Floats, Floats, float]] = []
     for _ in range(asker.question("frame", "moment").times):
-        frame, reach = _scaled(frame, design, least, alone, common)
+        frame, reach = _scaled(frame, design, least, alone, apart)
         answer, sd = asker.ask("frame", "moment", frame)
         answers.append((frame, unpack(answer, p), sd))
         found, left = _moment(unpack(answer, p), sd, reach, asker.shrink, doubtful)
@@ -187,11 +206,12 @@ def design_frame(
         floor = np.maximum(floor, (np.linalg.norm(frame @ axes, axis=0) / FINEST) ** 2)
         frame = frame @ (axes / np.sqrt(np.maximum(values, floor))) @ axes.T  # axes stay near the terms
     most, noise = squared_reach(asker.n, p, asker.noise("final"), score), asker.noise("final") / score
-    near, reach = _scaled(frame, design, least, alone, common)
+    near, reach = _scaled(frame, design, least, alone, apart)
     lengths = _distances(asker, near) if asker.asks("distances") else None
-    far = _Far(lengths, None if rows is None else _no_farther(rows @ near, reach))
+    wider = 1.0 if lengths is None else WIDER
+    far = _Far(lengths, None if rows is None else _no_farther(rows @ near, reach, wider))
     farther = far.balanced(math.sqrt(most) / reach, noise, SMALL / math.sqrt(asker.n) / reach, wrong)
-    frame, reach = _scaled(frame, design, (reach * farther) ** 2, alone, common)
+    frame, reach = _scaled(frame, design, (reach * farther) ** 2, alone, apart)
     reference = None if rows is None else rows @ frame
     moment, moment_sd, cut, answered = _second_moments(asker, frame, reach, doubtful)
     may, excess = None if rows is None else doubtful, far.left_out(farther, p)
@@ -235,9 +255,8 @@ class _Far:
         size = np.linalg.norm(self.reference, axis=1)
         lost = np.maximum(1 - reach / size, 0.0)
         seen = float(np.mean(lost * size))
-        if not seen:
-            return np.zeros((terms, terms))
-        axes = (self.reference.T * (lost / size)) @ self.reference / (len(size) * seen)  # of trace 1
+        where = lost / size if seen else size**2  # the axes of its longest rows, where none is as long
+        axes = (self.reference.T * where) @ self.reference / float(where @ size**2)  # of trace 1
         if self.lengths:
             clear = float(self.lengths.beyond(np.array(reach))) > SEEN * self.lengths.law.sd
             seen = total if clear else math.sqrt((total**2 + seen**2) / 2)
@@ -257,40 +276,41 @@ class _Far:
         return float(min(least * np.sqrt(np.geomspace(1, FARTHEST, 25)), key=cost))
 
 
-def _no_farther(reference: Floats, reach: float) -> Floats:
-    """The reference design with directions along which it is farther out than a white one made white.
+def _no_farther(reference: Floats, reach: float, wider: float = 1.0) -> Floats:
+    """The reference design with directions along which it is `wider` than a white one, by this factor, made less wide.
 
-    Its columns are independent. What true columns have in common is magnified, and would let it look far out there.
+    Its columns are independent. What true columns have in common is magnified, and would let it look far out there. A
+    skewed column makes it wider too: a frame is white in moments in which far-out records count less.
     """
     values, axes = np.linalg.eigh(reference.T @ reference * (reach**2 / len(reference)))
-    return np.asarray(reference @ (axes / np.sqrt(np.maximum(values, 1.0))) @ axes.T)
+    return np.asarray(reference @ (axes / np.sqrt(np.maximum(values / wider, 1.0))) @ axes.T)
 
 
-def _scaled(
-    frame: Floats, design: Design, most: float, alone: bool, common: frozenset[int] = frozenset()
-) -> tuple[Floats, float]:
+def _scaled(frame: Floats, design: Design, most: float, alone: bool, apart: Mapping[int, Atom]) -> tuple[Floats, float]:
     """The frame over R, for R² at most `most` and no larger than the declared box allows; and R.
 
     A flag, or a level, that is rarer than one record in R² would be cut by ω, and its records would count the less
-    the more it is magnified: it moves u by at most one. Where it stands `alone` it has an axis of its own, on which u
-    is d: across axes, its small moment would be a difference of large ones, of which noise and shrinkage leave nothing.
-    Of a flag that is `common` it is 1 − d that may be rare.
+    the more it is magnified: it moves u by at most one. So does a number that most records have one value of. Where it
+    stands `alone` it has an axis of its own, on which u is d: across axes, its small moment would be a difference of
+    large ones, of which noise and shrinkage leave nothing.
+
+    `apart`: by term, what x_j is for records without it, and by how much it differs for those with it.
     """
     reach = math.sqrt(min(most, float(np.sum(np.abs(frame @ frame.T)))))  # entries of x lie in [−1, 1]
     frame = frame / reach
-    rare = [j for j in _lone_flags(design) if 2 * np.linalg.norm(frame[j]) > 1]  # x_j = 2d − 1
+    rare = [j for j, atom in apart.items() if abs(atom.step) * np.linalg.norm(frame[j]) > 1]
     if not rare or not design.has_intercept:
         return frame, reach
-    side = np.array([-1.0 if j in common else 1.0 for j in rare])
+    rest, step = np.array([apart[j] for j in rare]).T
     if alone:
         frame = frame @ _turn(frame[rare], rare)
-        frame[0] -= side @ frame[rare]  # u of the records without it stays
+        frame[0] += rest @ frame[rare]  # u of the records without it stays
         frame[rare], frame[:, rare] = 0.0, 0.0
-        frame[rare, rare], frame[0, rare] = 0.5 * side, 0.5
+        frame[rare, rare], frame[0, rare] = 1 / step, -rest / step
         return frame, reach
-    for j, sign in zip(rare, side.tolist(), strict=True):
-        size = 2 * float(np.linalg.norm(frame[j]))
-        frame[0] += sign * frame[j] * (1 / size - 1)  # the row of the records without it stays
+    for j, without, size in zip(rare, rest.tolist(), np.abs(step).tolist(), strict=True):
+        size *= float(np.linalg.norm(frame[j]))
+        frame[0] += without * frame[j] * (1 - 1 / size)  # the row of the records without it stays
         frame[j] /= size
     return frame, reach
 
@@ -302,12 +322,6 @@ def _turn(moves: Floats, axes: list[int]) -> Floats:
     moves, kept = left @ right, np.delete(np.eye(p), axes, axis=0)
     left, _, right = np.linalg.svd((np.eye(p) - moves.T @ moves) @ kept.T @ kept + moves.T @ np.eye(p)[axes])
     return np.asarray(left @ right)
-
-
-def _lone_flags(design: Design) -> list[int]:
-    """The terms of 0 and 1 whose column is in no product."""
-    products = {f.column for t in design.terms for f in t.factors if len(t.factors) > 1}
-    return [j for j, t in enumerate(design.terms) if design.is_flag(j) and t.factors[0].column not in products]
 
 
 def _moment(raw: Floats, sd: float, reach: float, shrink: Shrink, doubtful: NDArray[np.bool_]) -> tuple[Floats, Floats]:

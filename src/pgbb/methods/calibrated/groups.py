@@ -15,7 +15,7 @@ from pgbb._numerics import Floats
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.pareto import Tail, tail_of
 from pgbb.methods.calibrated.prior import SPREADS
-from pgbb.methods.calibrated.response import Distribution, asked_law, locate
+from pgbb.methods.calibrated.response import Distribution, Located, asked_law, locate
 from pgbb.methods.calibrated.stages import BINS
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
@@ -104,30 +104,52 @@ def _anything(groups: int, bottom: float, top: float) -> Groups:
 def _rough(asker: Asker, groups: int, bottom: float, top: float) -> Groups:
     """Ask for rough sizes, means and variances of all groups and for the tail; choose their windows."""
     at = locate(asker, bottom, top, groups)
+    rough = _rough_moments(asker, groups, at, bottom, top)
+    middle, spread = rough.middle, rough.spread
+    ends = _ends(asker, middle, spread, max(top - bottom, 1e-30))
+    noise = asker.noise("final") * np.sqrt(1 + SIZE**2) / rough.safe
+    rooms = np.stack([(top - middle) / spread, (middle - bottom) / spread])
+    sampling = 1 / np.sqrt(asker.n * rough.safe)
+    lazy = any(np.any(end.unseen(NARROWEST, room) > sampling) for end, room in zip(ends, rooms, strict=True))
+    wide = _window(ends, rooms, noise, sampling)
+    low, high = middle - np.minimum(wide, rooms[1]) * spread, middle + np.minimum(wide, rooms[0]) * spread
+    above, below = (end.at(wide, room) for end, room in zip(ends, rooms, strict=True))
+    moved, doubt = spread * (above - below)[0], spread * (above + below)[1]
+    believed = at.median, SPREADS * rough.common
+    return Groups(low, high, middle, spread, rough.size, rough.size_sd, moved, doubt, believed, lazy)
+
+
+@dataclass(frozen=True)
+class _Rough:
+    """Sizes of the groups and their noise, rough means and standard deviations, and the spread of all together."""
+
+    size: Floats
+    size_sd: float
+    middle: Floats
+    spread: Floats
+    common: float
+
+    @property
+    def safe(self) -> Floats:
+        """Sizes to divide by: at least two standard deviations of their noise."""
+        return np.maximum(self.size, max(2 * self.size_sd, 1e-12))
+
+
+def _rough_moments(asker: Asker, groups: int, at: Located, bottom: float, top: float) -> _Rough:
+    """Ask the stage "groups", and shrink means and variances of the groups to what all have in common."""
     half = ROUGH * at.spread * (1 + 4 * at.sd)
     answer, sd = asker.ask("groups", "group_moments", np.full(groups, at.median), np.full(groups, half))
     size, first, second = answer.reshape(3, groups) * np.sqrt(3.0)
     size_sd = sd * np.sqrt(3.0)
     safe = np.maximum(size, max(2 * size_sd, 1e-12))
-    noise = half * size_sd / safe
-    between = (BETWEEN * at.spread) ** 2
+    noise, between = half * size_sd / safe, (BETWEEN * at.spread) ** 2
     middle = np.clip(at.median + half * first / safe * between / (between + noise**2), bottom, top)
     weight = np.maximum(size, 0.0) / max(float(np.sum(np.maximum(size, 0.0))), 1e-12)
     square = half**2 * second / safe - (half * first / safe) ** 2
     common = max(float(weight @ square), (at.spread / 2) ** 2)
     doubt = (half * noise / common) ** 2
     spread = np.sqrt(common * np.clip(1 + (square / common - 1) * UNLIKE**2 / (UNLIKE**2 + doubt), 0.1, 10.0))
-    ends = _ends(asker, middle, spread, max(top - bottom, 1e-30))
-    noise = asker.noise("final") * np.sqrt(1 + SIZE**2) / safe
-    rooms = np.stack([(top - middle) / spread, (middle - bottom) / spread])
-    sampling = 1 / np.sqrt(asker.n * safe)
-    lazy = any(np.any(end.unseen(NARROWEST, room) > sampling) for end, room in zip(ends, rooms, strict=True))
-    wide = _window(ends, rooms, noise, sampling)
-    low, high = middle - np.minimum(wide, rooms[1]) * spread, middle + np.minimum(wide, rooms[0]) * spread
-    above, below = (end.at(wide, room) for end, room in zip(ends, rooms, strict=True))
-    moved, doubt = spread * (above - below)[0], spread * (above + below)[1]
-    believed = at.median, SPREADS * float(np.sqrt(common))
-    return Groups(low, high, middle, spread, size, size_sd, moved, doubt, believed, lazy)
+    return _Rough(size, size_sd, middle, spread, float(np.sqrt(common)))
 
 
 @dataclass(frozen=True)

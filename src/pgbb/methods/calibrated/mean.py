@@ -4,6 +4,7 @@ What lies beyond the window is estimated from the tail of a histogram.
 """
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,6 +27,8 @@ FINEST = 0.1  # width of the narrowest bins of the histogram of the column, in s
 CUT = 0.02  # if more than this share lies beyond the window, the window is the declared range
 DOUBT = 0.7  # relative error of what lies beyond the window
 UNCLEAR = 0.5  # share of records that may lie beyond the window unseen, in units of the noise of that share
+
+Window = tuple[float, float]
 
 
 def half_window(spread: float, n: int, noise: float) -> float:
@@ -73,75 +76,107 @@ def _by_person(asker: Asker, mean: float, far: float, variance: float) -> tuple[
     return max(variance + most + keep * (found - variance - most), 0.2 * variance), float(np.sqrt(keep) * noise)
 
 
+@dataclass(frozen=True)
+class _Place:
+    """The declared range of a column, and its located median."""
+
+    bottom: float
+    top: float
+    middle: float
+
+    def window(self, half: float) -> Window:
+        """The ends of a window of so much on either side, one-sided where the range ends."""
+        reach = max(half, 2 * half - min(self.top - self.middle, self.middle - self.bottom))
+        return max(self.bottom, self.middle - reach), min(self.top, self.middle + reach)
+
+    def farthest(self, ends: Window) -> float:
+        """The larger distance of an end from the median."""
+        return max(ends[1] - self.middle, self.middle - ends[0])
+
+
+@dataclass(frozen=True)
+class _Beyond:
+    """What records beyond the window add to the mean, the standard deviation of that, and what to the variance."""
+
+    moved: float = 0.0
+    doubt: float = 0.0
+    wider: float = 0.0
+
+
+def _window(asker: Asker, place: _Place, spread: float, lengths: Lengths, tails: Tails) -> tuple[Window, float]:
+    """The window of the last answer, and the spread of the column inside it.
+
+    It balances the noise of that answer against what the possible tails have beyond, and is wider while noise is small.
+    """
+    final = asker.noise("final")
+
+    def cost(half: float) -> float:
+        ends = place.window(half)
+        cut = _cut(tails, place.farthest(ends))[1]
+        return float(np.hypot(final * (ends[1] - ends[0]) / 2, DOUBT * tails.chance @ cut))
+
+    length = place.top - place.bottom
+    halves = np.geomspace(CLOSEST * spread, max(length, 2 * CLOSEST * spread), 80)
+    best = float(halves[np.argmin([cost(half) for half in halves])]) if final > 0 else length
+    typical = math.sqrt(lengths.law.mean(np.minimum(lengths.law.middles, best) ** 2))
+    spread = max(spread, typical)
+    return place.window(max(best, half_window(spread, asker.n, final))), spread
+
+
+def _beyond(share: float, noise: float, far: float, side: float, lengths: Lengths, tails: Tails) -> _Beyond:
+    """What lies beyond `far`, by its share as answered and by the tails that noise allows.
+
+    It is put back on the `side` where it is seen; `noise` is that of the share.
+    """
+    shares, cut = _cut(tails, far)
+    expected = float(tails.chance @ shares)
+    mean = float(tails.chance @ cut) / max(expected, 1e-300)  # how far beyond such records lie
+    prior = max(expected**2, share**2 - noise**2)
+    keep = prior / (prior + noise**2)
+    left_out = max(expected + keep * (share - expected), 0.0)
+    typical = float(tails.chance @ (cut / np.maximum(shares, 1e-300)))
+    doubt = float(np.hypot(left_out * (1 - (1 - DOUBT) * abs(side)) * mean, UNCLEAR * noise * typical))
+    read = max(float(lengths.beyond(np.array(far))), 1e-300)
+    wider = left_out / read * (2 * far * lengths.excess(far)[0] + lengths.excess(far)[1])
+    return _Beyond(side * left_out * mean, doubt, wider)
+
+
 def fit_mean(asker: Asker, problem: Problem) -> LocalGaussian:
     """Ask all stages of a mean.
 
-    The window lies around the located median and balances the noise of the last answer against what lies beyond. The
-    scale of a Gaussian mean is a hint, for budgets that show little of the spread. A record beyond the window counts at
-    its end. The number of such records is asked. If they lie on one side, what they add is put back, as the possible
-    tails have it; the error of that is in the interval. If they are too many, the window is the declared range.
+    The window lies around the located median. The scale of a Gaussian mean is a hint, for budgets that show little of
+    the spread. A record beyond the window counts at its end, and the number of such records is asked. If they lie on
+    one side, what they add is put back, as the possible tails have it; the error of that is in the interval. If they
+    are too many, the window is the declared range.
     """
     bottom, top = float(problem.settings["low"]), float(problem.settings["high"])
     low, high = problem.center[0] - problem.radius[0], problem.center[0] + problem.radius[0]
     at = locate(asker, bottom, top, 1)
-    spread, present, middle = at.spread, at.present, at.median
+    present, middle, spread = at.present, at.median, at.spread
     if problem.settings["family"] == "gaussian" and problem.settings["scale"] is not None:
         trust = HINT**2 / (HINT**2 + (4 * at.sd) ** 2)
         spread = spread**trust * float(problem.settings["scale"]) ** (1 - trust)
     lengths, side = distances(asker, at, bottom, top)
-    final = asker.noise("final")
-
-    def window(half: float) -> tuple[float, float]:
-        reach = max(half, 2 * half - min(top - middle, middle - bottom))  # of length 2·half where the range ends
-        return max(bottom, middle - reach), min(top, middle + reach)
-
-    def farthest(ends: tuple[float, float]) -> float:
-        return max(ends[1] - middle, middle - ends[0])
-
-    tails = tails_of(lengths.law)
-
-    def cost(half: float) -> float:
-        ends = window(half)
-        cut = _cut(tails, farthest(ends))[1]
-        return float(np.hypot(final * (ends[1] - ends[0]) / 2, DOUBT * tails.chance @ cut))
-
-    halves = np.geomspace(CLOSEST * spread, max(top - bottom, 2 * CLOSEST * spread), 80)
-    best = float(halves[np.argmin([cost(half) for half in halves])]) if final > 0 else top - bottom
-    typical = math.sqrt(lengths.law.mean(np.minimum(lengths.law.middles, best) ** 2))
-    spread = max(spread, typical)
-    ends = window(max(best, half_window(spread, asker.n, final)))
+    place, tails = _Place(bottom, top, middle), tails_of(lengths.law)
+    ends, spread = _window(asker, place, spread, lengths, tails)
     answer, sd = asker.ask("spread", "mean_spread", *ends, middle)
-    beyond, noise = (present - answer[0] * np.sqrt(2)) / 2, sd / np.sqrt(2)
-    far = farthest(ends)
+    share, noise = (present - answer[0] * np.sqrt(2)) / 2, sd / np.sqrt(2)
+    far, beyond = place.farthest(ends), _Beyond()
     square, square_sd = far**2 * (present + answer[1] * np.sqrt(2)) / 2, far**2 * sd / np.sqrt(2)
-    shift, moved, wider = 0.0, 0.0, 0.0
-    if ends != (bottom, top) and beyond > 3 * noise + CUT:  # the tail that was seen is not the one that there is
+    if ends != (bottom, top) and share > 3 * noise + CUT:  # there is more than the histogram has shown
         ends = bottom, top
-        square += beyond * (max(top - middle, middle - bottom) ** 2 - far**2)  # at most
+        square += share * (max(top - middle, middle - bottom) ** 2 - far**2)  # at most
     elif ends != (bottom, top):
-        shares, cut = _cut(tails, far)
-        expected = float(tails.chance @ shares)
-        mean = float(tails.chance @ cut) / max(expected, 1e-300)
-        prior = max(expected**2, beyond**2 - noise**2)
-        keep = prior / (prior + noise**2)
-        left_out = max(expected + keep * (beyond - expected), 0.0)
-        moved = side * left_out * mean
-        typical = float(tails.chance @ (cut / np.maximum(shares, 1e-300)))
-        shift = float(np.hypot(left_out * (1 - (1 - DOUBT) * abs(side)) * mean, UNCLEAR * noise * typical))
-        read = max(float(lengths.beyond(np.array(far))), 1e-300)
-        wider = left_out / read * (2 * far * lengths.excess(far)[0] + lengths.excess(far)[1])
+        beyond = _beyond(share, noise, far, side, lengths, tails)
     answer, sd = asker.ask("final", "mean_score", *ends)
     half = (ends[1] - ends[0]) / 2
-    gradient = present * (middle - (ends[0] + ends[1]) / 2) - half * answer - moved
-    expected = present * spread**2
+    gradient = present * (middle - (ends[0] + ends[1]) / 2) - half * answer - beyond.moved
     square = square - float(gradient[0]) ** 2 / present
-    doubt = max((PRIOR * expected) ** 2, (square - expected) ** 2 - square_sd**2)
-    trust = doubt / (doubt + square_sd**2)
-    variance = max(trust * square + (1 - trust) * expected, 0.05 * expected) + wider
-    variance_sd = np.sqrt(trust) * square_sd
+    variance, variance_sd = _shrunk_variance(square, square_sd, present * spread**2)
+    variance = variance + beyond.wider
     if asker.spread == "persons":
         variance, variance_sd = _by_person(asker, middle - float(gradient[0]) / present, far, variance)
-    noise_sd = float(np.hypot(sd * half, shift))
+    noise_sd = float(np.hypot(sd * half, beyond.doubt))
     return LocalGaussian(
         center=np.array([[middle]]),
         gradient=gradient[None],
@@ -155,3 +190,10 @@ def fit_mean(asker: Asker, problem: Problem) -> LocalGaussian:
         low=np.array([low]),
         high=np.array([high]),
     )
+
+
+def _shrunk_variance(square: float, sd: float, expected: float) -> tuple[float, float]:
+    """A noisy variance shrunk to the one that the located spread expects, and the noise left in it."""
+    doubt = max((PRIOR * expected) ** 2, (square - expected) ** 2 - sd**2)
+    trust = doubt / (doubt + sd**2)
+    return max(trust * square + (1 - trust) * expected, 0.05 * expected), float(np.sqrt(trust) * sd)

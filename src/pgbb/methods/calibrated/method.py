@@ -22,6 +22,8 @@ from pgbb.release.payloads import Payload, summary_of
 
 __all__ = ["Settings", "plan", "run"]
 
+FEW = 0.5  # share of usable records below which a release says so
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -82,6 +84,12 @@ def run(request: Request, settings: Settings, without: frozenset[Ingredient] = f
         return _released(request, settings, without, problem, data)
 
 
+def _few(request: Request, share: float) -> dict[str, float]:
+    """For the diagnostics, where at most `share` of the records count; a share of weights does not tell how many."""
+    told = share < FEW and request.weights is None and request.persons is None
+    return {"usable": max(share, 0.0)} if told else {}
+
+
 def _released(
     request: Request, settings: Settings, without: frozenset[Ingredient], problem: Problem, data: Dataset
 ) -> Release:
@@ -103,12 +111,13 @@ def _released(
             curvature_sd=np.zeros_like(posterior.curvature_sd),
             sampling_sd=np.zeros_like(posterior.sampling_sd),
         )
-    missing = {"without": [name for name in INGREDIENTS if name in without]} if without else {}
+    more: dict[str, object] = {"without": [name for name in INGREDIENTS if name in without]} if without else {}
+    more |= _few(request, asker.usable)
     payload_settings, tensors = posterior.to_tensors()
     return Release(
         model=summary_of(problem),
         schema=request.schema.to_dict(),
         certificate=request.certify(target, sigma, randomness.source, notes),
         payload=Payload(kind="local", settings=payload_settings, tensors=tensors),
-        diagnostics={"method": "calibrated", "stages": [[s.name, s.asks, s.share] for s in stages], **missing},
+        diagnostics={"method": "calibrated", "stages": [[s.name, s.asks, s.share] for s in stages], **more},
     )

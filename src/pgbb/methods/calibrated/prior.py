@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb._numerics import Floats
-from pgbb._numerics.symmetric import direction_sd, triangle
+from pgbb._numerics.symmetric import direction_sd, geometric_mean, roots, triangle
 from pgbb.methods.calibrated.curvature import Curvature
 
 __all__ = ["LOGITS", "SPREADS", "Prior", "Settled", "tempered"]
@@ -82,7 +82,20 @@ class Prior:
           best: the estimate that the gradient leads to.
           known: False where the local model does not hold: the posterior is then as wide as the prior, around `best`.
         """
-        inverse = np.linalg.inv(frame)
+        axes, kept, lost = self._shown(bend, frame)
+        kept = kept * known
+        inverse, (_, whiten) = np.linalg.inv(frame), roots(noise)
+        seen = whiten @ (axes * kept * ~lost) @ axes.T @ self._apart(axes[:, lost], frame)
+        faint = whiten @ (axes * kept * lost) @ axes.T
+        precision, prior = seen.T @ seen + faint.T @ faint, np.diag(self.sd**-2.0)
+        total = precision + prior
+        center = self.center if known else best
+        step = np.linalg.solve(total, precision @ (inverse @ (best - point)) + prior @ (inverse @ (center - point)))
+        curvature = geometric_mean(drawn, total)
+        return Settled(curvature, -curvature @ step)
+
+    def _shown(self, bend: Curvature, frame: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+        """The axes of H (columns), the curvature along each as far as it stands out of noise, and which are lost."""
         values, axes = np.linalg.eigh(bend.value)
         own = direction_sd(axes, bend.sd)
         relative = own / np.maximum(values, 1e-12 * float(values[-1]))
@@ -91,19 +104,7 @@ class Prior:
         relative[values < ABSENT * values[-1]] = 1.0
         if self.unseen is not None:
             relative[self.unseen(axes)] = 1.0
-        kept, lost = np.maximum(values, 0.0) * (1 - relative**4) * known, relative > LOST
-        apart = self._apart(axes[:, lost], frame)
-        _, whiten = _roots(noise)
-        root, unroot = _roots(drawn)
-        seen, faint = whiten @ (axes * kept * ~lost) @ axes.T @ apart, whiten @ (axes * kept * lost) @ axes.T
-        precision, prior = seen.T @ seen + faint.T @ faint, np.diag(self.sd**-2.0)
-        total = precision + prior
-        center = self.center if known else best
-        step = np.linalg.solve(total, precision @ (inverse @ (best - point)) + prior @ (inverse @ (center - point)))
-        squares, vectors = np.linalg.eigh(unroot @ total @ unroot)
-        middle = root @ (vectors * np.sqrt(np.maximum(squares, 0.0))) @ vectors.T @ root
-        middle = (middle + middle.T) / 2
-        return Settled(middle, -middle @ step)
+        return axes, np.maximum(values, 0.0) * (1 - relative**4), relative > LOST
 
     def _doubted(self, line: Floats) -> NDArray[np.bool_]:
         """Which directions (columns) have a large share of the prior variance of a doubtful coefficient."""
@@ -138,13 +139,6 @@ def _most(noise: Floats) -> Floats:
     """
     steps = np.log(np.maximum(noise, 1e-300) / QUIET) / np.log(LOUD / QUIET)
     return np.asarray(SURELY + (HIDDEN - SURELY) * np.clip(steps, 0.0, 1.0))
-
-
-def _roots(covariance: Floats) -> tuple[Floats, Floats]:
-    """The square root of a covariance, and the inverse of the root."""
-    low, turn = np.linalg.eigh(covariance)
-    low = np.sqrt(np.maximum(low, 1e-12 * float(low[-1]) + 1e-300))
-    return (turn * low) @ turn.T, (turn / low) @ turn.T
 
 
 def tempered(value: Floats, sd: Floats) -> Floats:

@@ -129,6 +129,9 @@ def histogram(x: Any, y: Any, theta: Any) -> Any:
     return y - times(x, theta)
 
 
+histogram.plain = lambda y, theta: y if theta.shape == (1,) and not theta.any() else None  # type: ignore[attr-defined]
+
+
 def cells(x: Any, y: Any, theta: Any, h: Any, a: Any, frame: Any, around: Any) -> Any:
     """A·c ⊗ √ωu, where c is the smoothed indicator of the cell of y between the m fitted curves.
 
@@ -293,20 +296,29 @@ def logistic_slope(x: Any, y: Any, theta: Any, frame: Any) -> Any:
     return jnp.concatenate([4 * slope[None], bend]) / jnp.sqrt(2.0)
 
 
+def _of_response(statistic: Callable[..., Any]) -> Callable[..., Any]:
+    """A statistic of y alone, which takes a NumPy array of many as well (`private/plain_sums.py`)."""
+    statistic.plain = lambda y, *given: statistic(None, y, *given)  # type: ignore[attr-defined]
+    return statistic
+
+
+@_of_response
 def mean_score(x: Any, y: Any, low: Any, high: Any) -> Any:
     """y clipped to [low, high], mapped to [−1, 1]."""
-    return (jnp.clip(y, low, high) - (low + high) / 2) / ((high - low) / 2)
+    return (y.clip(low, high) - (low + high) / 2) * (1 / ((high - low) / 2))
 
 
+@_of_response
 def mean_spread(x: Any, y: Any, low: Any, high: Any, centre: Any) -> Any:
     """(2·1{low ≤ y ≤ high} − 1, 2(clip(y) − centre)²/reach² − 1)/√2.
 
     `reach` is the larger distance of the centre to an end of the window.
     """
-    reach = jnp.maximum(high - centre, centre - low)
-    inside = 2.0 * ((y >= low) & (y <= high)) - 1
-    square = 2 * ((jnp.clip(y, low, high) - centre) / reach) ** 2 - 1
-    return jnp.stack([inside, square]) / jnp.sqrt(2.0)
+    reach = (high - centre).clip(centre - low)
+    inside = 2 * ((y >= low) & (y <= high)).astype(y.dtype) - 1
+    square = 2 * ((y.clip(low, high) - centre) * (1 / reach)) ** 2 - 1
+    stack = np.stack if isinstance(y, np.ndarray) else jnp.stack
+    return stack([inside, square]) * (1 / np.sqrt(np.float32(2)))
 
 
 def _group(x: Any, y: Any, middle: Any, unit: Any) -> tuple[Any, Any]:

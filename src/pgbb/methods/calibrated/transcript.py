@@ -91,42 +91,48 @@ class Transcript:
         Kriging: the unknown level g(center) has a flat prior, H − Ĥ has the covariance of `bend`.
         """
         x, (turns, p) = self.points - center, self.points.shape
-        far = np.einsum("ta,ab,tb->t", x, self.metric, x) + self.width**2
-        noise = self.noise + (far**2)[:, None, None] * self.bends
-        entry, slopes = bend.variances, x @ bend.value
-        covariance = _covariance(entry, x, x) + bend.factor_sd**2 * np.einsum("ta,sc->tasc", slopes, slopes)
-        covariance[np.arange(turns), :, np.arange(turns), :] += noise
-        square = covariance.reshape(turns * p, turns * p)
-        ones = np.tile(np.eye(p), (turns, 1))
-        square[np.diag_indices(turns * p)] += ROUNDING * float(np.max(np.diag(square)))
-        factors = cho_factor(square)
+        factors = cho_factor(self._covariance(x, bend))
+        slopes, ones = x @ bend.value, np.tile(np.eye(p), (turns, 1))
         solved = cho_solve(factors, np.column_stack([ones, (self.gradients - slopes).ravel()]))
-        known = np.linalg.inv(ones.T @ solved[:, :p])
-        level = known @ ones.T @ solved[:, p]  # the gradient at the center
+        known = np.linalg.inv(ones.T @ solved[:, :p])  # covariance of the gradient at the center
+        level = known @ ones.T @ solved[:, p]  # that gradient
         left = (solved[:, p] - solved[:, :p] @ level).reshape(turns, p)
-        twice = left.T @ x
-        twice = entry * (twice + twice.T)
-        twice[np.diag_indices(p)] /= 2
-        change = twice + bend.factor_sd**2 * float(np.sum(left * slopes)) * bend.value
-        least = FLOOR * max(float(np.linalg.eigvalsh(bend.value)[0]), 1e-300)
-        value = floored(bend.value + change, least)
-        more = np.sqrt(np.maximum(np.diag(value) / np.maximum(np.diag(bend.value), least), 1.0))
-        i, j, _ = triangle(p)
-        now = replace(bend, value=value, sd=bend.sd * more[i] * more[j])  # a larger H is not known better
+        now = _updated(bend, left, x)
         step = -now.step(level)
-        at = step[None]
-        along = _covariance(entry, x, at) + bend.factor_sd**2 * np.einsum("ta,sc->tasc", slopes, at @ bend.value)
-        along = along.reshape(turns * p, p)
-        own = _covariance(entry, at, at)[0, :, 0] + bend.factor_sd**2 * np.outer(at @ bend.value, at @ bend.value)
+        along = _slope_covariance(bend, x, step[None]).reshape(turns * p, p)
         gone = cho_solve(factors, along)
         miss = np.eye(p) - ones.T @ gone
+        own = _slope_covariance(bend, step[None], step[None])[0, :, 0]
         doubt = own - along.T @ gone + miss.T @ known @ miss
         return Read(center + step, now, (doubt + doubt.T) / 2)
 
+    def _covariance(self, x: Floats, bend: Curvature) -> Floats:
+        """Covariance of all answers at distances x from the center, (T·p, T·p): noise, and errors of the model."""
+        turns, p = x.shape
+        far = np.einsum("ta,ab,tb->t", x, self.metric, x) + self.width**2
+        found = _slope_covariance(bend, x, x)
+        found[np.arange(turns), :, np.arange(turns), :] += self.noise + (far**2)[:, None, None] * self.bends
+        square = found.reshape(turns * p, turns * p)
+        square[np.diag_indices(turns * p)] += ROUNDING * float(np.max(np.diag(square)))
+        return square
 
-def _covariance(entry: Floats, x: Floats, y: Floats) -> Floats:
-    """Covariance of (Hx)_a and (Hy)_c for all pairs of rows, (len(x), p, len(y), p), by the variances of entries."""
+
+def _updated(bend: Curvature, left: Floats, x: Floats) -> Curvature:
+    """The curvature given all answers; `left` are the residuals of the gradients in units of their covariance."""
+    twice = left.T @ x
+    twice = bend.variances * (twice + twice.T)
+    twice[np.diag_indices(len(twice))] /= 2
+    change = twice + bend.factor_sd**2 * float(np.sum(left * (x @ bend.value))) * bend.value
+    least = FLOOR * max(float(np.linalg.eigvalsh(bend.value)[0]), 1e-300)
+    value = floored(bend.value + change, least)
+    more = np.sqrt(np.maximum(np.diag(value) / np.maximum(np.diag(bend.value), least), 1.0))
+    i, j, _ = triangle(len(value))
+    return replace(bend, value=value, sd=bend.sd * more[i] * more[j])  # a larger H is not known better
+
+
+def _slope_covariance(bend: Curvature, x: Floats, y: Floats) -> Floats:
+    """Covariance of (Hx)_a and (Hy)_c for all pairs of rows of x and y, (len(x), p, len(y), p)."""
+    entry, diagonal = bend.variances, np.arange(x.shape[1])
     mixed = np.einsum("ac,tc,sa->tasc", entry, x, y)
-    diagonal = np.arange(x.shape[1])
     mixed[:, diagonal, :, diagonal] = np.einsum("ab,tb,sb->ats", entry, x, y)
-    return mixed
+    return mixed + bend.factor_sd**2 * np.einsum("ta,sc->tasc", x @ bend.value, y @ bend.value)

@@ -58,7 +58,7 @@ class Settings(Priors):
 
     @property
     def prior(self) -> sampler.Prior:
-        """Of a regression."""
+        """The prior of a regression."""
         return sampler.Prior(self.coefficient_precision, self.variance_shape, self.variance_rate)
 
     def kept(self, iterations: int, thin: int) -> slice:
@@ -90,7 +90,7 @@ def plan(request: Request, settings: Settings, n: int) -> Planned:
 
 
 def _calibrated(request: Request, settings: Settings, moments: Sequence[Moment], n: int) -> Planned:
-    """What is released at which noise.
+    """The sums that are released, and the noise of each.
 
     Analytic noise has scale C_i/share_i, so that the multiplier of a release is proportional to its share.
     """

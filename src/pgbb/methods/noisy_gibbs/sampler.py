@@ -1,8 +1,7 @@
 """Noise-aware Gibbs samplers: parameters given a noisy sum z = s + N(0, τ²I) of sufficient statistics s.
 
-Each iteration draws s given θ and z, where s given θ is normal by the central
-limit theorem, then θ given s by conjugacy. Families: Bernstein & Sheldon 2018;
-regression: Bernstein & Sheldon 2019. Everything here is post-processing.
+Each iteration draws s given θ and z, where s given θ is normal by the central limit theorem, then θ given s by
+conjugacy. Families: Bernstein & Sheldon 2018; regression: Bernstein & Sheldon 2019. Everything here is post-processing.
 """
 
 from collections.abc import Callable

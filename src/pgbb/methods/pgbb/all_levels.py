@@ -1,4 +1,4 @@
-"""All levels of a quantile regression in one answer: cells between the fitted curves, not one level at a time.
+"""Asks for all levels of a quantile regression in one answer: for cells between the fitted curves.
 
 A record lies in one of m + 1 cells between the curves of m levels. The answer is A·c ⊗ x with c its (smoothed) cell and
 ‖A c‖ ≤ 1, so that ‖A c ⊗ x‖ ≤ ‖x‖; multiplied by B it holds the gradient of every level (`algebra.strategy`).
@@ -87,5 +87,5 @@ def joint_of(problem: Problem, levels: tuple[float, ...] | None, clip: float | N
 
 
 def asked_at_once(problem: Problem, levels: tuple[float, ...], clip: float | None, **_: object) -> Problem:
-    """What the mechanism is asked about, for workers of a cluster."""
+    """The joint problem as workers of a cluster make it from the model's own."""
     return joint_of(problem, levels, clip).problem

@@ -17,9 +17,9 @@ from pgbb.model.models import Problem
 __all__ = ["export", "forward", "initialise", "input_map", "reach_of", "spectral_clip"]
 
 
-_REACH = 20.0
-_FEW = 8  # rows
-_ROUNDS = 16  # of power iteration
+_REACH = 20.0  # default of `reach_of`
+_FEW = 8  # up to so many rows are multiplied one by one on a CPU
+_ROUNDS = 16  # rounds of power iteration
 
 
 def reach_of(radius: Any, slope: float | None) -> np.ndarray:
@@ -37,11 +37,10 @@ def input_map(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Public shift and scale of the input (u, ũ, index): weights as they are, the index standardised.
 
-    Weights are left on their own small scale on purpose. Standardised, they
-    would let the network follow the privacy noise in all S−1 block directions,
-    and the intervals would become several times as wide. Without noise there is
-    nothing to follow, and with thousands of blocks nothing is learned at that
-    scale: `unit` gives the weights length about 1 around their mean.
+    Weights are left on their own small scale on purpose. Standardised, they would let the network follow the privacy
+    noise in all S−1 block directions, and the intervals would become several times as wide. Without noise there is
+    nothing to follow, and with thousands of blocks nothing is learned at that scale: `unit` gives the weights length
+    about 1 around their mean.
     """
     size = mechanism.blocks + pseudo_blocks
     shift, scale = (np.full(size, 1 / size), np.full(size, size**-0.5)) if unit else (np.zeros(size), np.ones(size))

@@ -30,12 +30,12 @@ __all__ = ["Layout", "find_layout", "network"]
 
 WIDTH, DEPTH = 256, 3
 MOST_INPUTS, MOST_OUTPUTS, MOST_DRAWS = 128, 64, 16
-COLUMNS, ALONE = 64, 8  # of a hidden layer in a program of the forward pass; of a network that is alone on a device
-ROWS = 8  # of a layer, in a program of the backward pass
+COLUMNS, ALONE = 64, 8  # columns of a hidden layer in a forward program; the second for one network on a device
+ROWS = 8  # rows of a layer in a backward program
 PART = 128  # columns that a warp reads at once
-WARPS, ALONE_WARPS = 8, 16  # and alone in the forward pass
-FEWEST, PIECE = 4, 16  # outputs, with their zeros; rows or outputs that are read at once, at most
-_FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8  # of Adam, as `optax.adam` has them
+WARPS, ALONE_WARPS = 8, 16  # warps of a program; the second in the forward pass of one network on a device
+FEWEST, PIECE = 4, 16  # least number of outputs, with zeros; most rows or outputs that are read at once
+_FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8  # constants of Adam, as in `optax.adam`
 
 _Piece = tuple[Any, pl.BlockSpec]  # an array or its shape, and the part of it that a program sees
 

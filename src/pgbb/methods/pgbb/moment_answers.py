@@ -31,8 +31,8 @@ __all__ = ["ANSWERS", "SHARE", "STAGE", "after", "before", "slope_of", "with_mom
 
 
 STAGE = "second moments"
-ANSWERS = 2  # full-batch answers of second moments
-SHARE = 0.1  # of the budget, at leading order
+ANSWERS = 2  # number of full-batch answers of second moments
+SHARE = 0.1  # their share of the budget, at leading order
 
 
 def with_moments(mechanism: Mechanism) -> Composition:

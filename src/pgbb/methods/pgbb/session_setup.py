@@ -1,4 +1,4 @@
-"""From a request to a session that is ready to answer."""
+"""Opens the session of a request: records are loaded and the mechanism is described, but nothing is asked."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any

@@ -27,10 +27,10 @@ PRINTED: dict[str, dict[str, Any]] = {
 }
 """Constants of the paper's experiments (section S3) by kind of model: regression, families, applications."""
 
-EACH = 200  # answers for each number that is read off them
+EACH = 200  # number of answers for each parameter that is estimated from them
 LOUD = 2.0  # least noise of an answer, over what one record can add
-_VARIED = ("blocks", "gamma", "steps", "draws_per_step")  # by the paper itself, so that its preset leaves them open
-_BESIDE = (*_VARIED, "settings", "keep_transcript")  # may be given with the preset
+_VARIED = ("blocks", "gamma", "steps", "draws_per_step")  # settings that the paper varies, and its preset leaves open
+_BESIDE = (*_VARIED, "settings", "keep_transcript")  # settings that may be given with the preset
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How the gradient of a loss bends, where the code of the loss says it: nothing is asked of a record.
+"""Second and third derivatives of a custom loss, where its code tells them: nothing is asked of a record.
 
 The loss of an exponential family in its natural parameters is A(θ) − θᵀt(x): its second derivatives are the same for
 every record, and so are those of all higher orders. JAX shows by tracing whether a loss is of that kind.
@@ -19,7 +19,7 @@ __all__ = ["bend_at", "bends_alike", "shape_of"]
 
 @lru_cache(maxsize=32)
 def bends_alike(problem: Problem) -> bool:
-    """Whether ∇²l has no part that a record changes; False too for a loss that cannot be differentiated twice.
+    """Whether ∇²l is the same for every record; False for a loss that cannot be differentiated twice.
 
     >>> import pgbb
     >>> schema = pgbb.Schema(x=pgbb.Range(0, 12))
@@ -42,12 +42,12 @@ def bends_alike(problem: Problem) -> bool:
 
 
 def bend_at(problem: Problem, theta: Floats) -> float:
-    """The norm of ∇²l at θ, which no record exceeds where all have the same."""
+    """The norm of ∇²l at θ, for a loss whose ∇²l is the same for every record."""
     return float(np.linalg.norm(_bends(problem)(*_record(problem), np.asarray(theta, np.float32))))
 
 
 def shape_of(problem: Problem, where: Coordinates, theta: Floats) -> Floats:
-    """κ along each coordinate, with which a gradient Hy/(1 + κy) has the second and third derivatives of l at θ."""
+    """κ along each coordinate: the gradient Hy/(1 + κy) has the second and third derivatives of l at θ."""
     import jax
 
     record, point = _record(problem), np.asarray(theta, np.float32)
@@ -61,12 +61,12 @@ def shape_of(problem: Problem, where: Coordinates, theta: Floats) -> Floats:
 
 
 def _record(problem: Problem) -> tuple[Any, Any]:
-    """Some record: which one does not matter."""
+    """Any record, since all have the same ∇²l."""
     return np.ones(max(1, len(problem.columns)), np.float32), np.float32(0)
 
 
 def _bends(problem: Problem) -> Any:
-    """∇²l of one record."""
+    """Make the function ∇²l of one record."""
     import jax
 
     return lambda x, y, theta: jax.jacfwd(lambda t: slope_of(problem, x, y, t))(theta)

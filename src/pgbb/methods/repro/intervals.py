@@ -1,4 +1,4 @@
-"""Ends of confidence intervals at some levels, found by bisection; and draws that have them as central intervals."""
+"""Finds the ends of confidence intervals by bisection, and makes draws that have them as central intervals."""
 
 from collections.abc import Callable, Sequence
 

@@ -78,7 +78,7 @@ def plan(request: Request, settings: Settings, n: int) -> Planned:
 
 
 def _check(request: Request, settings: Settings) -> None:
-    """What can be found out before anything is asked."""
+    """Refuse, before anything is asked, what can be found out by then."""
     if isinstance(request.model, Simulated):
         check_simulator(request.model, request.schema)
     elif settings.replicates is not None:

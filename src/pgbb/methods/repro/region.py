@@ -17,9 +17,9 @@ from pgbb.methods.repro.intervals import Share
 
 __all__ = ["Region"]
 
-STARTS, SEARCHES = 24, 4  # points of the box that are tried, and from how many of them the centre is searched for
-DEEP = 0.5  # a share at which the release is deep enough for no further search
-EVALUATIONS = 30  # of a search, for each parameter
+STARTS, SEARCHES = 24, 4  # points of the box that are tried, and the number of them from which a search starts
+DEEP = 0.5  # a share at which the release is deep enough, and the search ends
+EVALUATIONS = 30  # most evaluations of a search, for each parameter
 
 
 class _FoundError(Exception):
@@ -27,7 +27,7 @@ class _FoundError(Exception):
 
 
 class Region:
-    """Where the released statistic is not far out.
+    """The parameters at which the released statistic is not far out.
 
     Args:
       total: the release.

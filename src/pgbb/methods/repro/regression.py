@@ -129,7 +129,7 @@ class Regression:
         return share
 
     def scale(self, unit: float, below: bool) -> Share:
-        """The same for values of σ·unit."""
+        """Twice the share of simulations above (below) the release, for values of σ·unit below (above) the estimate."""
 
         def share(value: float, enough: float) -> float:
             _, _, variance = self._simulated(self._betas, np.full(len(self._betas), value / unit))
