@@ -530,6 +530,8 @@ def text(m: Row, c: Row) -> str:
         (OUT / "roofline.txt").read_text(encoding="utf-8").rstrip(),
         "```",
         "",
+        Path(__file__).with_name("missed.md").read_text(encoding="utf-8").rstrip(),
+        "",
         "## The cost model",
         "",
         "`pgbb plan` predicts by these coefficients, in `src/pgbb/planning/costs.json`, for this machine with nothing else to do:",

@@ -1,5 +1,6 @@
 """What every command has in common: examples, JSON with a schema, widths, colours, exit codes, no traceback."""
 
+import gc
 import io
 import json
 import re
@@ -19,7 +20,7 @@ from pgbb.cli import app, main
 from pgbb.cli.options import progress_bar
 from pgbb.cli.output import schema
 from pgbb.custody.ledger import Ledger
-from tests.helpers import python
+from tests.helpers import pgbb_here, python
 from tests.release.builders import generator_release as generator
 from tests.release.builders import local_release as release
 from tests.release.builders import non_private
@@ -312,3 +313,14 @@ def test_a_command_that_is_run_imports_no_other_and_all_of_them_are_gathered_for
     assert python(code.format(["fit", "audit"], modules)).stdout.split() == ["[True,", "True,", "False]"]
     names = [command.name for command in app.registered_commands] + [app.registered_groups[0].typer_instance.info.name]
     assert sorted(names) == sorted([*cli._MODULES, "study"])
+
+
+def test_only_a_process_of_its_own_looks_for_garbage_seldom():
+    code = (
+        "import contextlib, gc, sys\nfrom pgbb.__main__ import main\nsys.argv = ['pgbb', '--version']\n"
+        "with contextlib.suppress(SystemExit):\n    main()\nprint(gc.get_threshold()[0])"
+    )
+    assert python(code, check=True).stdout.split()[-1] == "20000"
+    before = gc.get_threshold()
+    assert pgbb_here("--version").returncode == 0 and gc.get_threshold() == before
+    assert before[0] != 20_000

@@ -20,7 +20,7 @@ from pgbb.private.vectorised import by_columns
 from pgbb.private.wide_integers import LOW, SPLIT
 
 __all__ = [
-    "BITS", "Statistic", "counts_only", "entries", "fused_sums", "in_one_kernel", "joined", "one_by_one", "slab_sums",
+    "BITS", "Statistic", "counts_only", "fused_sums", "in_one_kernel", "joined", "one_by_one", "slab_sums",
     "traced_for",
 ]  # fmt: skip
 
@@ -110,14 +110,6 @@ def _counted(statistic: Statistic, power: int, parameters: Sequence[Array], row:
     number = computed_once(jnp.where(row[-1] > 0, number, -jnp.inf))
     lower = jnp.where(np.arange(len(table)) == 0, -jnp.inf, edges.reshape(-1, edges.shape[-1])[:, :-1])
     return (~(number[:, None] <= lower)).reshape(-1).astype(jnp.int32)
-
-
-@partial(Compiled, soon=True, static_argnames="times")
-def entries(table: Array, times: int) -> Array:
-    """What a record in each bin adds for each of so many numbers, clipped so that all of them have norm at most 1."""
-    values = computed_once(table.T / jnp.sqrt(1.0 * times))
-    most = limit(times * len(table), FULL_BATCH) * 2.0**BITS
-    return jax.vmap(lambda row: _whole(row, lambda v: times * dots(v, v), most))(values)
 
 
 @lru_cache(maxsize=256)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pgbb.private.clipping import FULL_BATCH, clipped, limit
 
-__all__ = ["plain_sum", "serves"]
+__all__ = ["entries", "plain_sum", "serves"]
 
 Ints = NDArray[np.int64]
 Singles = NDArray[np.float32]
@@ -44,20 +44,28 @@ def plain_sum(statistic: Any, rows: Singles, parameters: Sequence[Singles], powe
     y = np.where(np.abs(y) < _TINY, np.float32(0), y)  # as compiled code reads them
     with np.errstate(all="ignore"):  # no cell may warn
         if table:
-            return _looked_up(statistic.plain(y, *first)[weight > 0], table[0], _whole(table[1], np.float32(unit)))
+            return _looked_up(statistic.plain(y, *first)[weight > 0], table[0], entries(table[1], 1, unit))
         numbers = np.atleast_2d(statistic.plain(y, *first))
         scale = np.where(weight > 0, weight**power * np.float32(unit), np.float32(0))
         return np.asarray(_whole(numbers, scale).sum(axis=1))
 
 
-def _whole(numbers: Singles, scale: Any) -> Ints:
-    """The columns clipped to norm 1, in whole units, toward zero."""
-    most = scale * np.float32(limit(len(numbers), FULL_BATCH))
-    (found,) = clipped([numbers], lambda v: np.sum(v.astype(np.float64) ** 2, axis=0).astype(np.float32), most)
-    return np.asarray(found.astype(np.int64))
+def entries(table: Singles, times: int, unit: float) -> Ints:
+    """What a record in each bin adds for each of so many numbers, (m, bins), clipped to norm 1 together."""
+    return _whole(table * (np.float32(1) / np.sqrt(np.float32(times))), np.float32(unit), times)
 
 
-def _looked_up(number: Singles, edges: Singles, entries: Ints) -> Ints:
+def _whole(numbers: Singles, scale: Any, times: int = 1) -> Ints:
+    """The columns in whole units, toward zero, clipped so that so many of them have norm at most 1."""
+
+    def square(v: Singles) -> Singles:
+        return np.asarray(times * np.sum(v.astype(np.float64) ** 2, axis=0), np.float32)
+
+    most = scale * np.float32(limit(times * len(numbers), FULL_BATCH))
+    return np.asarray(clipped([numbers], square, most)[0].astype(np.int64))
+
+
+def _looked_up(number: Singles, edges: Singles, added: Ints) -> Ints:
     """The sum of what the bins of these numbers add; what is no number is in the last bin."""
     bins = np.searchsorted(edges[1:-1], np.maximum(number, _LOWEST))
-    return np.asarray(entries @ np.bincount(bins, minlength=len(edges) - 1))
+    return np.asarray(added @ np.bincount(bins, minlength=len(edges) - 1))

@@ -36,14 +36,13 @@ from pgbb.private.partial_sums import (
     BITS,
     Statistic,
     counts_only,
-    entries,
     fused_sums,
     in_one_kernel,
     joined,
     slab_sums,
     traced_for,
 )
-from pgbb.private.plain_sums import plain_sum, serves
+from pgbb.private.plain_sums import entries, plain_sum, serves
 from pgbb.private.randomness import Randomness
 from pgbb.private.slabs import CORES, DEVICE, Slab, Slabs, device_room, floor, slabs_of, width_of
 
@@ -111,7 +110,7 @@ def sum_of(
     table = given[-1]
     in_or_above = result.reshape(-1, len(table))
     records = -np.diff(in_or_above, axis=1, append=0)
-    return (records @ np.asarray(entries(table, len(records)), np.int64)).reshape(-1)
+    return np.asarray(records @ entries(table, len(records), 2.0**BITS).T).reshape(-1)
 
 
 def _plain(statistic: Statistic, power: int, slabs: Slabs, given: Parameters) -> bool:

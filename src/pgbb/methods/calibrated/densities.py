@@ -4,7 +4,6 @@ Public arithmetic on answers.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
@@ -27,9 +26,9 @@ __all__ = [
     "ROUGH",
     "Curvatures",
     "curvatures_of",
-    "followed_by",
     "plain_curvatures",
     "seen_through",
+    "shapes_of",
     "sharpness",
     "spread_of",
 ]
@@ -126,20 +125,16 @@ def curvatures_of(
     return curvatures
 
 
-def followed_by(
-    found: Callable[[Shape], Curvatures], near: Frame, levels: Floats, h: Floats, outer: float, n: int, doubt: Floats
-) -> Callable[[list[Read]], Curvatures]:
-    """The curvature of each level as a function of where all answers so far say that the levels are.
+def shapes_of(
+    near: Frame, levels: Floats, apart: float, n: int, constant: bool
+) -> Callable[[list[Read], Floats], Shape]:
+    """The shape of all curvatures, given where the levels are found and the bandwidths of kernels.
 
-    Without a positive distance between the `outer` levels, spreads do not follow from them. `doubt`: of a factor.
+    That of a location-scale model whose outer levels lie `apart` by so much, or E xxᵀ where they do not.
     """
-    spreads = LocationScale.like(near, levels, outer, n) if outer > 0 else None
-
-    def curves(reads: list[Read]) -> Curvatures:
-        shape = spreads.shape(reads, h) if spreads else Shape(near.moment, near.moment_sd)
-        return [replace(c, factor_sd=float(s)) for c, s in zip(found(shape), doubt, strict=True)]
-
-    return curves
+    if not constant or apart <= 0:
+        return lambda *_: Shape(near.moment, near.moment_sd)
+    return LocationScale.like(near, levels, apart, n).shape
 
 
 def plain_curvatures(shape: Floats, shape_sd: Floats, density: Floats, factor_sd: float = 0.0) -> Curvatures:

@@ -208,7 +208,8 @@ def design_frame(
     most, noise = squared_reach(asker.n, p, asker.noise("final"), score), asker.noise("final") / score
     near, reach = _scaled(frame, design, least, alone, apart)
     lengths = _distances(asker, near) if asker.asks("distances") else None
-    far = _Far(lengths, None if rows is None else _no_farther(rows @ near, reach))
+    wider = 1.0 if lengths is None else WIDER
+    far = _Far(lengths, None if rows is None else _no_farther(rows @ near, reach, wider))
     farther = far.balanced(math.sqrt(most) / reach, noise, SMALL / math.sqrt(asker.n) / reach, wrong)
     frame, reach = _scaled(frame, design, (reach * farther) ** 2, alone, apart)
     reference = None if rows is None else rows @ frame
@@ -275,14 +276,14 @@ class _Far:
         return float(min(least * np.sqrt(np.geomspace(1, FARTHEST, 25)), key=cost))
 
 
-def _no_farther(reference: Floats, reach: float) -> Floats:
-    """The reference design with directions along which it is far wider than a white one made less wide.
+def _no_farther(reference: Floats, reach: float, wider: float = 1.0) -> Floats:
+    """The reference design with directions along which it is `wider` than a white one, by this factor, made less wide.
 
     Its columns are independent. What true columns have in common is magnified, and would let it look far out there. A
     skewed column makes it wider too: a frame is white in moments in which far-out records count less.
     """
     values, axes = np.linalg.eigh(reference.T @ reference * (reach**2 / len(reference)))
-    return np.asarray(reference @ (axes / np.sqrt(np.maximum(values / WIDER, 1.0))) @ axes.T)
+    return np.asarray(reference @ (axes / np.sqrt(np.maximum(values / wider, 1.0))) @ axes.T)
 
 
 def _scaled(frame: Floats, design: Design, most: float, alone: bool, apart: Mapping[int, Atom]) -> tuple[Floats, float]:

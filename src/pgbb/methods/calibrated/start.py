@@ -157,7 +157,7 @@ def robust_fit(
         slope = max(residuals.mean(np.abs(residuals.middles) < c * scale), LEAST_INSIDE) / scale
         step, error = filtered(near.solid * slope, g[:p], sd, error)
         theta = np.clip(theta - near.matrix @ step, box.low[:p], box.high[:p])
-        right = straightened(residuals, np.sqrt(max(step @ near.moment @ step, 0.0)), c, kappa)
+        right = straightened(residuals, float(np.sqrt(max(float(step @ near.moment @ step), 0.0))), c, kappa)
     return theta, error, residuals, right
 
 
