@@ -1,4 +1,4 @@
-"""Huber regression: a rough median regression and its scale, then two rounds of curvature and gradient in (β, σ_H)."""
+"""Huber regression by the default method: a rough fit and its scale, then two rounds of curvature and gradient."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,13 +36,13 @@ Floats = NDArray[np.float64]
 
 __all__ = ["fit_huber"]
 
-UNLIKE = 0.1  # how far a curvature is from that of residuals that are independent of the design, relative
+UNLIKE = 0.1  # prior relative difference of a curvature from that of residuals independent of the design
 BENT = 0.5  # how far off may be what a line that is off adds to what the scale is told by, relative
 NEAR, LAG = 0.2, 0.25  # of the way to the scale that is longer than the first, relative, Newton steps leave the second
 
 
 def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaussian, Cut]:
-    """Ask all stages of a Huber regression."""
+    """Ask all stages of a Huber regression. Returns the posterior, and how many records are weighted down."""
     p = problem.dim - 1
     c, kappa = float(problem.settings["c"]), float(problem.settings["kappa"])
     constant, at = design.has_intercept, locate_response(asker, problem, design)
@@ -133,5 +133,5 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
 
 
 def _rise(residuals: Distribution, away: float, most: float) -> float:
-    """E min(r², most²) for r ± `away`, less the same for r."""
+    """E min((r ± away)², most²) − E min(r², most²)."""
     return max(residuals.mean(square_of(residuals, away, most) - square_of(residuals, 0.0, most)), 0.0)
