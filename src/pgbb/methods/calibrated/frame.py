@@ -36,9 +36,9 @@ SEEN = 3.0  # an axis counts as seen if its second moment exceeds so many standa
 WRONG = 1.2  # mean of scores far out where a model is wrong there, in standard deviations of a score
 SMALL = 0.1  # what the reach leaves out may be so much of the sampling error
 FARTHEST = 8.0  # largest factor by which R² grows for a skewed design
-WIDER = 2.0  # second moment of a reference design along a direction, beside a white one, that a skewed column makes
+WIDER = 2.0  # second moment of the reference design along a direction, over a white one, that a skewed column may make
 CUT = 1 / 3  # weight of the share of records with ω < 1 in the last answer on moments; its noise grows by 5 %
-FULL = 0.99  # share of its largest that a mean score is seen to have, at most
+FULL = 0.99  # largest mean score of a group that is assumed, over the bound of scores
 FINEST = 2.0**18  # largest magnification of a direction: single precision shows no finer ones
 NEAREST = 0.1  # upper end of the first bin of distances, in reaches
 SPREADS = 1.5  # eigenvalues of a white design may lie so many times as far from 1 as noise alone spreads them
@@ -135,12 +135,13 @@ class Frame:
         return np.asarray((found / weight < np.minimum(SEEN * noise, most)) & (size > 0.5))
 
     def bent(self, step: Floats, gradient: Floats, noise: Floats, down: float, up: float) -> Floats:
-        """Covariance of what a gradient H·step misses because scores have bounds.
+        """Covariance of what a gradient H·step misses because scores are bounded.
 
-        A rare group may have much farther to go than most records. Its mean score is then at its bound, whatever the
-        distance, and a Newton step goes `down`, or `up`, by as much as that is over the curvature. What is left of the
-        way grows without end as steps come near that, by more than their `noise` (a covariance) explains. Records of
-        the reference design tell how far the step moves those that an axis is about.
+        The mean score of a rare group is at its bound if the group has far to go, whatever the distance. A Newton step
+        then moves the group `down` or `up` by the bound over the curvature, and the rest of the way may be of any
+        length. So the error of an axis grows without bound as the step approaches that length, beyond what its `noise`
+        (a covariance) explains. Records of the reference design tell how far the step moves those that an axis is
+        about.
         """
         u = self.reference
         if u is None:

@@ -37,8 +37,8 @@ Floats = NDArray[np.float64]
 __all__ = ["fit_huber"]
 
 UNLIKE = 0.1  # prior relative difference of a curvature from that of residuals independent of the design
-BENT = 0.5  # how far off may be what a line that is off adds to what the scale is told by, relative
-NEAR, LAG = 0.2, 0.25  # of the way to the scale that is longer than the first, relative, Newton steps leave the second
+BENT = 0.5  # relative error of what a line that is off adds to the gradient of the scale
+NEAR, LAG = 0.2, 0.25  # Newton steps leave `LAG` of the way to the scale, as far as it is longer than `NEAR` of it
 
 
 def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaussian, Cut]:
@@ -64,7 +64,7 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
         return huber_gradient(asker, stage, at, near.matrix, c, kappa)
 
     def around(size: Floats) -> Floats:
-        """E vvᵀ for v = (a·u, b) where `size` holds a² , ab and b², were residuals independent of the design."""
+        """E vvᵀ for v = (a·u, b) with E(a², ab, b²) = `size`, for residuals that are independent of the design."""
         found = np.zeros((p + 1, p + 1))
         found[:p, :p], found[p, p] = size[0] * near.moment, size[2]
         if mean is not None:
@@ -103,7 +103,7 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
         return at
 
     def bends(step: Floats, left: Floats) -> tuple[Floats, Floats]:
-        """A line that is off by τ, on average, adds E ψ²(r ± τ) − E ψ²(r) to what the scale is told by."""
+        """What the gradient of the scale lacks: a line that is off by τ on average adds E ψ²(r ± τ) − E ψ²(r)."""
         moved = near.moment @ left[:p, :p]
         away, along = float(step[:p] @ near.moment @ step[:p]), near.moment @ step[:p]
         mean, doubt = np.zeros(p + 1), np.zeros((p + 1, p + 1))
