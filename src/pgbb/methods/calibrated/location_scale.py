@@ -120,25 +120,31 @@ class LocationScale:
             noise += back @ (read.noise + level * (1 - level) / self.n * self.near.moment) @ back
         scale = scale_of(reads[-1].point - reads[0].point, noise, self.apart, self.near.moment, self.one)
         unit = scale.mean / float(ndtri(self.levels[-1]) - ndtri(self.levels[0]))
-        found = np.stack([self._shapes(slope, widths / unit) for slope in _around(scale)]) * self.mass
-        value, *smooth = np.mean(found, axis=0)
-        doubt = np.std([pack(each[0]) for each in found], axis=0)
-        return Shape(value, np.hypot(self.near.moment_sd, doubt), value - np.stack(smooth))
-
-    def _shapes(self, slope: Floats, widths: Floats) -> Floats:
-        """E f(x)uuᵀ/E f(x), and what kernels of these widths show of it, for normal errors with spread xᵀγ.
-
-        No direction has more than E uuᵀ: where the line is wrong, densities are lower than the spread tells.
-        """
-        spread = np.maximum(self.points @ slope, LEAST)
-        seen = [1 / spread]
-        for level, width in zip(self.levels.tolist(), widths.tolist(), strict=True):
-            total = np.hypot(spread, width)
-            seen.append(np.exp(-0.5 * (ndtri(level) * spread / total) ** 2) / total)
         values, axes = np.linalg.eigh(self.points.T @ self.points / len(self.points))
         root = axes * np.sqrt(np.maximum(values, 1e-12 * values[-1]))
         white = self.points @ np.linalg.inv(root).T
-        return np.stack([root @ _at_most_one((white.T * (f / f.sum())) @ white) @ root.T for f in seen])
+
+        def mean(density: Floats) -> Floats:
+            """E f(x)uuᵀ/E f(x), along no direction more than E uuᵀ: where a line is wrong, densities are lower there
+            than spreads say."""
+            values, axes = np.linalg.eigh((white.T * (density / density.sum())) @ white)
+            back = root @ (axes * np.sqrt(np.minimum(values, 1.0)))
+            return np.asarray(self.mass * back @ back.T)
+
+        each = [mean(1 / self._spread(slope)) for slope in _around(scale)]
+        value, doubt = np.mean(each, axis=0), np.std([pack(one) for one in each], axis=0)
+        spread = self._spread(scale.slope)
+        smooth = [mean(d) for d in _smoothed(spread, self.levels, widths / unit)]
+        return Shape(value, np.hypot(self.near.moment_sd, doubt), mean(1 / spread) - np.stack(smooth))
+
+    def _spread(self, slope: Floats) -> Floats:
+        return np.maximum(self.points @ slope, LEAST)
+
+
+def _smoothed(spread: Floats, levels: Floats, widths: Floats) -> Floats:
+    """What kernels of these widths, in usual standard deviations, show of the densities of normal errors; (m, rows)."""
+    total = np.hypot(spread, widths[:, None])
+    return np.asarray(np.exp(-0.5 * (ndtri(levels)[:, None] * spread / total) ** 2) / total)
 
 
 def _around(scale: Scale) -> Floats:
@@ -146,9 +152,3 @@ def _around(scale: Scale) -> Floats:
     values, axes = np.linalg.eigh(scale.doubt)
     moves = (axes * np.sqrt(np.maximum(values, 0.0) * len(values))).T
     return scale.slope + np.concatenate([moves, -moves])
-
-
-def _at_most_one(matrix: Floats) -> Floats:
-    """The symmetric matrix with eigenvalues lowered to at most 1."""
-    values, axes = np.linalg.eigh(matrix)
-    return np.asarray((axes * np.minimum(values, 1.0)) @ axes.T)

@@ -46,6 +46,7 @@ PERSONS = 0.12  # of second moments of the score by person
 WORTH = 0.021  # curvature of each quantile level is asked if the relative noise of its entries is below this
 CHEAPER = 0.03  # the same threshold where one matrix serves all, as in Huber and logistic regression
 HIDING = 0.002  # noise above which locating and starting get larger shares, since nothing would be found otherwise
+MANY = 8  # number of terms from which the first fit may miss a group of records by far more than most of them
 STEPS = 4  # number of Newton steps of a Huber loss where the first fit may be far off
 OFF = 0.12  # error of the first fit, in spreads of the response, above which it may be far off
 NEARER = 0.25  # noise of a step, over the error that is left, above which more steps lead no nearer
@@ -215,7 +216,8 @@ def _start(p: int, noise: float) -> tuple[Stage, ...]:
 def _robust(p: int, noise: float, least: int) -> tuple[Stage, ...]:
     """Newton steps of a Huber loss: `STEPS` if the first fit may be far off and they lead nearer, else the least."""
     length = noise * math.sqrt(max(LEAST_REACH[0], LEAST_REACH[1] * p) * p)  # what noise of a gradient adds to fits
-    far = CUT * length / math.sqrt(START) > OFF and length * math.sqrt(STEPS / ROBUST) < NEARER
+    off, left = CUT * length / math.sqrt(START), length * math.sqrt(STEPS / ROBUST)
+    far = p >= MANY and off > OFF and left < NEARER
     times = STEPS if far else least
     if not times:
         return ()
