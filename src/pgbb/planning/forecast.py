@@ -31,25 +31,25 @@ __all__ = ["FAMILIES", "MEANS", "Family", "Forecast", "Reference", "Width", "for
 
 Family = Literal["quantile", "linear", "expectile", "huber", "logistic", "poisson", "iv", "mean", "means", "custom"]
 MEANS = ("mean", "means")
-SIZES = 1.22  # noise of means by groups, as the last answer asks for sizes too
-LENGTHS = 4.0  # the bound of the scores of a linear regression, in √p spreads, where errors are normal
+SIZES = 1.22  # factor of the noise of means by groups, since the last answer asks for sizes too
+LENGTHS = 4.0  # bound of the scores of a linear regression with normal errors, in √p spreads
 FAMILIES: tuple[Family, ...] = get_args(Family)
 
 Z = 1.959963984540054  # half a 95 % interval, in standard deviations
-HALF_OF_LEVEL = 0.05  # noise of second moments, beside those of a rare level, that hides it every second time
+HALF_OF_LEVEL = 0.05  # relative noise of the second moments of a rare level that hides it every second time
 RARE = 0.01  # share of the records that have a rare level
-BEYOND = 2.5  # spreads beyond the window of a mean that records lie there, in a tail that noise allows: found by fits
-DOUBT = 0.12  # of entries of the curvature of a quantile, relative, through which its sampling error is seen
+BEYOND = 2.5  # typical distance of records beyond the window of a mean, in spreads, as fits have it
+DOUBT = 0.12  # relative error of the curvature of a quantile, through which its sampling error is seen
 
 
 @dataclass(frozen=True)
 class Usual:
-    """What fits to real files have beside the reference, chosen by fits of `benchmarks/real.py`.
+    """How fits to real files differ from the reference, chosen by fits of `benchmarks/real.py`.
 
     Args:
-      farther: times as much noise, where covariates and errors are as usual and not normal.
-      blurred: noise of gradients beside that of second moments, through which curvature is seen.
-      half: noise of second moments, beside them, that hides a coefficient every second time.
+      farther: factor of the noise, since usual covariates and errors are not normal.
+      blurred: noise of gradients through noisy curvature, over the noise of second moments.
+      half: relative noise of second moments that hides a coefficient every second time.
     """
 
     farther: float

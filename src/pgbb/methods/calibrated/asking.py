@@ -43,7 +43,7 @@ class Asker:
         self.n, self.group_size = sums.n, group_size
         self.whitens = "whitening" not in without
         self.shrink: Shrink = as_answered if "shrinkage" in without else shrink
-        self.usable = 1.0  # an upper bound, from an answer, on the share of the records, or of their weight, that count
+        self.usable = 1.0  # upper bound, from an answer, on the share of records (or of their weight) that count
 
     def compile_ahead(self) -> None:
         """Start to compile every question, so that its first answer does not wait for the compiler."""

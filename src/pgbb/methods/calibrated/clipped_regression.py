@@ -1,7 +1,8 @@
 """The last stages of a regression whose scores have no bound of their own: Poisson regression and expectiles.
 
-Scores are cut at a bound that follows their private law; what is cut off is asked apart and put back as far as it
-shows, as in least squares (`tails`). No record is weighted down. Public arithmetic on answers.
+Scores are clipped at a bound that follows their distribution. What the clip takes off is a question of its own, and is
+put back as far as it shows, as in least squares (`score_clip`). No record is weighted down. Public arithmetic on
+answers.
 """
 
 from collections.abc import Callable
@@ -26,22 +27,22 @@ Floats = NDArray[np.float64]
 
 __all__ = ["Clipped"]
 
-LOUD = 0.1  # noise of the curvature, relative, where its reach is chosen by it
-NEAREST, FARTHEST = 4.0, 400.0  # squared lengths at which a curvature is cut, in mean ones
+LOUD = 0.1  # relative noise of the curvature up to which records far out are not cut
+NEAREST, FARTHEST = 4.0, 400.0  # squared lengths at which a curvature is cut lie between these, in mean ones
 
 
 @dataclass(frozen=True)
 class Clipped:
-    """A family of scores that are clipped.
+    """A regression with clipped scores.
 
     Args:
-      asker: asks.
+      asker: asks the questions.
       near: the frame of the design.
-      given: what its statistics need beside θ and the frame, which says what family it is.
-      part: of the excess, that a cut moves a coordinate.
-      least: bound.
-      aim: where what is cut off points, on average, where that is known: a vector no longer than one.
-      tails: reads the tails that lengths of scores may have.
+      given: what its statistics need beside θ and the frame; its shape tells the family.
+      part: share of the excess length by which the clip may move a coordinate.
+      least: least bound.
+      aim: mean direction of what is cut off, a vector no longer than 1, where that is known.
+      tails: a function that finds the tails that the lengths of scores may have.
     """
 
     asker: Asker
@@ -62,7 +63,7 @@ class Clipped:
         return answer * bound, sd * bound
 
     def curvature(self, at: Floats, shape: Floats) -> tuple[Floats, float]:
-        """The curvature, whose terms are cut where noise allows and which is about `shape`; its noise."""
+        """Ask for the curvature, of about `shape`, with terms cut where noise allows. Returns it with its noise."""
         scale = float(np.trace(shape))
         noise = self.asker.noise("curvature") * len(shape) / max(scale, 1e-300)
         square = float(np.clip(LOUD / max(noise, 1e-300), NEAREST, FARTHEST)) * scale
@@ -80,7 +81,10 @@ class Clipped:
         model: LogisticCurvature | None = None,
         located: bool = True,
     ) -> tuple[LocalGaussian, list[str]]:
-        """The bound, what it takes off, two rounds of gradients; the posterior, and a note. Arguments as `refine`."""
+        """Choose the clip, estimate what it takes off, and ask two rounds of gradients. Arguments are as for `refine`.
+
+        Returns the posterior, and a note for the certificate.
+        """
         asker, near, p, n = self.asker, self.near, len(theta), self.asker.n
         law = lengths(asker, near, theta, size, self.given)
         tails = self.tails(law)

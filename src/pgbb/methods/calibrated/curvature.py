@@ -28,7 +28,7 @@ __all__ = [
 
 BENDS = 0.25  # relative change of a curvature over a step that is expected
 WHITE = 0.12  # prior relative difference of a curvature that is not asked from a multiple of E xxᵀ, on each entry
-FEW = 8  # terms up to which that holds; with more of them the sum of squares over all entries stays what it is
+FEW = 8  # `WHITE` holds up to so many terms; for more the sum of squares over all entries stays as for these
 NONE = 1e-25  # mean square of scores below which all count as zero
 STEP = 0.5  # for a step, an eigenvalue of the curvature is raised to this share of what stands clear of its noise
 

@@ -1,6 +1,6 @@
-"""Coordinates in which the design is about white: found by rounds of noisy second moments, before anything else.
+"""The frame: coordinates in which the design is about white, found by rounds of noisy second moments.
 
-Serves every regression. What is asked later, gradients and curvatures, lives in this frame: its noise is paid in units
+Every regression finds it first. Gradients and curvatures are then asked in this frame, so that their noise is in units
 of the data and not of the declared box.
 """
 
@@ -26,36 +26,36 @@ Floats = NDArray[np.float64]
 
 __all__ = ["MOST_REACH", "SCORE", "Cut", "Frame", "design_frame", "score_of", "squared_reach", "wrong_of"]
 
-MOST_REACH = (25.0, 5.0)  # R² is at most the first, or the second a term
-LEVEL = 0.5  # how far their common level may be from white
-UNUSUAL = 0.3  # how far entries of its second moments may be from white, where noise hides more
-SCORE = 0.45  # standard deviation of a score beside its bound, as is usual
-CLEAREST = 0.7  # the same at most, where the reach is chosen by it
-LOUD = 1.0  # noise of the last gradient beside its sampling error, where the reach is chosen by it
-SEEN = 3.0  # standard deviations of noise above which the second moment of an axis counts as seen
-WRONG = 1.2  # mean of scores far out, over their standard deviation, where a model is wrong there
-SMALL = 0.1  # of the sampling error: what may be left out
-FARTHEST = 8.0  # times as far, squared, reaches a frame of a skewed design
-WIDER = 2.0  # second moment of a reference design along a direction, beside a white one, that a skewed column makes
-CUT = 1 / 3  # part of the last answer on moments that asks how many records ω weights down; its noise grows by 5 %
-FULL = 0.99  # share of its largest that a mean score is seen to have, at most
-FINEST = 2.0**18  # times a direction is magnified, at most: single precision shows no finer ones
-NEAREST = 0.1  # end of the first bin of distances, in reaches
-SPREADS = 1.5  # times as far as noise alone spreads the eigenvalues of a white design, they may lie
-FAINT = 0.2  # second moment of a direction, beside the usual one, that counts as none wherever noise may have made it
+MOST_REACH = (25.0, 5.0)  # the squared reach R² of p terms is at most the first, or p times the second
+LEVEL = 0.5  # prior relative difference of the common level of second moments from white
+UNUSUAL = 0.3  # largest prior mean of the relative deviation of entries from white, where noise is large
+SCORE = 0.45  # usual standard deviation of a score, over its bound
+CLEAREST = 0.7  # largest value of that ratio by which a reach is chosen
+LOUD = 1.0  # the reach grows while the noise of the last gradient is below so many sampling errors
+SEEN = 3.0  # an axis counts as seen if its second moment exceeds so many standard deviations of noise
+WRONG = 1.2  # mean of scores far out where a model is wrong there, in standard deviations of a score
+SMALL = 0.1  # what the reach leaves out may be so much of the sampling error
+FARTHEST = 8.0  # largest factor by which R² grows for a skewed design
+WIDER = 2.0  # second moment of the reference design along a direction, over a white one, that a skewed column may make
+CUT = 1 / 3  # weight of the share of records with ω < 1 in the last answer on moments; its noise grows by 5 %
+FULL = 0.99  # largest mean score of a group that is assumed, over the bound of scores
+FINEST = 2.0**18  # largest magnification of a direction: single precision shows no finer ones
+NEAREST = 0.1  # upper end of the first bin of distances, in reaches
+SPREADS = 1.5  # eigenvalues of a white design may lie so many times as far from 1 as noise alone spreads them
+FAINT = 0.2  # a second moment below this share of the usual one counts as none if noise may have made it
 
 
 def squared_reach(n: int, p: int, noise: float, score: float = SCORE) -> float:
-    """R²: records whose p covariates are farther out, in Mahalanobis distance, are weighted down.
+    """R²: records farther out than R, in Mahalanobis distance of the p covariates, are weighted down.
 
-    As far out as the noise of the last gradient, R·noise, stays at its sampling error, score/√n, within bounds; all
-    of it public.
+    It is the largest value, within bounds, at which the noise of the last gradient, R·noise, does not exceed its
+    sampling error, score/√n. All of it is public.
 
     Args:
       n: number of records.
       p: number of terms.
-      noise: of the last gradient.
-      score: standard deviation of the score, where its bound has that noise.
+      noise: of the last gradient, for a score with bound 1.
+      score: standard deviation of the score, over its bound.
     """
     affordable = (LOUD * score / (math.sqrt(n) * max(noise, 1e-12))) ** 2
     least, most = (max(fixed, each * p) for fixed, each in (LEAST_REACH, MOST_REACH))
@@ -63,38 +63,47 @@ def squared_reach(n: int, p: int, noise: float, score: float = SCORE) -> float:
 
 
 def score_of(levels: Floats) -> float:
-    """The same standard deviation for quantile levels that are asked together."""
+    """The standard deviation of a score over its bound, for quantile levels that are asked together."""
     _, b = strategy(tuple(levels.tolist()))
     return min(float(np.sqrt(np.sum(levels * (1 - levels)) / np.sum(b**2))), CLEAREST)
 
 
 def wrong_of(levels: Floats) -> Floats:
-    """How wrong scores of quantile levels are far out, where a line is wrong, beside what is usual.
+    """The mean score far out where a line is wrong, by quantile level, over that of the median.
 
-    The share of records below the line may be anything there: about a half, and as far from it as is usual. At outer
-    levels it is far from the level, beside the standard deviation of a score.
+    The share of records below the line may be anything there: its square deviation from τ is (τ − ½)² more than at the
+    median, in units of the variance τ(1 − τ) of a score.
     """
     return np.sqrt(1 + ((levels - 0.5) / WRONG) ** 2 / (levels * (1 - levels)))
 
 
 @dataclass(frozen=True)
 class Cut:
-    """P(ω < 1), the share of records that are weighted down, as answered, and the standard deviation of its noise."""
+    """The share of records that are weighted down, P(ω < 1), as answered, and the standard deviation of its noise."""
 
     share: float
     sd: float
 
     @property
     def clear(self) -> bool:
-        """Whether there are any, beyond noise."""
+        """Whether the share stands clear of noise."""
         return self.share > max(3 * self.sd, 1e-3)
 
 
 @dataclass(frozen=True)
 class Frame:
-    """F, with u = xF; E ωuuᵀ and the noise of its packed coordinates; how many records ω weights down; R; by how
-    much records are too far out, E(1 − √ω)‖u‖ times E(1 − √ω)uuᵀ/‖u‖; u of a reference design, if there is one; which
-    terms may be constant, by where their columns lie; and second moments as answered, with their frames and noise."""
+    """Coordinates u = xF of a design.
+
+    Args:
+      matrix: F, (p, p).
+      moment, moment_sd: E ωuuᵀ, and the noise of its packed coordinates.
+      cut: how many records ω weights down.
+      reach: R.
+      excess: E(1 − √ω)‖u‖ times E(1 − √ω)uuᵀ/‖u‖: by how much records are too far out.
+      reference: u of the reference design; None without one.
+      doubtful: which terms may be constant, by where their columns lie; None if that is not known.
+      answers: second moments as answered, each with its frame and noise.
+    """
 
     matrix: Floats
     moment: Floats
@@ -109,10 +118,10 @@ class Frame:
     def unseen(self, directions: Floats) -> NDArray[np.bool_]:
         """Which directions (columns, in the frame) have no second moment that stands out of noise, by all answers.
 
-        Moments are pulled to white, and so may seem to vary along what two equal columns have not in common. Here they
-        are as they were answered. What is more than a part of the usual counts as seen, and so does what may be the
-        smallest of all eigenvalues of a white design, in this noise. Axes beside those of the design, of a scale, are
-        left out; a direction that is mostly theirs is seen.
+        The answers are taken as they are: shrinkage to white would make the difference of two equal columns seem to
+        vary. A direction counts as seen if its second moment is more than `FAINT` of the usual one, or may be the
+        smallest eigenvalue of a white design in this noise. Axes beside those of the design, such as that of a scale,
+        are ignored, and a direction that consists mostly of them is seen.
         """
         directions = directions[: len(self.matrix)]
         found, weight = np.zeros(directions.shape[1]), np.zeros(directions.shape[1])
@@ -126,12 +135,13 @@ class Frame:
         return np.asarray((found / weight < np.minimum(SEEN * noise, most)) & (size > 0.5))
 
     def bent(self, step: Floats, gradient: Floats, noise: Floats, down: float, up: float) -> Floats:
-        """Covariance of what a gradient H·step misses because scores have bounds.
+        """Covariance of what a gradient H·step misses because scores are bounded.
 
-        A rare group may have much farther to go than most records. Its mean score is then at its bound, whatever the
-        distance, and a Newton step goes `down`, or `up`, by as much as that is over the curvature. What is left of the
-        way grows without end as steps come near that, by more than their `noise` (a covariance) explains. Records of
-        the reference design tell how far the step moves those that an axis is about.
+        The mean score of a rare group is at its bound if the group has far to go, whatever the distance. A Newton step
+        then moves the group `down` or `up` by the bound over the curvature, and the rest of the way may be of any
+        length. So the error of an axis grows without bound as the step approaches that length, beyond what its `noise`
+        (a covariance) explains. Records of the reference design tell how far the step moves those that an axis is
+        about.
         """
         u = self.reference
         if u is None:
@@ -142,10 +152,10 @@ class Frame:
         return np.diag((share**4 / (1 - share) * gradient) ** 2)
 
     def left_out(self, wrong: float = 1.0) -> Floats:
-        """Covariance of what weights √ω may move a gradient by, over the variance of a score.
+        """Covariance of the bias that the weights √ω may give to a gradient, over the variance of a score.
 
-        Where the model is right it is nothing. Where it is wrong far out, scores there have a mean, of about the size
-        of their standard deviation, or so many times as `wrong`.
+        There is no bias where the model is right. Where it is wrong far out, scores there have a mean of about `WRONG`
+        standard deviations, times `wrong`.
         """
         return (wrong * WRONG) ** 2 * self.excess
 
@@ -155,7 +165,7 @@ class Frame:
         return raised(self.moment, self.moment_sd)
 
     def turned(self, axes: Floats) -> "Frame":
-        """The same with other orthogonal axes."""
+        """This frame with its axes rotated by an orthogonal matrix."""
         noise = (axes**2).T @ unpack(self.moment_sd, len(axes)) ** 2 @ axes**2
         return replace(
             self,
@@ -170,17 +180,20 @@ class Frame:
 def design_frame(
     asker: Asker, design: Design, score: float = SCORE, *, wrong: float = 1.0, alone: bool = True
 ) -> Frame:
-    """Coordinates u = xF in which E xxᵀ is about I/R² and most ‖u‖ ≤ 1: the stages "columns" to "moments".
+    """Find coordinates u = xF in which E uuᵀ is about I/R² and most ‖u‖ ≤ 1: the stages "columns" to "moments".
 
-    The first frame is that of a design of independent columns, each where it lies and as wide as it is. Then
-    whitening by rounds, as in CoinPress (Biswas, Dong, Kamath, Ullman 2020): an eigenvalue below its noise is raised
-    to it, and such a direction is magnified again in the next round. An axis that is not seen turns toward no
-    other: a level that never occurs must not cost what it has nothing to do with.
+    The first frame is that of a reference design with independent columns. Then the design is whitened by rounds, as in
+    CoinPress (Biswas, Dong, Kamath, Ullman 2020): an eigenvalue below its noise is raised to the noise, and its
+    direction is magnified and asked again in the next round. An axis that is not seen is rotated toward no other, so
+    that a level that never occurs costs no other coefficient anything.
 
-    `wrong`: mean of scores far out, in what is usual, where a model is wrong there.
-
-    `alone`: a rare flag has an axis of its own. Levels of a quantile do without: their densities in a rare group are
-    often far from those of all records, toward which the entry of such an axis would be pulled.
+    Args:
+      asker: asks the questions.
+      design: of the regression.
+      score: standard deviation of the score, over its bound.
+      wrong: mean score far out where the model is wrong there, over the usual one.
+      alone: whether a rare flag has an axis of its own. Not in quantile regression: the density in a rare group is
+        often far from that of all records, toward which the entry of such an axis would be pulled.
     """
     p, unknown = len(design.names), Columns({}, {}, 0.0)
     if not asker.whitens:
@@ -221,7 +234,7 @@ def design_frame(
 def _second_moments(
     asker: Asker, frame: Floats, reach: float, doubtful: NDArray[np.bool_]
 ) -> tuple[Floats, Floats, Cut, tuple[Floats, Floats, float]]:
-    """E ωuuᵀ, the noise left in it, how many records ω weights down, and the answer itself: the stage "moments"."""
+    """Ask the stage "moments": E ωuuᵀ, the noise left in it, how many records ω weights down, and the answer itself."""
     answer, sd = asker.ask("moments", "moment_and_cut", frame, CUT)
     unit = np.sqrt(1 + CUT**2)
     raw = unpack(answer[:-1] * unit, len(frame))
@@ -230,7 +243,7 @@ def _second_moments(
 
 
 def _distances(asker: Asker, frame: Floats) -> Lengths:
-    """The law of ‖u‖: the stage "distances"."""
+    """Ask the stage "distances": the distribution of ‖u‖."""
     longest = math.sqrt(float(np.sum(np.abs(frame @ frame.T))))  # entries of x lie in [−1, 1]
     edges = np.concatenate([[0.0], np.geomspace(NEAREST, max(longest, 2 * NEAREST), BINS)])
     return Lengths(asked_law(asker, "distances", "distances", edges, frame)[0], longest)
@@ -238,16 +251,16 @@ def _distances(asker: Asker, frame: Floats) -> Lengths:
 
 @dataclass(frozen=True)
 class _Far:
-    """How far out records lie: lengths of u, and u of a reference design; one of them may be missing."""
+    """How far out records lie: the distribution of ‖u‖, and u of a reference design. One of them may be missing."""
 
     lengths: Lengths | None
     reference: Floats | None
 
     def left_out(self, reach: float, terms: int) -> Floats:
-        """E(1 − √ω)‖u‖ times E(1 − √ω)uuᵀ/‖u‖ over the reach: all of it, where records are far out on one side.
+        """E(1 − √ω)‖u‖ times E(1 − √ω)uuᵀ/‖u‖ over the reach, as if all far-out records lay on one side.
 
-        The reference design says along which axes, and how much where noise hides it: between what both say, and
-        nearer to the larger, since what is overlooked is missed in silence.
+        The reference design says along which axes. How much is the answer's where it stands clear of noise, and else
+        the root mean square of both: what is overlooked is missed in silence.
         """
         total = self.lengths.excess(reach)[0] if self.lengths else 0.0
         if self.reference is None:
@@ -263,9 +276,9 @@ class _Far:
         return np.asarray((seen / reach) ** 2 * axes)
 
     def balanced(self, least: float, noise: float, small: float = 0.0, wrong: float = 1.0) -> float:
-        """The reach, at least the `least`, with the smallest sum of squares of its noise and of what it leaves out.
+        """The reach, at least `least`, that minimises the sum of squares of its noise and of what it leaves out.
 
-        What is left out, of scores that are so many times as `wrong` as is usual, need not be less than `small`.
+        What is left out counts as `small` where it is less; `wrong` is as in `design_frame`.
         """
         terms = 1 if self.reference is None else self.reference.shape[1]
 
@@ -316,7 +329,7 @@ def _scaled(frame: Floats, design: Design, most: float, alone: bool, apart: Mapp
 
 
 def _turn(moves: Floats, axes: list[int]) -> Floats:
-    """The rotation, near none, that leads the directions of these rows, made orthogonal, to these axes."""
+    """The rotation nearest to the identity that turns these rows, made orthogonal, to these axes."""
     p = moves.shape[1]
     left, _, right = np.linalg.svd(moves, full_matrices=False)
     moves, kept = left @ right, np.delete(np.eye(p), axes, axis=0)
@@ -325,10 +338,11 @@ def _turn(moves: Floats, axes: list[int]) -> Floats:
 
 
 def _moment(raw: Floats, sd: float, reach: float, shrink: Shrink, doubtful: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """E ωuuᵀ, and the noise left in it: axes that are seen are pulled to be white, as far as noise hides them.
+    """E ωuuᵀ shrunk to white, and the noise left in it.
 
-    So are those that noise hides, if they may be white: where columns lie is known, and by that they are. An axis that
-    is not seen and not white, or `doubtful`, is taken as apart from all others, and as white where noise is larger.
+    Axes that are seen are shrunk, and so are those that noise hides if their answer may be white: the histograms have
+    scaled their columns. An axis that is neither, or that noise hides and that is `doubtful`, has no entries with
+    others; its own entry is at least its noise, and at most white.
     """
     p = len(raw)
     clear, white = np.diag(raw) > SEEN * sd, np.diag(raw) + SEEN * sd > reach**-2

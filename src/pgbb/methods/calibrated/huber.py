@@ -1,4 +1,4 @@
-"""Huber regression: a rough median regression and its scale, then two rounds of curvature and gradient in (β, σ_H)."""
+"""Huber regression by the default method: a rough fit and its scale, then two rounds of curvature and gradient."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,13 +36,13 @@ Floats = NDArray[np.float64]
 
 __all__ = ["fit_huber"]
 
-UNLIKE = 0.1  # how far a curvature is from that of residuals that are independent of the design, relative
-BENT = 0.5  # how far off may be what a line that is off adds to what the scale is told by, relative
-NEAR, LAG = 0.2, 0.25  # of the way to the scale that is longer than the first, relative, Newton steps leave the second
+UNLIKE = 0.1  # prior relative difference of a curvature from that of residuals independent of the design
+BENT = 0.5  # relative error of what a line that is off adds to the gradient of the scale
+NEAR, LAG = 0.2, 0.25  # Newton steps leave `LAG` of the way to the scale, as far as it is longer than `NEAR` of it
 
 
 def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaussian, Cut]:
-    """Ask all stages of a Huber regression."""
+    """Ask all stages of a Huber regression. Returns the posterior, and how many records are weighted down."""
     p = problem.dim - 1
     c, kappa = float(problem.settings["c"]), float(problem.settings["kappa"])
     constant, at = design.has_intercept, locate_response(asker, problem, design)
@@ -64,7 +64,7 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
         return huber_gradient(asker, stage, at, near.matrix, c, kappa)
 
     def around(size: Floats) -> Floats:
-        """E vvᵀ for v = (a·u, b) where `size` holds a² , ab and b², were residuals independent of the design."""
+        """E vvᵀ for v = (a·u, b) with E(a², ab, b²) = `size`, for residuals that are independent of the design."""
         found = np.zeros((p + 1, p + 1))
         found[:p, :p], found[p, p] = size[0] * near.moment, size[2]
         if mean is not None:
@@ -103,7 +103,7 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
         return at
 
     def bends(step: Floats, left: Floats) -> tuple[Floats, Floats]:
-        """A line that is off by τ, on average, adds E ψ²(r ± τ) − E ψ²(r) to what the scale is told by."""
+        """What the gradient of the scale lacks: a line that is off by τ on average adds E ψ²(r ± τ) − E ψ²(r)."""
         moved = near.moment @ left[:p, :p]
         away, along = float(step[:p] @ near.moment @ step[:p]), near.moment @ step[:p]
         mean, doubt = np.zeros(p + 1), np.zeros((p + 1, p + 1))
@@ -133,5 +133,5 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
 
 
 def _rise(residuals: Distribution, away: float, most: float) -> float:
-    """E min(r², most²) for r ± `away`, less the same for r."""
+    """E min((r ± away)², most²) − E min(r², most²)."""
     return max(residuals.mean(square_of(residuals, away, most) - square_of(residuals, 0.0, most)), 0.0)

@@ -1,8 +1,8 @@
-"""Logistic regression: Newton steps, then two rounds of curvature and gradient that follow how curvature changes.
+"""Logistic regression by the default method: Newton steps, then two rounds of curvature and gradient.
 
-p(1 − p) is a known function of xᵀθ, so a design with columns as they were located (levels, flags, skewed ones) and the
-second moments that were asked tells the curvature everywhere: a target to shrink to that knows its weak directions, and
-a way to follow the curvature along a step. What the true design has beyond that is left to the answers.
+p(1 − p) is a known function of xᵀθ. So a made-up design with the located columns and the second moments that were asked
+tells the curvature everywhere: as a shrinkage target with the right weak directions, and along every step. The answers
+correct it.
 """
 
 from dataclasses import dataclass, replace
@@ -38,19 +38,19 @@ Floats = NDArray[np.float64]
 __all__ = ["LogisticCurvature", "fit_logistic", "logistic_curvature"]
 
 POINTS = 2**11
-UNLIKE = 0.1  # how far a curvature is from that of a normal design, relative
-EFFECT = 2.0  # logits that a standard deviation of a covariate moves, typically
-OTHER = 0.2  # of them, that a step misses because curvature changes
-HIDDEN, FAINT = 1 / 3, 0.2  # of what stands clear of noise, or of the usual one: a second moment is at least that
-LEAST = 1e-6  # p(1 − p), where all points are far out
-FARTHEST = 2.0  # logits that a step moves, at most
-GROWS, STEPS = 1.25, 16  # the distance to which a posterior reaches is found by such steps, so many at most
+UNLIKE = 0.1  # prior relative difference of a curvature from that of the made-up design
+EFFECT = 2.0  # typical effect of a standard deviation of a covariate, in logits
+OTHER = 0.2  # error of a step in logits, because the curvature changes along it
+HIDDEN, FAINT = 1 / 3, 0.2  # least second moment: shares of what stands clear of noise, and of the usual one
+LEAST = 1e-6  # least p(1 − p), where all points are far out
+FARTHEST = 2.0  # the most by which a step may move the predictor, in logits
+GROWS, STEPS = 1.25, 16  # factor between distances that are tried for the reach of a posterior, and their number
 _PATH = (np.array([0.1127016654, 0.5, 0.8872983346]), np.array([5.0, 8.0, 5.0]) / 18)  # Gauss's three points
 
 
 @dataclass(frozen=True)
 class LogisticCurvature:
-    """How the curvature of a logistic loss changes with θ, for a design that is made up.
+    """How the curvature of a logistic loss changes with θ, for a made-up design.
 
     Args:
       points: of the design in the frame, (k, p).
@@ -69,12 +69,12 @@ class LogisticCurvature:
         return (self.points.T * bend) @ self.points * (self.mass / len(self.points))
 
     def change(self, start: Floats, end: Floats) -> Floats:
-        """The curvature met on the way, on average, less that at the start."""
+        """The mean curvature on the way from start to end, less that at the start."""
         met = sum(w * self.at(start + s * (end - start)) for s, w in zip(*_PATH, strict=True))
         return np.asarray(met - self.at(start))
 
     def varies(self, best: Floats, frame: Floats, bend: Curvature, noise: Floats) -> bool:
-        """Whether curvature doubles or halves within two standard deviations of the posterior: it is not local then."""
+        """Whether the curvature doubles or halves within two posterior standard deviations, along some axis."""
         inverse = np.linalg.inv(bend.solid)
         law = inverse @ noise @ inverse
         values, vectors = np.linalg.eigh((law + law.T) / 2)
@@ -88,10 +88,10 @@ class LogisticCurvature:
         return False
 
     def widened(self, best: Floats, frame: Floats, bend: Curvature, noise: Floats) -> Floats:
-        """The noise of a gradient with which a posterior of constant curvature reaches as far as one that follows it.
+        """The noise of a gradient with which a normal posterior is as wide as one that follows the curvature.
 
-        Along each axis of the posterior: as far, on both sides together, as the gradient changes by two standard
-        deviations of its noise on each. Where it hardly changes, little is known.
+        Along each axis of the posterior, its ends are where the gradient has changed by two standard deviations of its
+        noise; the mean distance of both ends is taken.
         """
         inverse = np.linalg.inv(bend.solid)
         law = inverse @ noise @ inverse
@@ -105,7 +105,7 @@ class LogisticCurvature:
         return np.asarray(root @ root.T)
 
     def _reached(self, best: Floats, way: Floats, axis: Floats, wanted: float, far: float) -> float:
-        """How far along the way the gradient along the axis has changed by as much as is `wanted`; `far` if sooner."""
+        """The distance along `way` at which the gradient along the axis has changed by `wanted`; at least `far`."""
         here, before, found = self.at(best), far, 0.0
         for step in range(STEPS):
             change = far * float(axis @ (here + self.change(best, best + far * way)) @ axis)
@@ -128,9 +128,10 @@ def _normal(p: int) -> Floats:
 def logistic_curvature(
     moment: Floats, moment_sd: Floats, frame: Floats, constant: bool, reference: Floats | None = None
 ) -> LogisticCurvature:
-    """A design with E uuᵀ = `moment`, the first term of x constant if it is: normal, or like a `reference` (its u).
+    """The curvature of a made-up design with E uuᵀ = `moment`: normal, or a `reference` (its u) moved to that moment.
 
-    Along what noise may hide it varies by about the noise, or a little: without curvature steps would have no end.
+    `constant` says whether the first term of x is the intercept. Directions that noise hides get a variance of about
+    the noise, or a little, since steps along a direction without curvature would have no end.
     """
     values, axes = np.linalg.eigh(moment)
     least = np.minimum(HIDDEN * clear_of(axes, moment_sd), FAINT * float(np.median(values)))
@@ -155,7 +156,7 @@ def logistic_curvature(
 
 
 def _transport(start: Floats, end: Floats) -> Floats:
-    """The symmetric matrix T with T·`start`·T = `end`, covariances: it moves points the least that is possible."""
+    """The symmetric T with T·start·T = end, for covariances: the optimal transport between normal distributions."""
     values, axes = np.linalg.eigh(start)
     seen = values > 1e-9 * values[-1]
     root = axes[:, seen] * np.sqrt(values[seen])
@@ -165,7 +166,7 @@ def _transport(start: Floats, end: Floats) -> Floats:
 
 
 def fit_logistic(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaussian, Cut]:
-    """Ask all stages of a logistic regression."""
+    """Ask all stages of a logistic regression. Returns the posterior, and how many records are weighted down."""
     p = problem.dim
     near = design_frame(asker, design)
     frame, moment, moment_sd, solid = near.matrix, near.moment, near.moment_sd, near.solid
@@ -215,7 +216,7 @@ def fit_logistic(asker: Asker, problem: Problem, design: Design) -> tuple[LocalG
 
 
 def _slope(asker: Asker, theta: Floats, frame: Floats, mass: float) -> Floats:
-    """E p(1 − p), the variance of its error, and its derivative in θ: the stage "slope"."""
+    """Ask the stage "slope": E p(1 − p), the variance of its error, and its derivative in θ."""
     answer, sd = asker.ask("slope", "logistic_slope", theta, frame)
     unit = np.sqrt(2.0) / mass
     mean = float(np.clip(answer[0] * unit / 4, LEAST, 0.25))

@@ -20,10 +20,10 @@ __all__ = ["SURE", "UNSEEN", "Distribution", "Located", "asked_law", "distributi
 LEAST_TAIL = 0.02  # least share that the next histogram leaves out at each end; more where noise hides more
 MARGIN = 0.5  # the next histogram extends beyond that by this share of its width, on either side
 SPREADS = 3.0  # the size of a response is so many spreads
-SURE = 3.0  # standard deviations of noise that a share of present records may be off
+SURE = 3.0  # the share of present records is at most so many standard deviations of noise above its answer
 UNSEEN = 0.15  # noise of the distribution function above which a histogram shows nothing
 FINE = 12.0  # heaps are looked for if at least so many bins lie between the outer quantiles
-TAILS = 0.1, 0.3  # ends of the share beyond the quantiles from which the spread of a distribution is read
+TAILS = 0.1, 0.3  # the spread is read from quantiles with a share between these outside, on either side
 HEAPED = 1.0  # roughness above which a response counts as heaped
 
 
@@ -66,7 +66,7 @@ class Distribution:
 
     @property
     def spread(self) -> float:
-        """The standard deviation of a normal law with its outer quantiles, as far out as these stand clear of noise."""
+        """The standard deviation of a normal law with the same outer quantiles, taken as far out as noise allows."""
         tail = float(np.clip(2 * self.sd, *TAILS))
         low, high = self.quantile(np.array([tail, 1 - tail]))
         return float(high - low) / (-2 * float(ndtri(tail)))

@@ -1,4 +1,4 @@
-"""Where the scores of a least-squares fit are cut, and what the cut takes off: read from the law of their lengths.
+"""Chooses the length at which scores are clipped, and estimates what the clip takes off, from their distribution.
 
 Public arithmetic on answers.
 """
@@ -30,22 +30,22 @@ __all__ = [
     "usual_tail",
 ]
 
-NOTHING = np.zeros(0)  # that least squares needs beside θ and the frame
-ONE_SIDED = 0.5  # of the mean length that is cut off: what it may move one coordinate
-NEAREST, FARTHEST = 1.5, 30.0  # excess is asked up to so many bounds, and bounds lie up to so many starts of a tail
-RAREST = np.exp(-9.0)  # share of a tail beyond a bound, at least, or rows would be rounded coarsely
-LOUD = 0.6  # noise of the last gradient beside the sampling error, where the bound is chosen by it
-QUIET = 0.35  # the same of the excess
-FINEST = 0.03  # narrowest bins of lengths, in typical ones
-USUAL, VARIES = 0.25, 0.15  # the shape of a tail of scores, typically, and how far others are from it
-READ = 0.7  # noise of a shape that is read from shares whose noise is as large as they are
-SHAPES, OFF = (0.0, 0.15, 0.3, 0.45, 0.6), (-1.5, -0.75, 0.0, 0.75, 1.5)  # that are tried, and noise, in its deviations
-PART = 0.5  # of the answer on the excess that asks how many scores are cut, and for their squares
+NOTHING = np.zeros(0)  # what the statistics of least squares need beside θ and the frame
+ONE_SIDED = 0.5  # share of the mean excess length by which a clip may move one coordinate
+NEAREST, FARTHEST = 1.5, 30.0  # the excess is asked up to this range of bounds; bounds lie within `FARTHEST` starts
+RAREST = np.exp(-9.0)  # least share of a tail beyond a bound: farther out, rows would be rounded coarsely
+LOUD = 0.6  # the bound grows while the noise of the last gradient stays below this share of the sampling error
+QUIET = 0.35  # the excess is asked as far out as its noise stays below this share of the sampling error
+FINEST = 0.03  # width of the narrowest bins of lengths, in typical lengths
+USUAL, VARIES = 0.25, 0.15  # prior mean and standard deviation of the shape of a tail of scores
+READ = 0.7  # noise of the shape of a tail whose share is as large as the noise of that share
+SHAPES, OFF = (0.0, 0.15, 0.3, 0.45, 0.6), (-1.5, -0.75, 0.0, 0.75, 1.5)  # grids of shapes, and of noise in its sd
+PART = 0.5  # weight of the number of clipped scores, and of their squares, in the answer on the excess
 
 
 @dataclass(frozen=True)
 class Tails:
-    """Tails that the lengths may have, as far as noise lets them be seen: each, its probability, and the longest."""
+    """Tails that the lengths of scores may have: each, its probability, and the longest length."""
 
     each: tuple[Tail, ...]
     chance: Floats
@@ -64,30 +64,30 @@ class Tails:
 
     @property
     def start(self) -> float:
-        """Where the one in the middle begins."""
+        """Where the middle one of the tails begins."""
         return self.each[len(self.each) // 2].start
 
     def bounds(self, least: float) -> Floats:
-        """Where a clip may be."""
+        """The grid of bounds that are tried."""
         low, high = (max(pick(t.start for t in self.each), least) for pick in (min, max))
         top = max(float(t.lengths(np.array(RAREST * t.share))) for t in self.each)
         return np.geomspace(low, min(max(top, 1.1 * high), FARTHEST * high), 241)
 
 
 def read_tail(law: Distribution) -> Tails:
-    """The one tail that is read from the law."""
+    """The tail that the distribution shows, as the only one."""
     return Tails((tail_of(law),), np.ones(1), float(law.edges[-1]))
 
 
 def usual_tail(law: Distribution) -> Tails:
-    """The one tail that is read from the law, its shape pulled to the usual one as far as noise hides it."""
+    """The tail that the distribution shows, as the only one, with its shape shrunk to the usual one."""
     tail = tail_of(law)
     keep = VARIES**2 / (VARIES**2 + (READ * law.sd / tail.share) ** 2)
     return Tails((replace(tail, weight=USUAL + keep * (tail.weight - USUAL)),), np.ones(1), float(law.edges[-1]))
 
 
 def tails_of(law: Distribution) -> Tails:
-    """Tails around the one that is read from the law, as noise may have moved it: with a usual shape up to `VARIES`."""
+    """A grid of tails around the one that the distribution shows, weighted by noise and by the prior of the shape."""
     each, log = [], []
     for off in OFF:
         below = np.clip(law.below - off * law.sd, 0.0, 1.0)  # as if noise had moved all partial sums
@@ -104,10 +104,10 @@ def tails_of(law: Distribution) -> Tails:
 def bound_for(
     tails: Tails, noise: float, sampling: float, part: float = ONE_SIDED, least: float = 0.0
 ) -> tuple[float, float, float]:
-    """b that makes noise and what the clip may move a coordinate least; E(length − b)₊, and its root mean square.
+    """The bound b that minimises the sum of squares of noise and bias; E(length − b)₊, and its root mean square.
 
-    The noise of a gradient is b·`noise`; while it is quiet beside the sampling error, b is as large as that allows. A
-    coordinate is moved by a `part` of the excess, and b is at the `least` that.
+    The noise of a gradient is b·`noise`, and the bias of a coordinate is a `part` of the excess. b is larger while the
+    noise stays at `LOUD` of the `sampling` error, and at least `least`.
 
     >>> one = Tails((Tail(2.0, 0.02, 0.5),), np.ones(1), 60.0)
     >>> [round(v, 4) for v in bound_for(one, 1e-3, 0.001)]
@@ -123,7 +123,7 @@ def bound_for(
 
 
 def lengths(asker: Asker, near: Frame, theta: Floats, size: float, given: Floats | float = NOTHING) -> Distribution:
-    """The law of lengths of scores at θ: the stage "residuals". `given` is what the family needs besides."""
+    """Ask the stage "residuals": the distribution of lengths of scores at θ. `given` is what the family needs."""
     far, unit = 4 * size * np.sqrt(len(theta)), FINEST * size / near.reach
     edges = np.sinh(np.linspace(0, 1, BINS + 1) * np.arcsinh(far / unit)) * unit
     return asked_law(asker, "residuals", "clipped_lengths", edges, theta, near.matrix, given)[0]
@@ -131,7 +131,14 @@ def lengths(asker: Asker, near: Frame, theta: Floats, size: float, given: Floats
 
 @dataclass(frozen=True)
 class Cut:
-    """What the clip takes off: the mean as far as it is put back, the covariance of the rest, squares, and a note."""
+    """What the clip takes off.
+
+    Args:
+      moved: the part of its mean that is put back.
+      covariance: of the rest.
+      square: mean of what the clip takes off the squared length.
+      note: for the certificate.
+    """
 
     moved: Floats
     covariance: Floats
@@ -149,9 +156,10 @@ def excess(
     given: Floats | float = NOTHING,
     toward: Floats | float = 0.0,
 ) -> Cut:
-    """Ask for the mean of v − clip(v), up to a number of bounds that noise allows: the stage "tail".
+    """Ask the stage "tail": the mean of v − clip(v), up to as many bounds as its noise allows.
 
-    A coordinate of it is `expected` to be as large as that, around `toward`, which may be twice as much or nothing.
+    A priori its coordinates have the standard deviation `expected` around `toward`, whose size is as uncertain as
+    itself. `sampling` is the sampling error of a gradient.
     """
     unit = np.sqrt(1 + 2 * PART**2)
     noise = asker.noise("tail") * unit

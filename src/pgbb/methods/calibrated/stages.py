@@ -37,7 +37,7 @@ COLUMNS, FRAME, DISTANCES = 0.05, 0.07, 0.02  # of the stages that every design 
 RESPONSE, START, RESIDUALS = 0.03, 0.05, 0.03  # of the stages that most responses have
 CURVATURE = 0.09  # of the curvature matrices of all quantile levels
 MOMENTS = 0.08, 0.14  # of second moments of a design; the second value where other matrices follow from them
-LOCATE, ROBUST = 0.05, 0.12  # of one Newton step of a Huber loss, and of `STEPS` of them
+LOCATE, ROBUST = 0.05, 0.12  # of one Newton step of a Huber loss, and of `STEPS` of them together
 REFINE = 0.14, 0.1  # of the gradient before the last; the second value with few records, where locating takes more
 LAST = 0.1  # of the last gradient, at least
 PERSONS = 0.12  # of second moments of the score by person
@@ -46,13 +46,13 @@ PERSONS = 0.12  # of second moments of the score by person
 WORTH = 0.021  # curvature of each quantile level is asked if the relative noise of its entries is below this
 CHEAPER = 0.03  # the same threshold where one matrix serves all, as in Huber and logistic regression
 HIDING = 0.002  # noise above which locating and starting get larger shares, since nothing would be found otherwise
-MANY = 8  # terms from which a first fit may miss a group of records by far more than it misses most of them
-STEPS = 4  # of a Huber loss, where the first fit may be far off
-OFF = 0.12  # error of the first fit, in spreads of the response, above which it may be
-NEARER = 0.25  # noise of each of these steps, in units of what is left, above which they would lead no nearer
+MANY = 8  # number of terms from which the first fit may miss a group of records by far more than most of them
+STEPS = 4  # number of Newton steps of a Huber loss where the first fit may be far off
+OFF = 0.12  # error of the first fit, in spreads of the response, above which it may be far off
+NEARER = 0.25  # noise of a step, over the error that is left, above which more steps lead no nearer
 FEW = 0.0045  # noise above which one answer, or two, replace several rounds
 
-CUT = 3.0  # spreads at which the first fit cuts the response
+CUT = 3.0  # the first fit clips the response at so many spreads
 Shape = tuple[int, ...]
 
 

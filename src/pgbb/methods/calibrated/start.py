@@ -42,15 +42,15 @@ FINEST = 0.03  # width of its narrowest bins, in spreads
 EFFECT = 1.0  # typical effect of a standard deviation of a covariate on the response, in spreads
 OTHER = 0.1  # typical difference of the effects by another loss and by least squares, in spreads
 COUNTED = 3.0  # counts are hidden unless the share of positive ones stands so many standard deviations above 0
-C, KAPPA = 1.345, 0.71  # of a Huber loss that another one starts from
-SCALE_WEIGHT = 0.5  # coordinate of the Huber scale beside Σw² = 1
-LEAST_INSIDE = 0.3  # of the residuals are within c scales, at least, where a step is made
-LEAST_SPREAD = 0.1  # of residuals, as a share of that of the response
-DOUBT = 0.2  # how far E min((r/σ)², c²) may be from what the histogram of residuals says
-TOLD = 0.05, 0.9  # ends of E min((r/σ)², c²), over c², as far as a gradient is to be believed
-WIDE = 2.0  # times as wide is the first clip: rare groups are off by more than others, and must be seen to be
-NARROWEST = 0.3  # residuals of the right line, beside those that were seen
-PLACES = 16  # in a bin of the histogram of residuals
+C, KAPPA = 1.345, 0.71  # constants of the Huber loss from which another loss starts
+SCALE_WEIGHT = 0.5  # weight of the coordinate of the Huber scale beside those of the frame
+LEAST_INSIDE = 0.3  # least share of residuals within c scales by which a step is made
+LEAST_SPREAD = 0.1  # least spread of residuals, over that of the response
+DOUBT = 0.2  # prior standard deviation of E min((r/σ)², c²) around what the histogram of residuals says
+TOLD = 0.05, 0.9  # a gradient is believed on E min((r/σ)², c²)/c² between these
+WIDE = 2.0  # width of the first clip, over that of the last: rare groups that are far off must be seen
+NARROWEST = 0.3  # least width of the residuals of the right line, over the width of those that were seen
+PLACES = 16  # points within a bin of the histogram of residuals
 
 
 def locate_response(asker: Asker, problem: Problem, design: Design) -> Located:
@@ -121,7 +121,7 @@ def least_squares(
 
 
 def spread_of_residuals(residuals: Distribution, at: Located) -> float:
-    """At most that of the response, and at least a part of it."""
+    """The spread of the residuals, at most that of the response, and at least `LEAST_SPREAD` of that."""
     return float(np.clip(residuals.spread, LEAST_SPREAD * at.spread, at.spread))
 
 
@@ -140,11 +140,14 @@ def huber_gradient(asker: Asker, stage: str, at: Floats, frame: Floats, c: float
 def robust_fit(
     asker: Asker, near: Frame, at: Located, box: Box, constant: bool, c: float = C, kappa: float = KAPPA
 ) -> tuple[Floats, Floats, Distribution, Distribution]:
-    """Coefficients of a rough robust fit, the covariance of their error in the frame, and the law of residuals: as it
-    was told before the last step, and what the step leaves of it.
+    """A rough robust fit: least squares, and the Newton steps of a Huber loss of the stage "locate", if there is one.
 
-    The steps are those of the stage "locate", if there is one. Each gradient says, by its last coordinate, how wide
-    residuals are before the step; what the step explains of them is known by its length.
+    The last coordinate of each gradient says how wide the residuals are before the step. What the step explains of them
+    follows from its length.
+
+    Returns:
+      The coefficients, the covariance of their error in the frame, and the distribution of the residuals, before the
+      last step and after it.
     """
     theta, error, residuals = least_squares(asker, near, at, box, constant)
     p, right = len(theta), residuals
@@ -162,9 +165,10 @@ def robust_fit(
 
 
 def straightened(residuals: Distribution, away: float, c: float, kappa: float) -> Distribution:
-    """The law of residuals of the right line, where that of a line which is off by `away`, on average, was asked.
+    """The distribution of residuals of the right line, from that of a line that is off by `away` on average.
 
-    Narrower by the factor f with which E min((fr ± away)², (cσ)²) is what was seen, at the scale σ that it shows.
+    The residuals r are narrowed by the factor f with which E min((fr ± away)², (cσ)²) equals what was seen; σ is the
+    scale that was seen.
     """
     most = c * scale_of(residuals, c, kappa)
     seen = residuals.mean(square_of(residuals, 0.0, most))
@@ -177,7 +181,7 @@ def straightened(residuals: Distribution, away: float, c: float, kappa: float) -
 
 
 def _told(residuals: Distribution, scale: float, c: float, square: float, sd: float) -> Distribution:
-    """The law of residuals made wider or narrower, as an answer has E min((r/σ)², c²) at this scale σ, with noise."""
+    """The residuals scaled to agree with an answer `square` about E min((r/σ)², c²) at a scale σ, with noise `sd`."""
     expected = residuals.mean(np.minimum((residuals.middles / scale) ** 2, c**2))
     square = expected + (square - expected) * DOUBT**2 / (DOUBT**2 + sd**2)
     width = scale / scale_of(residuals, c, float(np.clip(square, TOLD[0] * c**2, TOLD[1] * c**2)))
@@ -185,7 +189,7 @@ def _told(residuals: Distribution, scale: float, c: float, square: float, sd: fl
 
 
 def square_of(residuals: Distribution, away: float, most: float) -> Floats:
-    """E min((r ± away)², most²) in each bin; within a bin all places are alike."""
+    """E min((r ± away)², most²) in each bin, for residuals r that are uniform within it."""
     r = np.linspace(residuals.edges[:-1], residuals.edges[1:], 2 * PLACES + 1)[1::2]
     both = sum(np.minimum((r + side * away) ** 2, most**2) / 2 for side in (-1, 1))
     return np.asarray(np.mean(both, axis=0))
