@@ -3,6 +3,7 @@
     python benchmarks/real.py faults [F1 F7 …]     the cells in which faults were seen
     python benchmarks/real.py grid [MODEL …]       every model of the development files; names may end in *
     python benchmarks/real.py grid --hold-out      the other half of the files: to be run once, at the end
+    python benchmarks/real.py grid --fresh         files that nobody had looked at: run before a change, and after it
     python benchmarks/real.py report [MODEL …]     tables of all that has been run
     options: --replicates 100 --jobs 2 --folder results/real --n 1000,3000 --epsilon 1 (both: all pairs of them)
              --method pgbb: another method, on the same samples; models that it does not serve are left out
@@ -228,7 +229,8 @@ def exact(case: Case, x: Floats, y: Floats) -> Floats:
 
 def spread_out(case: Case) -> Floats:
     """Where a response with a declared step lies, around its value."""
-    step = getattr(dict(case.schema).get(case.formula.split("~")[0].strip()), "step", None)
+    declared = FILES[case.file].schema | dict(case.schema)
+    step = getattr(declared.get(case.formula.split("~")[0].strip()), "step", None)
     return np.zeros(1) if step is None else step * ((np.arange(16) + 0.5) / 16 - 0.5)
 
 
@@ -496,12 +498,16 @@ def report(folder: Path, models: Iterable[str], cells: set[str] | None = None) -
               f"chance of identification within .1 in {sum(likely)} of {len(likely)}")  # fmt: skip
 
 
-def chosen(patterns: list[str], hold_out: bool) -> Iterator[str]:
-    """Models of one half of the files that match a pattern."""
-    away = held_out()
+def chosen(patterns: list[str], which: str) -> Iterator[str]:
+    """Models of one set of the files that match a pattern."""
     for name, case in MODELS.items():
-        if (case.file in away) == hold_out and any(fnmatch.fnmatch(name, p) for p in patterns or ["*"]):
+        if set_of(case.file) == which and any(fnmatch.fnmatch(name, p) for p in patterns or ["*"]):
             yield name
+
+
+def set_of(file: str) -> str:
+    """Which set of files it belongs to."""
+    return "fresh" if FILES[file].fresh else "hold-out" if file in held_out() else "development"
 
 
 def main() -> None:
@@ -513,13 +519,13 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("results/real"))
     parser.add_argument("--n", type=lambda s: {int(v) for v in s.split(",")}, default=None)
     parser.add_argument("--epsilon", type=lambda s: {float(v) for v in s.split(",")}, default=None)
-    parser.add_argument("--hold-out", action="store_true")
+    for which in ("hold-out", "fresh"):
+        parser.add_argument(f"--{which}", dest="which", action="store_const", const=which, default="development")
     parser.add_argument("--method", choices=sorted(METHODS), default="calibrated")
     a = parser.parse_args()
     if a.command == "files":
         for name, file in FILES.items():
-            half = "hold-out" if name in held_out() else "development"
-            print(f"{name:12}{len(population(name)):9,}  {half:12} {file.about}")
+            print(f"{name:12}{len(population(name)):9,}  {set_of(name):12} {file.about}")
     elif a.command == "faults":
         run([c for f in a.names or FAULTS for c in FAULTS[f]], a.replicates, a.jobs, a.folder, a.method)
     elif a.command == "report":
@@ -529,7 +535,7 @@ def main() -> None:
         if a.n and a.epsilon:
             ladder = [(n, e) for n in sorted(a.n) for e in sorted(a.epsilon)]
         cells = []
-        for model in chosen(a.names, a.hold_out):
+        for model in chosen(a.names, a.which):
             records = len(population(MODELS[model].file))
             cells += [(model, n, e, False) for n, e in ladder if n <= 10 * records]
             if not (a.n and a.epsilon) and (not a.n or 30_000 in a.n) and 10 * records >= 30_000:

@@ -18,10 +18,10 @@ from pgbb.accountant import ACCOUNTANTS, noise_scale
 from pgbb.accountant.calibrate import Accountant
 from pgbb.methods.calibrated.algebra import strategy
 from pgbb.methods.calibrated.frame import SCORE, score_of, squared_reach
-from pgbb.methods.calibrated.huber import score_bound
 from pgbb.methods.calibrated.mean import CLOSEST, UNCLEAR, half_window
 from pgbb.methods.calibrated.quantile import REACH, WIDEST
 from pgbb.methods.calibrated.stages import Stage, composition, questions_for, whole_noise
+from pgbb.methods.calibrated.start import score_bound
 from pgbb.model import models
 from pgbb.model.models import HuberRegression, Model, Problem
 from pgbb.model.schema import Flag, Levels, Range, Schema

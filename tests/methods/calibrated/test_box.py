@@ -6,7 +6,7 @@ import pytest
 
 import pgbb
 from pgbb import Flag, HuberRegression, LogisticRegression, PgbbWarning, QuantileRegression, Range, Schema
-from pgbb.methods.calibrated import box, huber, quantile
+from pgbb.methods.calibrated import box, huber, quantile_levels
 from pgbb.methods.calibrated.response import Located
 
 N = 20_000
@@ -57,7 +57,7 @@ def test_a_response_in_a_corner_of_its_range_costs_little(model, monkeypatch):
     wide = table(model, steep(), lazy)
     assert wide["identified"].all() and wide.loc["x", "lower"] < -0.4 < wide.loc["x", "upper"]
     assert wide.loc["x", "sd"] < 1.3 * tight.loc["x", "sd"]
-    for family in (huber, quantile):  # what the range alone says of it
+    for family in (huber, quantile_levels):  # what the range alone says of it
         monkeypatch.setattr(family, "locate_response", lambda *_: Located(0.0, 3_000.0, 0.0, 1.0))
     assert not table(model, steep(), lazy)["identified"].any()
 

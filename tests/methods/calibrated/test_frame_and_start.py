@@ -10,10 +10,10 @@ from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import box_for
 from pgbb.methods.calibrated.columns import Atom, Columns
 from pgbb.methods.calibrated.frame import Cut, Frame, _no_farther, _scaled, _turn, design_frame
-from pgbb.methods.calibrated.huber import _rise, _scale, _straightened
+from pgbb.methods.calibrated.huber import _rise
 from pgbb.methods.calibrated.response import Distribution
 from pgbb.methods.calibrated.stages import composition, questions_for
-from pgbb.methods.calibrated.start import least_squares, locate_response
+from pgbb.methods.calibrated.start import least_squares, locate_response, scale_of, straightened
 from pgbb.private.loading import records_for
 from pgbb.private.local_engine import Here
 from pgbb.private.randomness import Randomness
@@ -146,10 +146,10 @@ def test_residuals_of_a_line_that_is_off_are_straightened():
     r, off = rng.standard_normal(400_000), 0.8 * rng.standard_normal(400_000)
     edges = np.sinh(np.linspace(-1, 1, 65) * np.arcsinh(12 / 0.03)) * 0.03
     right, wide = (Distribution(edges, np.histogram(v, edges)[0] / len(r), 0.0) for v in (r, r + off))
-    true = _scale(right, 1.345, 0.71)
-    assert _scale(_straightened(wide, 0.8, 1.345, 0.71), 1.345, 0.71) == pytest.approx(true, rel=0.1)
-    assert _scale(wide, 1.345, 0.71) > 1.2 * true
-    assert _scale(_straightened(right, 0.0, 1.345, 0.71), 1.345, 0.71) == pytest.approx(true, rel=1e-3)
+    true = scale_of(right, 1.345, 0.71)
+    assert scale_of(straightened(wide, 0.8, 1.345, 0.71), 1.345, 0.71) == pytest.approx(true, rel=0.1)
+    assert scale_of(wide, 1.345, 0.71) > 1.2 * true
+    assert scale_of(straightened(right, 0.0, 1.345, 0.71), 1.345, 0.71) == pytest.approx(true, rel=1e-3)
 
 
 def test_a_line_that_is_off_makes_residuals_look_wider_by_what_the_histogram_says():

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import pgbb
-from pgbb.methods.calibrated import quantile
+from pgbb.methods.calibrated import densities
 from pgbb.methods.calibrated.curvature import Curvature
 from pgbb.methods.calibrated.frame import Cut, Frame
 from pgbb.methods.calibrated.location_scale import LocationScale, Shape, scale_of
@@ -111,7 +111,7 @@ def test_a_group_of_another_spread_is_covered_and_one_density_for_all_is_too_sur
 
     found = fits()
     assert np.sqrt(np.mean(found[:, 0] ** 2)) < 1.3
-    monkeypatch.setattr(quantile, "LocationScale", Plain)
+    monkeypatch.setattr(densities, "LocationScale", Plain)
     plain = fits()
     assert np.median(plain[:, 1]) < 0.75 * np.median(found[:, 1])
     assert np.sqrt(np.mean(plain[:, 0] ** 2)) > 1.3

@@ -31,19 +31,17 @@ __all__ = ["Atom", "Columns", "locate_columns", "lone_flags", "reference_design"
 
 ROWS = 4_000  # rows of the reference design
 SCORES = ndtri((np.arange(ROWS) + 0.5) / ROWS)
-HALF = np.array([0.25, 0.5, 0.75])  # a column has an atom if the outer ones of these quantiles lie in one bin
+HALF = np.array([0.25, 0.5, 0.75])  # a column has an atom if these quantiles lie in one bin
 LEAST_SHARE = 0.01  # least share of a flag or level in the reference design (or half of the noise of the share)
 CLEAR = 3.0  # a column may be constant if quantiles so many standard deviations from 0 and 1 are less than a bin apart
-OTHERS = np.array(
-    [1.5, 0.75]
-)  # standard deviations of noise: others lie between those of which such shares lie farther
+OTHERS = np.array([1.5, 0.75])  # the distance of an atom is between quantiles so many standard deviations from 0 and 1
 RARE = 2.0  # a flag may be constant if its share lies within so many standard deviations of 0 or 1
 LIGHTEST = -1.0  # least shape of the tail of a column: that of a uniform distribution
 LEAST_CORRELATION = 1e-11  # least eigenvalue of correlations that single precision shows
 
 
 class Atom(NamedTuple):
-    """The value of a mapped column that most records have, and how far from it others lie."""
+    """The value of a mapped column that most records have, and a typical distance of the others from it."""
 
     value: float
     step: float
@@ -58,7 +56,7 @@ class Columns:
       means: mean of each 0/1 term.
       noise: standard deviation of the noise of the means.
       still: numeric columns that may be constant, as far as the answers show.
-      atoms: numeric columns of which half of the records, or more, have one value.
+      atoms: numeric columns of which at least half of the records have one value.
       lone: 0/1 terms that may be 0, or 1, for all records.
     """
 
@@ -70,9 +68,9 @@ class Columns:
     lone: tuple[int, ...] = ()
 
     def apart(self, design: Design) -> dict[int, Atom]:
-        """Terms that may be rare: what x_j is for the other records, and by how much it differs where it is not that.
+        """The terms that few records may have: x_j for the records without it, and its step for those with it.
 
-        A column in several terms has none: what moves one of them moves others.
+        Only terms whose column is in no other term are among them, since a step of one moves the others.
         """
         flags = lone_flags(design)
         found = {j: Atom(1.0, -2.0) if self.means.get(j, 0.0) > 0 else Atom(-1.0, 2.0) for j in flags}  # x_j = 2d − 1
@@ -128,9 +126,10 @@ def locate_columns(asker: "Asker", numeric: tuple[Own, ...], shares: tuple[int, 
 
 
 def _atom(law: Distribution, first: Distribution) -> Atom | None:
-    """The bin of half of the records or more; and how far off others lie by the `first` law, of the whole range.
+    """The bin that holds at least half of the records, and the distance of the others by the `first` histogram.
 
-    None where noise may have made those others: then nearly all records lie in a part of the range that is smaller yet.
+    None if there is no such bin, or if noise may have made the others: nearly all records then lie in a smaller part of
+    the range.
     """
     low, middle, high = law.quantile(HALF)
     near, far = (float(np.max(np.abs(first.quantile(np.array([s, 1 - s])) - middle))) for s in first.sd * OTHERS)
@@ -140,7 +139,7 @@ def _atom(law: Distribution, first: Distribution) -> Atom | None:
 
 
 def lone_flags(design: Design) -> list[int]:
-    """The terms of 0 and 1 whose column is in no product."""
+    """The 0/1 terms whose column is in no product."""
     products = {f.column for t in design.terms for f in t.factors if len(t.factors) > 1}
     return [j for j, t in enumerate(design.terms) if design.is_flag(j) and t.factors[0].column not in products]
 

@@ -23,9 +23,12 @@ __all__ = [
     "kalman",
     "noise_of_multiple",
     "raised",
+    "unlike",
 ]
 
 BENDS = 0.25  # relative change of a curvature over a step that is expected
+WHITE = 0.12  # prior relative difference of a curvature that is not asked from a multiple of E xxᵀ, on each entry
+FEW = 8  # terms up to which that holds; with more of them the sum of squares over all entries stays what it is
 NONE = 1e-25  # mean square of scores below which all count as zero
 STEP = 0.5  # for a step, an eigenvalue of the curvature is raised to this share of what stands clear of its noise
 
@@ -149,6 +152,14 @@ def curvature_of(
     smallest = max(float(np.linalg.eigvalsh(target)[0]), 1e-12 * float(np.trace(target)), 1e-300)
     factor = sd / max(float(np.linalg.norm(target)), 1e-300)  # the size of the target was read from the same answer
     return Curvature(floored(value, FLOOR * smallest), left, factor)
+
+
+def unlike(moment: Floats) -> Floats:
+    """Prior standard deviation of a curvature, over its multiple of E xxᵀ, on each packed coordinate."""
+    i, j, length = triangle(len(moment))
+    diagonal = np.maximum(np.diag(moment), 0.0)
+    result: Floats = WHITE * min(1.0, FEW / len(moment)) * length * np.sqrt(diagonal[i] * diagonal[j])
+    return result
 
 
 def noise_of_multiple(target: Floats, shape: Floats, sd: Floats) -> Floats:

@@ -8,13 +8,14 @@ from collections.abc import Callable
 import numpy as np
 
 from pgbb._numerics import Floats
-from pgbb._numerics.symmetric import triangle, unpack
+from pgbb._numerics.symmetric import unpack
 from pgbb.methods.calibrated.algebra import USUAL, Shrink, floored
 from pgbb.methods.calibrated.asking import Asker
-from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of
+from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of, unlike
 from pgbb.methods.calibrated.frame import Frame
-from pgbb.methods.calibrated.location_scale import Shape
+from pgbb.methods.calibrated.location_scale import LocationScale, Shape
 from pgbb.methods.calibrated.start import PEAK
+from pgbb.methods.calibrated.transcript import Read
 from pgbb.release.local_gaussian import FLOOR
 
 Curvatures = list[Curvature]
@@ -27,6 +28,7 @@ __all__ = [
     "curvatures_of",
     "plain_curvatures",
     "seen_through",
+    "shapes_of",
     "sharpness",
     "spread_of",
 ]
@@ -37,7 +39,6 @@ HEAPED = 0.5  # relative difference of densities over two distances above which 
 SMOOTHNESS = 0.1  # prior relative difference of densities over the two bandwidths
 ROUGH = 0.35  # prior relative difference of a density from that of all residuals
 LEAST_DENSITY = 0.2  # least density, as a share of that of all residuals
-WHITE = 0.12  # prior relative difference of a curvature from a density times E xxᵀ, on each entry
 
 
 def sharpness(
@@ -89,14 +90,6 @@ def sharpness(
     return wide, ratio, np.where((heaped > 0) | gap, np.maximum(doubt, ratio), doubt)
 
 
-def _unlike(moment: Floats) -> Floats:
-    """Prior standard deviation of a curvature over its density, around E xxᵀ, on each packed coordinate."""
-    i, j, length = triangle(len(moment))
-    diagonal = np.maximum(np.diag(moment), 0.0)
-    result: Floats = WHITE * length * np.sqrt(diagonal[i] * diagonal[j])
-    return result
-
-
 def _overlap(levels: Floats, width: Floats) -> float:
     """The largest norm of the kernels of all levels at one point, for uniform residuals; longer rows are clipped."""
     grid = np.linspace(0, 1, 401)[:, None]
@@ -132,9 +125,21 @@ def curvatures_of(
     return curvatures
 
 
+def shapes_of(
+    near: Frame, levels: Floats, apart: float, n: int, constant: bool
+) -> Callable[[list[Read], Floats], Shape]:
+    """The shape of all curvatures, given where the levels are found and the bandwidths of kernels.
+
+    That of a location-scale model whose outer levels lie `apart` by so much, or E xxᵀ where they do not.
+    """
+    if not constant or apart <= 0:
+        return lambda *_: Shape(near.moment, near.moment_sd)
+    return LocationScale.like(near, levels, apart, n).shape
+
+
 def plain_curvatures(shape: Floats, shape_sd: Floats, density: Floats, factor_sd: float = 0.0) -> Curvatures:
     """For each level a density times a shape, with the error that this model may have."""
-    doubt = np.hypot(shape_sd, _unlike(shape))
+    doubt = np.hypot(shape_sd, unlike(shape))
     return [Curvature(f * shape, f * doubt, factor_sd) for f in density.tolist()]
 
 

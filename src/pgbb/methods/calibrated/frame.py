@@ -38,6 +38,7 @@ SMALL = 0.1  # of the sampling error: what may be left out
 FARTHEST = 8.0  # times as far, squared, reaches a frame of a skewed design
 WIDER = 2.0  # second moment of a reference design along a direction, beside a white one, that a skewed column makes
 CUT = 1 / 3  # part of the last answer on moments that asks how many records ω weights down; its noise grows by 5 %
+FULL = 0.99  # share of its largest that a mean score is seen to have, at most
 FINEST = 2.0**18  # times a direction is magnified, at most: single precision shows no finer ones
 NEAREST = 0.1  # end of the first bin of distances, in reaches
 SPREADS = 1.5  # times as far as noise alone spreads the eigenvalues of a white design, they may lie
@@ -124,6 +125,22 @@ class Frame:
         most = np.minimum(FAINT * usual, usual - SPREADS * math.sqrt(2 * len(self.matrix)) * noise)
         return np.asarray((found / weight < np.minimum(SEEN * noise, most)) & (size > 0.5))
 
+    def bent(self, step: Floats, gradient: Floats, noise: Floats, down: float, up: float) -> Floats:
+        """Covariance of what a gradient H·step misses because scores have bounds.
+
+        A rare group may have much farther to go than most records. Its mean score is then at its bound, whatever the
+        distance, and a Newton step goes `down`, or `up`, by as much as that is over the curvature. What is left of the
+        way grows without end as steps come near that, by more than their `noise` (a covariance) explains. Records of
+        the reference design tell how far the step moves those that an axis is about.
+        """
+        u = self.reference
+        if u is None:
+            u = np.sqrt(len(step)) * np.linalg.cholesky(self.solid).T
+        moved = u @ step
+        far = np.maximum(moved**2 - np.sum((u @ noise) * u, axis=1), 0.0) / np.where(moved < 0, down, up) ** 2
+        share = np.minimum(np.sqrt((u**2).T @ far / np.maximum(np.sum(u**2, axis=0), 1e-300)), FULL)
+        return np.diag((share**4 / (1 - share) * gradient) ** 2)
+
     def left_out(self, wrong: float = 1.0) -> Floats:
         """Covariance of what weights √ω may move a gradient by, over the variance of a score.
 
@@ -191,7 +208,8 @@ def design_frame(
     most, noise = squared_reach(asker.n, p, asker.noise("final"), score), asker.noise("final") / score
     near, reach = _scaled(frame, design, least, alone, apart)
     lengths = _distances(asker, near) if asker.asks("distances") else None
-    far = _Far(lengths, None if rows is None else _no_farther(rows @ near, reach))
+    wider = 1.0 if lengths is None else WIDER
+    far = _Far(lengths, None if rows is None else _no_farther(rows @ near, reach, wider))
     farther = far.balanced(math.sqrt(most) / reach, noise, SMALL / math.sqrt(asker.n) / reach, wrong)
     frame, reach = _scaled(frame, design, (reach * farther) ** 2, alone, apart)
     reference = None if rows is None else rows @ frame
@@ -258,14 +276,14 @@ class _Far:
         return float(min(least * np.sqrt(np.geomspace(1, FARTHEST, 25)), key=cost))
 
 
-def _no_farther(reference: Floats, reach: float) -> Floats:
-    """The reference design with directions along which it is far wider than a white one made less wide.
+def _no_farther(reference: Floats, reach: float, wider: float = 1.0) -> Floats:
+    """The reference design with directions along which it is `wider` than a white one, by this factor, made less wide.
 
     Its columns are independent. What true columns have in common is magnified, and would let it look far out there. A
     skewed column makes it wider too: a frame is white in moments in which far-out records count less.
     """
     values, axes = np.linalg.eigh(reference.T @ reference * (reach**2 / len(reference)))
-    return np.asarray(reference @ (axes / np.sqrt(np.maximum(values / WIDER, 1.0))) @ axes.T)
+    return np.asarray(reference @ (axes / np.sqrt(np.maximum(values / wider, 1.0))) @ axes.T)
 
 
 def _scaled(frame: Floats, design: Design, most: float, alone: bool, apart: Mapping[int, Atom]) -> tuple[Floats, float]:

@@ -1,7 +1,5 @@
 """Huber regression: a rough median regression and its scale, then two rounds of curvature and gradient in (β, σ_H)."""
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,34 +12,33 @@ from pgbb.methods.calibrated.curvature import (
     bordered,
     covariance_of,
     curvature_of,
-    filtered,
-    kalman,
     noise_of_multiple,
+    unlike,
 )
 from pgbb.methods.calibrated.frame import Cut, design_frame
 from pgbb.methods.calibrated.prior import SPREADS, Prior
 from pgbb.methods.calibrated.refine import refine
 from pgbb.methods.calibrated.response import Distribution
-from pgbb.methods.calibrated.start import least_squares, locate_response
+from pgbb.methods.calibrated.start import (
+    SCALE_WEIGHT,
+    huber_gradient,
+    locate_response,
+    robust_fit,
+    scale_of,
+    score_bound,
+    square_of,
+)
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
 
 Floats = NDArray[np.float64]
 
-__all__ = ["SCALE_WEIGHT", "fit_huber", "score_bound"]
+__all__ = ["fit_huber"]
 
 UNLIKE = 0.1  # how far a curvature is from that of residuals that are independent of the design, relative
-UNFELT = 0.9  # of what a first fit leaves out because noise hides it: effects are small beside what they might be
+BENT = 0.5  # how far off may be what a line that is off adds to what the scale is told by, relative
 NEAR, LAG = 0.2, 0.25  # of the way to the scale that is longer than the first, relative, Newton steps leave the second
-NARROWEST = 0.3  # residuals of the right line, beside those that were seen
-PLACES = 16  # in a bin of the histogram of residuals
-SCALE_WEIGHT = 0.5  # coordinate of the Huber scale beside Σw² = 1
-
-
-def score_bound(c: float, kappa: float) -> float:
-    """The largest norm of the score in (β, σ_H) where ‖u‖ ≤ 1: its square is convex in ψ², so largest at 0 or c²."""
-    return max(float(np.hypot(c, SCALE_WEIGHT * (c**2 - kappa) / 2)), SCALE_WEIGHT * kappa / 2)
 
 
 def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaussian, Cut]:
@@ -54,25 +51,17 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
     low, high = box.low, box.high
     if low[-1] < 1e-4 * high[-1]:  # the default box of the scale, which rests on the declared range
         low[-1] = min(low[-1], 1e-3 * at.spread)
-    beta, error, residuals = least_squares(asker, near, at, box, constant)
-    first = (at.spread * near.reach) ** 2
-    _, own = kalman(near.solid, np.zeros(p), asker.noise("start") * at.size(constant), first * np.eye(p))
-    missed = float(np.sum(near.moment * (own - UNFELT * own @ own / first)))
-    straight = _scale(_straightened(residuals, np.sqrt(max(missed, 0.0)), c, kappa), c, kappa)
+    beta, error, residuals, right = robust_fit(asker, near, at, box, constant, c, kappa)
     frame = np.zeros((p + 1, p + 1))
     frame[:p, :p], frame[p, p] = near.matrix, SCALE_WEIGHT
-    theta = np.append(beta, np.clip(_scale(residuals, c, kappa), low[-1], high[-1]))
-    inner = np.abs(residuals.middles) < c * theta[-1]
-    slope = SCALE_WEIGHT * residuals.mean(inner * residuals.middles**2) / theta[-1] ** 3
-    behind = LAG * slope * max((1 - NEAR) * theta[-1] - straight, 0.0)
+    theta = np.append(beta, np.clip(scale_of(residuals, c, kappa), low[-1], high[-1]))
     mean = None  # of ωu, which the moment holds where a term is constant
     if design.has_intercept:
         mean = near.moment @ np.linalg.inv(near.matrix)[:, 0]
     top = score_bound(c, kappa)
 
     def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
-        answer, sd = asker.ask(stage, "huber_score", at, near.matrix, SCALE_WEIGHT, c, kappa, top)
-        return answer * top, sd * top
+        return huber_gradient(asker, stage, at, near.matrix, c, kappa)
 
     def around(size: Floats) -> Floats:
         """E vvᵀ for v = (a·u, b) where `size` holds a² , ab and b², were residuals independent of the design."""
@@ -96,7 +85,8 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
             r = residuals.middles / at[-1]
             inside, r = np.abs(r) < c, SCALE_WEIGHT * r
             found = around(np.array([residuals.mean(inside * v) for v in (r**0, r, r**2)])) / at[-1]
-            bend = Curvature(found, noise_of_multiple(found, near.moment, near.moment_sd), UNLIKE)
+            doubt = np.hypot(near.moment_sd, unlike(near.moment))
+            bend = Curvature(found, noise_of_multiple(found, near.moment, doubt), UNLIKE)
             return bend.plus(np.zeros_like(found))
         answer, sd = asker.ask("curvature", "huber_curvature", at, near.matrix, SCALE_WEIGHT, c)
         unit = (1 + (SCALE_WEIGHT * c) ** 2) / at[-1]
@@ -121,13 +111,15 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
         rises = _rise(residuals, np.sqrt(square), c * theta[-1])
         mean[p] = SCALE_WEIGHT / 2 * rises / theta[-1] ** 2
         doubt[p, p] = mean[p] ** 2 * (2 * np.sum(moved * moved.T) + 4 * along @ left[:p, :p] @ along) / square**2
-        mean[p], doubt[p, p] = mean[p] + behind, doubt[p, p] + behind**2
+        slope = max(residuals.mean(np.abs(residuals.middles) < c * theta[-1]), 1e-6) / theta[-1]
+        doubt[:p, :p] = near.bent(step[:p], slope * along, np.zeros_like(near.moment), c / slope, c / slope)
+        mean[p], doubt[p, p] = mean[p] + behind, doubt[p, p] + (BENT * mean[p]) ** 2 + behind**2
         return mean, doubt
 
-    g, sd = gradient("locate", theta)
-    inside = residuals.mean(np.abs(residuals.middles) < c * theta[-1])
-    step, error = filtered(near.solid * max(inside, 0.3) / theta[-1], g[:p], sd, error)
-    theta[:p] = np.clip(theta[:p] - near.matrix @ step, low[:p], high[:p])
+    straight = scale_of(right, c, kappa)
+    inner = np.abs(residuals.middles) < c * theta[-1]
+    slope = SCALE_WEIGHT * residuals.mean(inner * residuals.middles**2) / theta[-1] ** 3
+    behind = LAG * slope * max((1 - NEAR) * theta[-1] - straight, 0.0)
     center = np.append(at.start(p, constant), theta[-1])
     believed = np.append(np.full(p, SPREADS * at.spread * near.reach), theta[-1] / SCALE_WEIGHT)
     prior = Prior(center, believed, problem.transform, near.doubtful, near.unseen)
@@ -140,40 +132,6 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
     return refine(*given, common=common, bends=bends, located=at.found), near.cut
 
 
-def _straightened(residuals: Distribution, away: float, c: float, kappa: float) -> Distribution:
-    """The law of residuals of the right line, where that of a line which is off by `away`, on average, was asked.
-
-    Narrower by the factor f with which E min((fr ± away)², (cσ)²) is what was seen, at the scale σ that it shows.
-    """
-    most = c * _scale(residuals, c, kappa)
-    seen = residuals.mean(_square(residuals, 0.0, most))
-    low, high = NARROWEST, 1.0
-    for _ in range(30):
-        middle = (low + high) / 2
-        found = residuals.mean(_square(replace(residuals, edges=middle * residuals.edges), away, most))
-        low, high = (low, middle) if found > seen else (middle, high)
-    return replace(residuals, edges=high * residuals.edges)
-
-
-def _square(residuals: Distribution, away: float, most: float) -> Floats:
-    """E min((r ± away)², most²) in each bin; within a bin all places are alike."""
-    r = np.linspace(residuals.edges[:-1], residuals.edges[1:], 2 * PLACES + 1)[1::2]
-    both = sum(np.minimum((r + side * away) ** 2, most**2) / 2 for side in (-1, 1))
-    return np.asarray(np.mean(both, axis=0))
-
-
 def _rise(residuals: Distribution, away: float, most: float) -> float:
     """E min(r², most²) for r ± `away`, less the same for r."""
-    return max(residuals.mean(_square(residuals, away, most) - _square(residuals, 0.0, most)), 0.0)
-
-
-def _scale(residuals: Distribution, c: float, kappa: float) -> float:
-    """σ with E min((r/σ)², c²) = κ, by the histogram; it decreases in σ."""
-    low, high = 1e-9 * float(residuals.edges[-1]), float(residuals.edges[-1])
-    for _ in range(80):
-        middle = np.sqrt(low * high)
-        if residuals.mean(np.minimum((residuals.middles / middle) ** 2, c**2)) > kappa:
-            low = middle
-        else:
-            high = middle
-    return float(high)
+    return max(residuals.mean(square_of(residuals, away, most) - square_of(residuals, 0.0, most)), 0.0)

@@ -1,8 +1,8 @@
-"""How the spread of a response differs with its covariates, read from fitted levels; and the curvature that follows.
+"""Estimates how the spread of a response varies with its covariates, and the shape of the curvature that follows.
 
-Where y = xᵀβ + (xᵀγ)ε, levels lie apart by a multiple of xᵀγ and densities are as its inverse: the curvature of every
-level is about E uuᵀ/xᵀγ. A design with the second moments that were asked (no record) says what that mean is. Public
-arithmetic on answers.
+In a location-scale model y = xᵀβ + (xᵀγ)ε two levels differ by a multiple of xᵀγ, and densities are proportional to
+1/xᵀγ. So the curvature of every level is proportional to E uuᵀ/xᵀγ. γ is read from the two outer levels. The mean is
+taken over a made-up design with the second moments that were asked: no record is seen. Public arithmetic on answers.
 """
 
 from dataclasses import dataclass
@@ -18,16 +18,21 @@ from pgbb.methods.calibrated.transcript import Read
 
 __all__ = ["LocationScale", "Scale", "Shape", "scale_of"]
 
-SIZES = np.array([0.01, 0.05, 0.1, 0.2, 0.4, 0.8])  # of what a standard deviation of a covariate adds to a spread
-USUAL = 0.3  # what that usually is, beside the spread
-ROUGH = 0.3  # how far the distance of two levels is from that in the law of residuals, relative
-LEAST = 0.15  # of the mean spread, that any record has
+SIZES = np.array([0.01, 0.05, 0.1, 0.2, 0.4, 0.8])  # grid for the relative effect of a covariate on the spread
+USUAL = 0.3  # prior mean of that effect, for one standard deviation of a covariate
+ROUGH = 0.3  # prior relative difference of the distance of two levels from that by the residuals
+LEAST = 0.15  # least spread of a record, over the mean spread
 
 
 @dataclass(frozen=True)
 class Shape:
-    """E f(x)uuᵀ/E f(x) for the densities f(x) of levels; the doubt of its packed coordinates; and by how much a kernel
-    over a distance shows less of it, of each level."""
+    """The shape of the curvature of all levels.
+
+    Args:
+      value: E f(x)uuᵀ/E f(x), for the density f(x) of a level at its quantile.
+      sd: standard deviation of the error of its packed coordinates.
+      unseen: for each level, what a kernel of its bandwidth shows less of it.
+    """
 
     value: Floats
     sd: Floats
@@ -36,8 +41,13 @@ class Shape:
 
 @dataclass(frozen=True)
 class Scale:
-    """xᵀγ over its mean, in the frame: γ as far as noise lets it be seen, the covariance of what is left open, and the
-    mean."""
+    """The spread xᵀγ over its mean, in the frame.
+
+    Args:
+      slope: expected γ over the mean spread.
+      doubt: its covariance.
+      mean: the mean distance of the two levels.
+    """
 
     slope: Floats
     doubt: Floats
@@ -45,16 +55,14 @@ class Scale:
 
 
 def scale_of(apart: Floats, noise: Floats, mean: float, moment: Floats, one: Floats) -> Scale:
-    """The scale from the distance of two levels.
-
-    Averaged over how much spreads may differ, by what the distance and its noise say of that.
+    """The scale from the difference of two levels: hierarchical Bayes, averaged over the size of effects on the spread.
 
     Args:
-      apart: coefficients of the one level less those of the other, in the frame.
+      apart: coefficients of one level less those of the other, in the frame.
       noise: covariance of their error.
-      mean: distance of the two over all records, roughly.
+      mean: rough mean distance of the two levels.
       moment: E uuᵀ.
-      one: coefficients of a constant of 1.
+      one: coefficients of the constant 1.
     """
     values, axes = np.linalg.eigh(moment)
     root = axes * np.sqrt(np.maximum(values, 1e-12 * values[-1]))  # u = root z, where z is white
@@ -78,15 +86,15 @@ def scale_of(apart: Floats, noise: Floats, mean: float, moment: Floats, one: Flo
 
 @dataclass(frozen=True)
 class LocationScale:
-    """A design that is made up, and levels.
+    """A location-scale model of all levels, for a made-up design.
 
     Args:
-      points: rows of the design in the frame.
-      mass: share of the records that count, by which second moments are less than those of the points.
-      one: coefficients of a constant of 1.
-      near: the frame.
-      levels: increasing.
-      apart: distance of the outer levels in the law of all residuals.
+      points: rows of the made-up design, in the frame.
+      mass: share of the records that count: second moments are so many times those of the points.
+      one: coefficients of the constant 1.
+      near: the frame of the design.
+      levels: τ, increasing.
+      apart: distance of the outer levels in the distribution of residuals.
       n: number of records.
     """
 
@@ -100,46 +108,47 @@ class LocationScale:
 
     @classmethod
     def like(cls, near: Frame, levels: Floats, apart: float, n: int) -> "LocationScale":
-        """With the design that has the moments of the frame."""
+        """The model with a made-up design that has the second moments of the frame."""
         law = logistic_curvature(near.moment, near.moment_sd, near.matrix, True, near.reference)
         return cls(law.points, law.mass, law.inverse[:, 0], near, levels, apart, n)
 
     def shape(self, reads: list[Read], widths: Floats) -> Shape:
-        """That of all levels, from where the outer two are found; `widths` are of the kernel of each level."""
+        """The shape by the estimates of the two outer levels; `widths` are the bandwidths of the curvatures."""
         noise = np.zeros_like(self.near.moment)
         for read, level in ((reads[0], self.levels[0]), (reads[-1], self.levels[-1])):
             back = np.linalg.inv(read.bend.solid)
             noise += back @ (read.noise + level * (1 - level) / self.n * self.near.moment) @ back
         scale = scale_of(reads[-1].point - reads[0].point, noise, self.apart, self.near.moment, self.one)
         unit = scale.mean / float(ndtri(self.levels[-1]) - ndtri(self.levels[0]))
-        found = np.stack([self._shapes(slope, widths / unit) for slope in _around(scale)]) * self.mass
-        value, *smooth = np.mean(found, axis=0)
-        doubt = np.std([pack(each[0]) for each in found], axis=0)
-        return Shape(value, np.hypot(self.near.moment_sd, doubt), value - np.stack(smooth))
-
-    def _shapes(self, slope: Floats, widths: Floats) -> Floats:
-        """E f(x)uuᵀ/E f(x), and what kernels of these widths show of it, in standard deviations of normal errors.
-
-        Along no direction more than E uuᵀ: where a line is wrong, densities there are lower than spreads say.
-        """
-        spread = np.maximum(self.points @ slope, LEAST)
-        seen = [1 / spread]
-        for level, width in zip(self.levels.tolist(), widths.tolist(), strict=True):
-            total = np.hypot(spread, width)
-            seen.append(np.exp(-0.5 * (ndtri(level) * spread / total) ** 2) / total)
         values, axes = np.linalg.eigh(self.points.T @ self.points / len(self.points))
         root = axes * np.sqrt(np.maximum(values, 1e-12 * values[-1]))
         white = self.points @ np.linalg.inv(root).T
-        return np.stack([root @ _at_most_one((white.T * (f / f.sum())) @ white) @ root.T for f in seen])
+
+        def mean(density: Floats) -> Floats:
+            """E f(x)uuᵀ/E f(x), along no direction more than E uuᵀ: where a line is wrong, densities are lower there
+            than spreads say."""
+            values, axes = np.linalg.eigh((white.T * (density / density.sum())) @ white)
+            back = root @ (axes * np.sqrt(np.minimum(values, 1.0)))
+            return np.asarray(self.mass * back @ back.T)
+
+        each = [mean(1 / self._spread(slope)) for slope in _around(scale)]
+        value, doubt = np.mean(each, axis=0), np.std([pack(one) for one in each], axis=0)
+        spread = self._spread(scale.slope)
+        smooth = [mean(d) for d in _smoothed(spread, self.levels, widths / unit)]
+        return Shape(value, np.hypot(self.near.moment_sd, doubt), mean(1 / spread) - np.stack(smooth))
+
+    def _spread(self, slope: Floats) -> Floats:
+        return np.maximum(self.points @ slope, LEAST)
+
+
+def _smoothed(spread: Floats, levels: Floats, widths: Floats) -> Floats:
+    """What kernels of these widths, in usual standard deviations, show of the densities of normal errors; (m, rows)."""
+    total = np.hypot(spread, widths[:, None])
+    return np.asarray(np.exp(-0.5 * (ndtri(levels)[:, None] * spread / total) ** 2) / total)
 
 
 def _around(scale: Scale) -> Floats:
-    """What γ may be: points at √p standard deviations along its axes, whose mean and covariance are its own."""
+    """2p values of γ with its mean and covariance: √p standard deviations either way along the axes of its doubt."""
     values, axes = np.linalg.eigh(scale.doubt)
     moves = (axes * np.sqrt(np.maximum(values, 0.0) * len(values))).T
     return scale.slope + np.concatenate([moves, -moves])
-
-
-def _at_most_one(matrix: Floats) -> Floats:
-    values, axes = np.linalg.eigh(matrix)
-    return np.asarray((axes * np.minimum(values, 1.0)) @ axes.T)

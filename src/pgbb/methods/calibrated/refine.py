@@ -109,11 +109,13 @@ def refine(
         bend = bend.corrected(walked, g - before, float(np.hypot(sd_first, sd_second)), bound, n)
     second = settle(point - frame @ newton(bend, point, g))
     weight, sd = combined(sd_first, sd_second, float(np.trace(sampling)) / len(sampling) / n)
-    best, doubt = weight * second + (1 - weight) * first, weight * doubt + (1 - weight) * early_doubt
+    best, bent = weight * second + (1 - weight) * first, weight * doubt + (1 - weight) * early_doubt
     early, late = inverse @ (first - theta), inverse @ (second - point)
     factor = max(
         1.0 if quadratic else widening_for_last_step(early, late, bend.solid, sampling / n, sd_first, sd_second),
-        widening_for_contradiction(g - before, walked, late, met, sampling / n, sd_first, sd_second),
+        widening_for_contradiction(
+            g - before, walked, late, met, sampling / n, sd_first, sd_second, early_doubt + doubt
+        ),
     )
     wider = np.zeros_like(frame)
     if model is not None:
@@ -127,7 +129,7 @@ def refine(
             factor, best = np.inf, prior.center  # the estimate ran away
     step, unseen = kalman(bend.solid, g, sd_second, error)
     blur = bend.blur(unseen, (1 - weight) * walked - step)  # noise of H over the ways that both estimates had to go
-    privacy, noise = felt(sd, blur + common + doubt, sampling / n, factor)
+    privacy, noise = felt(sd, blur + common + bent, sampling / n, factor)
     noise = noise + wider
     if box.touched(best, frame, bend, noise) or not located:
         factor = np.inf
@@ -194,14 +196,22 @@ def widening_for_last_step(
 
 
 def widening_for_contradiction(
-    change: Floats, step: Floats, last: Floats, bend: Curvature, sampling: Floats, sd_first: float, sd_second: float
+    change: Floats,
+    step: Floats,
+    last: Floats,
+    bend: Curvature,
+    sampling: Floats,
+    sd_first: float,
+    sd_second: float,
+    bends: Floats | float = 0.0,
 ) -> float:
     """The factor by which the posterior is widened because two gradients contradict the curvature between them.
 
-    Where the local model holds, e = g₂ − g₁ − Hq consists of the noise of both gradients and of H, so that eᵀV⁻¹e is
-    χ² with d degrees of freedom. A contradiction counts if this statistic is in its upper tail, at the level `SELDOM`.
-    With little noise every loss shows that it is not quadratic. So the contradiction must also matter: carried over to
-    the `last` step, in proportion to the lengths of the steps in the metric H, e exceeds the spread of the posterior.
+    Where the local model holds, e = g₂ − g₁ − Hq consists of the noise of both gradients, of H, and of the doubt about
+    what `bends` in them (its covariance), so that eᵀV⁻¹e is χ² with d degrees of freedom. A contradiction counts if
+    this statistic is in its upper tail, at the level `SELDOM`. With little noise every loss shows that it is not
+    quadratic. So the contradiction must also matter: carried over to the `last` step, in proportion to the lengths of
+    the steps in the metric H, e exceeds the spread of the posterior.
 
     Returns:
       The factor, at least 1. It is infinite if it exceeds `WIDEST` and the statistic is beyond the level `RARE`.
@@ -211,6 +221,7 @@ def widening_for_contradiction(
     covariance = entry * np.outer(step, step)
     covariance[np.diag_indices(d)] = entry @ step**2 + sd_first**2 + sd_second**2
     covariance += bend.factor_sd**2 * np.outer(bend.value @ step, bend.value @ step)
+    covariance += bends
     surprise = e @ np.linalg.pinv(covariance) @ e
     ratio = float(last @ bend.value @ last) / max(float(step @ bend.value @ step), 1e-300)
     matters = min(ratio, 1.0) * float(e @ np.linalg.pinv(sampling + sd_second**2 * np.eye(d)) @ e) / d

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.special import ndtri
 
 from pgbb._numerics import Floats
 from pgbb.methods.calibrated.algebra import monotone, prefixes
@@ -22,6 +23,7 @@ SPREADS = 3.0  # the size of a response is so many spreads
 SURE = 3.0  # standard deviations of noise that a share of present records may be off
 UNSEEN = 0.15  # noise of the distribution function above which a histogram shows nothing
 FINE = 12.0  # heaps are looked for if at least so many bins lie between the outer quantiles
+TAILS = 0.1, 0.3  # ends of the share beyond the quantiles from which the spread of a distribution is read
 HEAPED = 1.0  # roughness above which a response counts as heaped
 
 
@@ -33,11 +35,13 @@ class Distribution:
       edges: of the bins, (bins + 1,).
       share: of each bin, (bins,).
       sd: standard deviation of the noise of the distribution function.
+      total: share of the records (or of their weight) that is in it, as answered.
     """
 
     edges: Floats
     share: Floats
     sd: float
+    total: float = 1.0
 
     @cached_property
     def _cdf(self) -> Floats:
@@ -59,6 +63,13 @@ class Distribution:
         high = np.minimum(tau + reach, 1 - np.minimum((1 - tau) / 2, 2 * self.sd))
         gap = self.quantile(high) - self.quantile(low)
         return (high - low) / np.maximum(gap, 1e-6 * (self.edges[-1] - self.edges[0]))
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation of a normal law with its outer quantiles, as far out as these stand clear of noise."""
+        tail = float(np.clip(2 * self.sd, *TAILS))
+        low, high = self.quantile(np.array([tail, 1 - tail]))
+        return float(high - low) / (-2 * float(ndtri(tail)))
 
     def mean(self, values: Floats) -> float:
         """Mean of a function with these values at the middles of the bins."""
@@ -132,7 +143,7 @@ def distribution(edges: Floats, below: Floats, sd: Floats) -> tuple[Distribution
     total = max(float(below[-1]), noise, 1e-9)
     share = np.diff(monotone(np.clip(below / total, 0.0, 1.0)), prepend=0.0)
     share[-1] += 1 - share.sum()
-    return Distribution(edges, share, noise / total), float(below[-1]), float(sd[-1])
+    return Distribution(edges, share, noise / total, total), float(below[-1]), float(sd[-1])
 
 
 def locate(asker: Asker, bottom: float, top: float, terms: int) -> Located:

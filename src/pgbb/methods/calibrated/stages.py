@@ -37,6 +37,7 @@ COLUMNS, FRAME, DISTANCES = 0.05, 0.07, 0.02  # of the stages that every design 
 RESPONSE, START, RESIDUALS = 0.03, 0.05, 0.03  # of the stages that most responses have
 CURVATURE = 0.09  # of the curvature matrices of all quantile levels
 MOMENTS = 0.08, 0.14  # of second moments of a design; the second value where other matrices follow from them
+LOCATE, ROBUST = 0.05, 0.12  # of one Newton step of a Huber loss, and of `STEPS` of them
 REFINE = 0.14, 0.1  # of the gradient before the last; the second value with few records, where locating takes more
 LAST = 0.1  # of the last gradient, at least
 PERSONS = 0.12  # of second moments of the score by person
@@ -45,8 +46,13 @@ PERSONS = 0.12  # of second moments of the score by person
 WORTH = 0.021  # curvature of each quantile level is asked if the relative noise of its entries is below this
 CHEAPER = 0.03  # the same threshold where one matrix serves all, as in Huber and logistic regression
 HIDING = 0.002  # noise above which locating and starting get larger shares, since nothing would be found otherwise
+MANY = 8  # terms from which a first fit may miss a group of records by far more than it misses most of them
+STEPS = 4  # of a Huber loss, where the first fit may be far off
+OFF = 0.12  # error of the first fit, in spreads of the response, above which it may be
+NEARER = 0.25  # noise of each of these steps, in units of what is left, above which they would lead no nearer
 FEW = 0.0045  # noise above which one answer, or two, replace several rounds
 
+CUT = 3.0  # spreads at which the first fit cuts the response
 Shape = tuple[int, ...]
 
 
@@ -207,6 +213,18 @@ def _start(p: int, noise: float) -> tuple[Stage, ...]:
     )  # fmt: skip
 
 
+def _robust(p: int, noise: float, least: int) -> tuple[Stage, ...]:
+    """Newton steps of a Huber loss: `STEPS` if the first fit may be far off and they lead nearer, else the least."""
+    length = noise * math.sqrt(max(LEAST_REACH[0], LEAST_REACH[1] * p) * p)  # what noise of a gradient adds to fits
+    off, left = CUT * length / math.sqrt(START), length * math.sqrt(STEPS / ROBUST)
+    far = p >= MANY and off > OFF and left < NEARER
+    times = STEPS if far else least
+    if not times:
+        return ()
+    question = Question("huber_score", ((p + 1,), (p, p), (), (), (), ()), times=times)
+    return (Stage("locate", ROBUST if far else LOCATE, "gradients, roughly", (question,)),)
+
+
 def _shown(p: int, noise: float, most: float) -> bool:
     """Whether entries of a second-moment matrix with the whole budget have relative noise below `most`."""
     return noise * max(LEAST_REACH[0], LEAST_REACH[1] * p) < most
@@ -241,6 +259,7 @@ def _quantile(design: Design, levels: int, noise: float, weighted: bool) -> tupl
     stages = (
         *_design(design, noise, not shown),
         *_start(p, noise),
+        *_robust(p, noise, 0),
         Stage("levels", 0.08, "all levels, roughly", (
             Question("cells", cells, times=6 if quiet else 4 if shown else 2 if noise < FEW else 1),
         )),
@@ -265,7 +284,7 @@ def _huber(design: Design, noise: float) -> tuple[Stage, ...]:
     stages = (
         *_design(design, noise, not _shown(p, noise, CHEAPER)),
         *_start(p, noise),
-        Stage("locate", 0.05, "gradient, roughly", (Question("huber_score", score),)),
+        *_robust(p, noise, 1),
         *_matrices(_shown(p, noise, CHEAPER),
                    Question("huber_curvature", (theta, frame, (), ()), times=2),
                    Question("huber_score", score, power=2, outer=True)),

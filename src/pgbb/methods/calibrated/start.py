@@ -1,7 +1,11 @@
-"""The start of a regression: the located response, a least-squares fit from one answer, and its residuals.
+"""Where a regression starts: the response, a least-squares fit from one answer, and the law of its residuals.
 
-Public arithmetic on answers.
+The noise of a first fit is in units of the response. Where the line explains most of it, that fit is off by several
+times the width of the right residuals. So Newton steps of a Huber loss may follow: their scores, and so their noise,
+shrink with the residuals. Public arithmetic on answers.
 """
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,7 +19,22 @@ from pgbb.methods.calibrated.stages import BINS, JITTERS
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 
-__all__ = ["PEAK", "first_fit", "least_squares", "locate_counts", "locate_response", "places_around"]
+__all__ = [
+    "PEAK",
+    "SCALE_WEIGHT",
+    "first_fit",
+    "huber_gradient",
+    "least_squares",
+    "locate_counts",
+    "locate_response",
+    "places_around",
+    "robust_fit",
+    "scale_of",
+    "score_bound",
+    "spread_of_residuals",
+    "square_of",
+    "straightened",
+]
 
 PEAK = 0.39894228  # largest value of the standard normal density
 FARTHEST = 4.0  # ends of the histogram of residuals, in sizes of the response
@@ -23,6 +42,15 @@ FINEST = 0.03  # width of its narrowest bins, in spreads
 EFFECT = 1.0  # typical effect of a standard deviation of a covariate on the response, in spreads
 OTHER = 0.1  # typical difference of the effects by another loss and by least squares, in spreads
 COUNTED = 3.0  # counts are hidden unless the share of positive ones stands so many standard deviations above 0
+C, KAPPA = 1.345, 0.71  # of a Huber loss that another one starts from
+SCALE_WEIGHT = 0.5  # coordinate of the Huber scale beside Σw² = 1
+LEAST_INSIDE = 0.3  # of the residuals are within c scales, at least, where a step is made
+LEAST_SPREAD = 0.1  # of residuals, as a share of that of the response
+DOUBT = 0.2  # how far E min((r/σ)², c²) may be from what the histogram of residuals says
+TOLD = 0.05, 0.9  # ends of E min((r/σ)², c²), over c², as far as a gradient is to be believed
+WIDE = 2.0  # times as wide is the first clip: rare groups are off by more than others, and must be seen to be
+NARROWEST = 0.3  # residuals of the right line, beside those that were seen
+PLACES = 16  # in a bin of the histogram of residuals
 
 
 def locate_response(asker: Asker, problem: Problem, design: Design) -> Located:
@@ -88,4 +116,88 @@ def least_squares(
     unit, farthest = FINEST * at.spread, FARTHEST * size
     edges = np.sinh(np.linspace(-1, 1, BINS + 1) * np.arcsinh(farthest / unit)) * unit
     residuals, _, _ = histogram(asker, "residuals", theta, edges)
-    return theta, error + (OTHER * at.spread * near.reach) ** 2 * np.eye(p), residuals
+    unlike = OTHER * spread_of_residuals(residuals, at) * near.reach
+    return theta, error + unlike**2 * np.eye(p), residuals
+
+
+def spread_of_residuals(residuals: Distribution, at: Located) -> float:
+    """At most that of the response, and at least a part of it."""
+    return float(np.clip(residuals.spread, LEAST_SPREAD * at.spread, at.spread))
+
+
+def score_bound(c: float, kappa: float) -> float:
+    """The largest norm of the score in (β, σ_H) where ‖u‖ ≤ 1: its square is convex in ψ², so largest at 0 or c²."""
+    return max(float(np.hypot(c, SCALE_WEIGHT * (c**2 - kappa) / 2)), SCALE_WEIGHT * kappa / 2)
+
+
+def huber_gradient(asker: Asker, stage: str, at: Floats, frame: Floats, c: float, kappa: float) -> tuple[Floats, float]:
+    """The gradient in (β, σ_H), in the frame, and the noise of each coordinate."""
+    top = score_bound(c, kappa)
+    answer, sd = asker.ask(stage, "huber_score", at, frame, SCALE_WEIGHT, c, kappa, top)
+    return answer * top, sd * top
+
+
+def robust_fit(
+    asker: Asker, near: Frame, at: Located, box: Box, constant: bool, c: float = C, kappa: float = KAPPA
+) -> tuple[Floats, Floats, Distribution, Distribution]:
+    """Coefficients of a rough robust fit, the covariance of their error in the frame, and the law of residuals: as it
+    was told before the last step, and what the step leaves of it.
+
+    The steps are those of the stage "locate", if there is one. Each gradient says, by its last coordinate, how wide
+    residuals are before the step; what the step explains of them is known by its length.
+    """
+    theta, error, residuals = least_squares(asker, near, at, box, constant)
+    p, right = len(theta), residuals
+    times = asker.question("locate", "huber_score").times if asker.asks("locate") else 0
+    for turn in range(times):
+        scale = scale_of(right, c, kappa) * (WIDE ** ((times - 1 - turn) / max(times - 1, 1)))
+        g, sd = huber_gradient(asker, "locate", np.append(theta, scale), near.matrix, c, kappa)
+        unit = 2 / SCALE_WEIGHT / residuals.total
+        residuals = _told(right, scale, c, kappa - unit * g[p], unit * sd)
+        slope = max(residuals.mean(np.abs(residuals.middles) < c * scale), LEAST_INSIDE) / scale
+        step, error = filtered(near.solid * slope, g[:p], sd, error)
+        theta = np.clip(theta - near.matrix @ step, box.low[:p], box.high[:p])
+        right = straightened(residuals, float(np.sqrt(max(float(step @ near.moment @ step), 0.0))), c, kappa)
+    return theta, error, residuals, right
+
+
+def straightened(residuals: Distribution, away: float, c: float, kappa: float) -> Distribution:
+    """The law of residuals of the right line, where that of a line which is off by `away`, on average, was asked.
+
+    Narrower by the factor f with which E min((fr ± away)², (cσ)²) is what was seen, at the scale σ that it shows.
+    """
+    most = c * scale_of(residuals, c, kappa)
+    seen = residuals.mean(square_of(residuals, 0.0, most))
+    low, high = NARROWEST, 1.0
+    for _ in range(30):
+        middle = (low + high) / 2
+        found = residuals.mean(square_of(replace(residuals, edges=middle * residuals.edges), away, most))
+        low, high = (low, middle) if found > seen else (middle, high)
+    return replace(residuals, edges=high * residuals.edges)
+
+
+def _told(residuals: Distribution, scale: float, c: float, square: float, sd: float) -> Distribution:
+    """The law of residuals made wider or narrower, as an answer has E min((r/σ)², c²) at this scale σ, with noise."""
+    expected = residuals.mean(np.minimum((residuals.middles / scale) ** 2, c**2))
+    square = expected + (square - expected) * DOUBT**2 / (DOUBT**2 + sd**2)
+    width = scale / scale_of(residuals, c, float(np.clip(square, TOLD[0] * c**2, TOLD[1] * c**2)))
+    return replace(residuals, edges=width * residuals.edges)
+
+
+def square_of(residuals: Distribution, away: float, most: float) -> Floats:
+    """E min((r ± away)², most²) in each bin; within a bin all places are alike."""
+    r = np.linspace(residuals.edges[:-1], residuals.edges[1:], 2 * PLACES + 1)[1::2]
+    both = sum(np.minimum((r + side * away) ** 2, most**2) / 2 for side in (-1, 1))
+    return np.asarray(np.mean(both, axis=0))
+
+
+def scale_of(residuals: Distribution, c: float, kappa: float) -> float:
+    """σ with E min((r/σ)², c²) = κ, by the histogram; it decreases in σ."""
+    low, high = 1e-9 * float(residuals.edges[-1]), float(residuals.edges[-1])
+    for _ in range(80):
+        middle = np.sqrt(low * high)
+        if residuals.mean(np.minimum((residuals.middles / middle) ** 2, c**2)) > kappa:
+            low = middle
+        else:
+            high = middle
+    return float(high)
