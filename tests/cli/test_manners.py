@@ -20,7 +20,7 @@ from pgbb.cli import app, main
 from pgbb.cli.options import progress_bar
 from pgbb.cli.output import schema
 from pgbb.custody.ledger import Ledger
-from tests.helpers import pgbb_here, python
+from tests.helpers import pgbb_command, pgbb_here, python
 from tests.release.builders import generator_release as generator
 from tests.release.builders import local_release as release
 from tests.release.builders import non_private
@@ -324,3 +324,13 @@ def test_only_a_process_of_its_own_looks_for_garbage_seldom():
     before = gc.get_threshold()
     assert pgbb_here("--version").returncode == 0 and gc.get_threshold() == before
     assert before[0] != 20_000
+
+
+def test_a_query_of_duckdb_leaves_no_words_of_objects(tmp_path):
+    duckdb = pytest.importorskip("duckdb")
+    with duckdb.connect(str(tmp_path / "d.duckdb")) as held:
+        held.execute("create table t as select range / 100.0 - 1 as x, range / 20.0 - 5 as y from range(200)")
+    (tmp_path / "s.toml").write_text(SCHEMA)
+    told = ["--sql", "SELECT x, y FROM t", "--schema", tmp_path / "s.toml"]
+    done = pgbb_command("check", tmp_path / "d.duckdb", *told, check=True)
+    assert done.stderr == "" and "y" in done.stdout
