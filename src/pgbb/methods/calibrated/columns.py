@@ -34,7 +34,8 @@ SCORES = ndtri((np.arange(ROWS) + 0.5) / ROWS)
 HALF = np.array([0.25, 0.5, 0.75])  # a column has an atom if these quantiles lie in one bin
 LEAST_SHARE = 0.01  # least share of a flag or level in the reference design (or half of the noise of the share)
 CLEAR = 3.0  # a column may be constant if quantiles so many standard deviations from 0 and 1 are less than a bin apart
-OTHERS = np.array([1.5, 0.75])  # the distance of an atom is between quantiles so many standard deviations from 0 and 1
+OTHERS = np.array([1.5, 0.75])  # least shares that are looked for beyond an atom, in standard deviations of noise
+PARTS = np.array([0.5, 0.25])  # of the others: a typical one lies between their median and their upper quartile
 RARE = 2.0  # a flag may be constant if its share lies within so many standard deviations of 0 or 1
 LIGHTEST = -1.0  # least shape of the tail of a column: that of a uniform distribution
 LEAST_CORRELATION = 1e-11  # least eigenvalue of correlations that single precision shows
@@ -126,13 +127,15 @@ def locate_columns(asker: "Asker", numeric: tuple[Own, ...], shares: tuple[int, 
 
 
 def _atom(law: Distribution, first: Distribution) -> Atom | None:
-    """The bin that holds at least half of the records, and the distance of the others by the `first` histogram.
+    """The bin that holds at least half of the records, and a typical distance of the others by the `first` histogram.
 
     None if there is no such bin, or if noise may have made the others: nearly all records then lie in a smaller part of
     the range.
     """
     low, middle, high = law.quantile(HALF)
-    near, far = (float(np.max(np.abs(first.quantile(np.array([s, 1 - s])) - middle))) for s in first.sd * OTHERS)
+    others = 1 - first.share[np.searchsorted(first.edges, middle, side="right") - 1]
+    beyond = np.maximum(first.sd * OTHERS, others * PARTS)
+    near, far = (float(np.max(np.abs(first.quantile(np.array([s, 1 - s])) - middle))) for s in beyond)
     if high - low > law.edges[1] - law.edges[0] or near < 2 * (first.edges[1] - first.edges[0]):
         return None
     return Atom(float(middle), math.sqrt(near * far))
