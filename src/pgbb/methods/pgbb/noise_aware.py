@@ -34,7 +34,7 @@ DESIGNED = 2.0  # the same with a design, which tells what it is like
 FAR, LOST = 2.0, 4.0  # how far beyond the query points an estimate may lie, in their spreads: widened, not identified
 BENT, ASKED = 0.45, 0.65  # relative change of H over the query points that is not local any more; where H was asked for
 OPEN = 0.5  # noise of the scores of a design, over the share of records on the smaller side of the line, that is local
-CURVED = 0.6  # error of a scale of σ, in σ, over the square of how far the query points lie apart in it
+CURVED = 0.6  # error of a scale of σ, in σ, over the squares of how far query points and estimate lie apart in it
 CERTAIN = 2.5  # standard deviations that it must exceed
 BELIEF = 0.3  # relative change of H over the query points, before it is looked at
 MOST = 0.95  # of the largest shape κ with which 1 + κy is positive in the box
@@ -390,9 +390,10 @@ def posterior_of(
         loads.append(noise / loud * decode[at])
     more = 1 + batches * max(part.variance for part in found)
     scale = np.flatnonzero(~where.alike) if where.alike.any() else np.zeros(0, int)  # its gradient bends as 1/σ
-    there = np.maximum((found[0].reference + where.internal(found[0].bent(step)))[scale], low[scale])
+    moved = where.internal(found[0].bent(step))
+    there = np.maximum((found[0].reference + moved)[scale], low[scale])
     bent_scale = np.zeros(d)
-    bent_scale[scale] = np.diag(bends[0])[scale] * CURVED * found[0].spread[scale] ** 2 / there
+    bent_scale[scale] = np.diag(bends[0])[scale] * CURVED * (found[0].spread ** 2 + moved**2)[scale] / there
     posterior = LocalGaussian(
         center=np.stack([part.reference for part in found]),
         gradient=np.stack([root * part.gradient for part in found]),
