@@ -32,7 +32,8 @@ _CPU = {
     "xla_cpu_experimental_ynn_fusion_type": "",  # no kernels of the library YNNPACK
     "xla_cpu_prefer_vector_width": 512,  # where a processor has such vectors; half of that is the default
 }
-_SOON = {"xla_cpu_use_fusion_emitters": False}  # loops by the older of two code generators, which gives the same bits
+_SOON = {"xla_cpu_use_fusion_emitters": False} if jax.__version_info__ < (0, 11) else {}
+"""Loops by the older of two code generators, which gives the same bits; JAX 0.11 and later have one."""
 
 
 def computed_once(values: _Tree) -> _Tree:
@@ -47,8 +48,8 @@ def computed_once(values: _Tree) -> _Tree:
 class Compiled:
     """`jax.jit` with barriers that hold on a CPU too, and without YNNPACK there.
 
-    A program with `one_core` leaves the other cores of a CPU to programs that run beside it; one that is there `soon`
-    takes a CPU half as long to compile, and two to five times as long to run.
+    A program with `one_core` leaves the other cores of a CPU to programs that run beside it. With JAX 0.10, one that is
+    there `soon` takes a CPU half as long to compile, and two to five times as long to run.
     """
 
     def __init__(
