@@ -128,7 +128,7 @@ class LocationScale:
             """E f(x)uuᵀ/E f(x), along no direction more than E uuᵀ: where a line is wrong, densities are lower there
             than spreads say."""
             values, axes = np.linalg.eigh((white.T * (density / density.sum())) @ white)
-            back = root @ (axes * np.sqrt(np.minimum(values, 1.0)))
+            back = root @ (axes * np.sqrt(np.clip(values, 0.0, 1.0)))
             return np.asarray(self.mass * back @ back.T)
 
         each = [mean(1 / self._spread(slope)) for slope in _around(scale)]
