@@ -84,8 +84,8 @@ def test_an_answer_tells_how_wide_residuals_are_as_far_as_its_noise_lets_it():
     wide = Distribution(EDGES, np.histogram(np.clip(1.6 * r, -12, 12), EDGES)[0] / len(r), 0.0)
     true, looks = scale_of(Distribution(EDGES, np.histogram(r, EDGES)[0] / len(r), 0.0), C, KAPPA), 1.5
     square = float(np.mean(np.minimum((r / looks) ** 2, C**2)))
-    assert scale_of(_told(wide, looks, C, square, 1e-3), C, KAPPA) == pytest.approx(true, rel=0.02)
-    assert scale_of(_told(wide, looks, C, square, 1e3), C, KAPPA) == pytest.approx(1.6 * true, rel=0.02)
+    assert scale_of(_told(wide, looks, C, KAPPA, square, 1e-3), C, KAPPA) == pytest.approx(true, rel=0.02)
+    assert scale_of(_told(wide, looks, C, KAPPA, square, 1e3), C, KAPPA) == pytest.approx(1.6 * true, rel=0.02)
 
 
 def test_what_bends_in_two_gradients_does_not_contradict_the_curvature():

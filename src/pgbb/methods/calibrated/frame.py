@@ -140,12 +140,15 @@ class Frame:
         The mean score of a rare group is at its bound if the group has far to go, whatever the distance. A Newton step
         then moves the group `down` or `up` by the bound over the curvature, and the rest of the way may be of any
         length. So the error of an axis grows without bound as the step approaches that length, beyond what its `noise`
-        (a covariance) explains. Records of the reference design tell how far the step moves those that an axis is
-        about.
+        (a covariance) explains. Records of the reference design, with the second moments that were asked, tell how far
+        the step moves those that an axis is about: along a direction that columns do not have, no record.
         """
-        u = self.reference
-        if u is None:
-            u = np.sqrt(len(step)) * np.linalg.cholesky(self.solid).T
+        u = (
+            np.sqrt(len(step)) * np.eye(len(step))
+            if self.reference is None
+            else self.reference @ whitening(self.reference)
+        )
+        u = u @ np.linalg.cholesky(self.solid).T
         moved = u @ step
         far = np.maximum(moved**2 - np.sum((u @ noise) * u, axis=1), 0.0) / np.where(moved < 0, down, up) ** 2
         share = np.minimum(np.sqrt((u**2).T @ far / np.maximum(np.sum(u**2, axis=0), 1e-300)), FULL)

@@ -112,7 +112,7 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
         mean[p] = SCALE_WEIGHT / 2 * rises / theta[-1] ** 2
         doubt[p, p] = mean[p] ** 2 * (2 * np.sum(moved * moved.T) + 4 * along @ left[:p, :p] @ along) / square**2
         slope = max(residuals.mean(np.abs(residuals.middles) < c * theta[-1]), 1e-6) / theta[-1]
-        doubt[:p, :p] = near.bent(step[:p], slope * along, np.zeros_like(near.moment), c / slope, c / slope)
+        doubt[:p, :p] = near.bent(step[:p], slope * along, left[:p, :p], c / slope, c / slope)
         mean[p], doubt[p, p] = mean[p] + behind, doubt[p, p] + (BENT * mean[p]) ** 2 + behind**2
         return mean, doubt
 

@@ -47,7 +47,7 @@ SCALE_WEIGHT = 0.5  # weight of the coordinate of the Huber scale beside those o
 LEAST_INSIDE = 0.3  # least share of residuals within c scales by which a step is made
 LEAST_SPREAD = 0.1  # least spread of residuals, over that of the response
 DOUBT = 0.2  # prior standard deviation of E min((r/σ)², c²) around what the histogram of residuals says
-TOLD = 0.05, 0.9  # a gradient is believed on E min((r/σ)², c²)/c² between these
+TOLD = 0.125, 0.9  # a gradient is believed on E min((r/σ)², c²) between these parts of κ and of c²
 WIDE = 2.0  # width of the first clip, over that of the last: rare groups that are far off must be seen
 NARROWEST = 0.3  # least width of the residuals of the right line, over the width of those that were seen
 PLACES = 16  # points within a bin of the histogram of residuals
@@ -156,7 +156,7 @@ def robust_fit(
         scale = scale_of(right, c, kappa) * (WIDE ** ((times - 1 - turn) / max(times - 1, 1)))
         g, sd = huber_gradient(asker, "locate", np.append(theta, scale), near.matrix, c, kappa)
         unit = 2 / SCALE_WEIGHT / residuals.total
-        residuals = _told(right, scale, c, kappa - unit * g[p], unit * sd)
+        residuals = _told(right, scale, c, kappa, kappa - unit * g[p], unit * sd)
         slope = max(residuals.mean(np.abs(residuals.middles) < c * scale), LEAST_INSIDE) / scale
         step, error = filtered(near.solid * slope, g[:p], sd, error)
         theta = np.clip(theta - near.matrix @ step, box.low[:p], box.high[:p])
@@ -180,11 +180,11 @@ def straightened(residuals: Distribution, away: float, c: float, kappa: float) -
     return replace(residuals, edges=high * residuals.edges)
 
 
-def _told(residuals: Distribution, scale: float, c: float, square: float, sd: float) -> Distribution:
+def _told(residuals: Distribution, scale: float, c: float, kappa: float, square: float, sd: float) -> Distribution:
     """The residuals scaled to agree with an answer `square` about E min((r/σ)², c²) at a scale σ, with noise `sd`."""
     expected = residuals.mean(np.minimum((residuals.middles / scale) ** 2, c**2))
     square = expected + (square - expected) * DOUBT**2 / (DOUBT**2 + sd**2)
-    width = scale / scale_of(residuals, c, float(np.clip(square, TOLD[0] * c**2, TOLD[1] * c**2)))
+    width = scale / scale_of(residuals, c, float(np.clip(square, TOLD[0] * kappa, TOLD[1] * c**2)))
     return replace(residuals, edges=width * residuals.edges)
 
 
