@@ -143,11 +143,9 @@ class Frame:
         (a covariance) explains. Records of the reference design, with the second moments that were asked, tell how far
         the step moves those that an axis is about: along a direction that columns do not have, no record.
         """
-        u = (
-            np.sqrt(len(step)) * np.eye(len(step))
-            if self.reference is None
-            else self.reference @ whitening(self.reference)
-        )
+        u = np.sqrt(len(step)) * np.eye(len(step))
+        if self.reference is not None:
+            u = self.reference @ whitening(self.reference, None)
         u = u @ np.linalg.cholesky(self.solid).T
         moved = u @ step
         far = np.maximum(moved**2 - np.sum((u @ noise) * u, axis=1), 0.0) / np.where(moved < 0, down, up) ** 2
