@@ -7,6 +7,7 @@ of the data and not of the declared box.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,6 +135,14 @@ class Frame:
         most = np.minimum(FAINT * usual, usual - SPREADS * math.sqrt(2 * len(self.matrix)) * noise)
         return np.asarray((found / weight < np.minimum(SEEN * noise, most)) & (size > 0.5))
 
+    @cached_property
+    def _rows(self) -> Floats:
+        """Rows of the reference design with the second moments that were asked; of any such design without one."""
+        white = np.sqrt(len(self.matrix)) * np.eye(len(self.matrix))
+        if self.reference is not None:
+            white = self.reference @ whitening(self.reference, None)
+        return np.asarray(white @ np.linalg.cholesky(self.solid).T)
+
     def bent(self, step: Floats, gradient: Floats, noise: Floats, down: float, up: float) -> Floats:
         """Covariance of what a gradient H·step misses because scores are bounded.
 
@@ -143,10 +152,7 @@ class Frame:
         (a covariance) explains. Records of the reference design, with the second moments that were asked, tell how far
         the step moves those that an axis is about: along a direction that columns do not have, no record.
         """
-        u = np.sqrt(len(step)) * np.eye(len(step))
-        if self.reference is not None:
-            u = self.reference @ whitening(self.reference, None)
-        u = u @ np.linalg.cholesky(self.solid).T
+        u = self._rows
         moved = u @ step
         far = np.maximum(moved**2 - np.sum((u @ noise) * u, axis=1), 0.0) / np.where(moved < 0, down, up) ** 2
         share = np.minimum(np.sqrt((u**2).T @ far / np.maximum(np.sum(u**2, axis=0), 1e-300)), FULL)

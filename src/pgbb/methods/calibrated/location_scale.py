@@ -64,8 +64,7 @@ def scale_of(apart: Floats, noise: Floats, mean: float, moment: Floats, one: Flo
       moment: E uuᵀ.
       one: coefficients of the constant 1.
     """
-    values, axes = np.linalg.eigh(moment)
-    root = axes * np.sqrt(np.maximum(values, 1e-12 * values[-1]))  # u = root z, where z is white
+    root = _root(moment)
     toward, other = moment @ one, (ROUGH * mean) ** -2
     known = 1 / max(float(toward @ noise @ toward), 1e-300)
     mean = (known * max(float(toward @ apart), 0.0) + other * mean) / (known + other)
@@ -120,8 +119,7 @@ class LocationScale:
             noise += back @ (read.noise + level * (1 - level) / self.n * self.near.moment) @ back
         scale = scale_of(reads[-1].point - reads[0].point, noise, self.apart, self.near.moment, self.one)
         unit = scale.mean / float(ndtri(self.levels[-1]) - ndtri(self.levels[0]))
-        values, axes = np.linalg.eigh(self.points.T @ self.points / len(self.points))
-        root = axes * np.sqrt(np.maximum(values, 1e-12 * values[-1]))
+        root = _root(self.points.T @ self.points / len(self.points))
         white = self.points @ np.linalg.inv(root).T
 
         def mean(density: Floats) -> Floats:
@@ -139,6 +137,12 @@ class LocationScale:
 
     def _spread(self, slope: Floats) -> Floats:
         return np.maximum(self.points @ slope, LEAST)
+
+
+def _root(moment: Floats) -> Floats:
+    """The matrix with u = root z for covariates u with these second moments, where z is white."""
+    values, axes = np.linalg.eigh(moment)
+    return np.asarray(axes * np.sqrt(np.maximum(values, 1e-12 * values[-1])))
 
 
 def _smoothed(spread: Floats, levels: Floats, widths: Floats) -> Floats:
