@@ -90,7 +90,8 @@ def show_ledger(file: File, name: Annotated[str | None, typer.Argument()] = None
 def history_command(file: File, name: Annotated[str | None, typer.Argument()] = None, as_json: Json = False) -> None:
     """Print every release and every attempt at one, oldest first.
 
-    The hash is that of certificate.json in the release file. Example: pgbb ledger history ledger.db census
+    The hash is that of certificate.json in the release file.
+    Example: pgbb ledger history ledger.db census
     """
     found = _chosen(Ledger(file), name)
     entries = sorted((e for d in found for e in d.entries), key=lambda e: e.number)

@@ -317,9 +317,14 @@ class Schema(Mapping[str, Column]):
     def from_toml(cls, path: str | Path) -> "Schema":
         """Read a file such as::
 
-        [columns] educ = { range = [5, 20] } weeks = { range = [0, 52], step = 1 } black = "flag" region = { levels =
-        ["north", "south"], missing = "unknown", label = "region of birth" } union = { flag = ["no", "yes"] } born = {
-        date = ["1950-01-01", "2000-12-31"] } wage = { range = [0, 5000], label = "weekly wage", unit = "$" }
+        [columns]
+        educ = { range = [5, 20] }
+        weeks = { range = [0, 52], step = 1 }
+        black = "flag"
+        region = { levels = ["north", "south"], missing = "unknown", label = "region of birth" }
+        union = { flag = ["no", "yes"] }
+        born = { date = ["1950-01-01", "2000-12-31"] }
+        wage = { range = [0, 5000], label = "weekly wage", unit = "$" }
         """
         path = Path(path)
         try:

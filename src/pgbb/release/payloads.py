@@ -168,13 +168,15 @@ def _read_index(index: Any) -> dict[str, object]:
 class Payload:
     """What is drawn from: a generator's weights, stored draws, or a local posterior.
 
-    Generator: settings blocks, pseudo_blocks, concentration, alpha, index, default_iterate, and clipped where the
-    output is; tensors {average,last}/{kernel,bias}{0…L} and the shared input_shift, input_scale, center, radius; see
-    `forward`. Draws: settings index_values; tensor draws, (m, d) or (k, m, d), in internal coordinates. Beside a
-    generator or draws there may be the noisy answers they were made of, tensors transcript/{u,query,index,answer}, for
-    somebody who analyses them again. Local: settings index, bridge, floor; tensors center, gradient, scale, curvature,
-    curvature_sd, privacy, sampling, sampling_sd, free, low, high, and knots with an index, all float64; see
-    `pgbb.release.local_gaussian`.
+    - Generator: settings blocks, pseudo_blocks, concentration, alpha, index, default_iterate, and clipped where the
+      output is; tensors {average,last}/{kernel,bias}{0…L} and the shared input_shift, input_scale, center, radius; see
+      `forward`.
+    - Draws: settings index_values; tensor draws, (m, d) or (k, m, d), in internal coordinates.
+    - Local: settings index, bridge, floor; tensors center, gradient, scale, curvature, curvature_sd, privacy, sampling,
+      sampling_sd, free, low, high, and knots with an index, all float64; see `pgbb.release.local_gaussian`.
+
+    Beside a generator or draws there may be the noisy answers they were made of, tensors
+    transcript/{u,query,index,answer}, for somebody who analyses them again.
     """
 
     kind: Literal["generator", "draws", "local"]
