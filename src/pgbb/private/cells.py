@@ -95,6 +95,13 @@ class Kind:
     numbers: bool
     levels: bool
 
+    @property
+    def word(self) -> str:
+        """The type as "number", "flag" or "text"; empty where it may be any of them, or is none."""
+        known = {"bool": "flag", "cell": "", "null": ""}
+        text = self.name.startswith(("str", "large_string", "dictionary"))
+        return "text" if text else known.get(self.name, "number" if self.numbers else "")
+
 
 def refusal(kind: Kind, column: Column) -> str | None:
     """Why the column cannot hold what is declared; decided by its stored type alone."""

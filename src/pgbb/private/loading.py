@@ -27,10 +27,7 @@ def header(source: Source) -> list[tuple[str | None, str]]:
     if not opened.typed:
         return [(name, "") for name in opened.names]
     kinds = opened.kinds([name for name in opened.names if name is not None], Schema())
-    words = {"bool": "flag", "cell": "", "date": "", "str": "text", "string": "text"}
-    return [
-        (n, words.get(k.name, "number" if k.numbers else "") if n and (k := kinds[n]) else "") for n in opened.names
-    ]
+    return [(name, "" if name is None else kinds[name].word) for name in opened.names]
 
 
 def public_samples(source: Source, problem: Problem, schema: Schema) -> "PublicSamples":
