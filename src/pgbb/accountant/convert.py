@@ -7,9 +7,9 @@ Paper: SM section S1.4.
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from pgbb.accountant.description import Floats
+
 Conversion = Literal["asoodeh", "mironov"]
 
 __all__ = ["Conversion", "delta_at", "epsilon_at"]

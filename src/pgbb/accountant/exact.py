@@ -13,12 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import betainc, betaincc, betaincinv, ndtr, ndtri
 
-from pgbb.accountant.description import Mechanism
-
-Floats = NDArray[np.float64]
+from pgbb.accountant.description import Floats, Mechanism
 
 __all__ = ["GridLaw", "WeightBins", "from_above", "from_below", "one_loss", "tail_masses", "weight_bins"]
 

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from scipy.special import gammainc, gammaln, logsumexp
 
 from pgbb import _validate
-from pgbb.accountant.description import Composition, Mechanism
+from pgbb.accountant.description import Composition, Floats, Mechanism
 from pgbb.errors import InvalidValue
 
-Floats = NDArray[np.float64]
 Law = tuple[tuple[float, float, float], ...]
 
 __all__ = ["LARGEST_ORDER", "Expansion", "log_moments"]

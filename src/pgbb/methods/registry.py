@@ -11,6 +11,7 @@ from pgbb.errors import InvalidValue, PgbbNote
 from pgbb.methods.effective_size import check_thin
 from pgbb.methods.keywords import ByMethod, MethodName
 from pgbb.model.models import Custom, Mean, Model, Problem, QuantileRegression
+from pgbb.release.payloads import KINDS
 
 if TYPE_CHECKING:
     from pgbb.methods.request import Planned, Request
@@ -23,20 +24,6 @@ LARGEST = 1e12
 """No setting is larger than this, or positive and smaller than its inverse: numbers stay finite in a fit."""
 OLDER_NAMES = {"paper": "pgbb"}
 """Names that are understood, with a note, beside those of `METHODS`."""
-
-KINDS = {
-    "quantile": "quantile regression",
-    "linear": "linear regression",
-    "huber": "Huber regression",
-    "logistic": "logistic regression",
-    "poisson": "Poisson regression",
-    "expectile": "expectile regression",
-    "iv": "two-stage least squares",
-    "mean": "a mean",
-    "means": "means by groups",
-    "custom": "a custom loss",
-    "simulated": "a simulated model",
-}
 
 
 class Constants(Protocol):
