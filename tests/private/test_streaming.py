@@ -211,7 +211,7 @@ def test_too_little_memory_is_refused_before_a_record_is_read(tmp_path, monkeypa
 
 
 def test_memory_that_the_system_refuses_is_refused_here(monkeypatch):
-    monkeypatch.setattr(in_memory, "free_memory", lambda: None)
+    monkeypatch.setattr(in_memory, "free_memory", lambda: 2**40)
 
     def none(*_):
         raise MemoryError

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from pgbb import _validate
 from pgbb.accountant import bounds
-from pgbb.accountant.convert import Conversion, delta_at, epsilon_at
 from pgbb.accountant.description import Composition, Floats, Mechanism
-from pgbb.accountant.paper import LARGEST_ORDER, Expansion, log_moments
+from pgbb.accountant.paper import LARGEST_ORDER, Conversion, Expansion, delta_at, epsilon_at, log_moments
 from pgbb.accountant.resampling import Resampling, crossing
 from pgbb.accountant.sampling import PosteriorDraws
 from pgbb.errors import NotCertifiable
