@@ -33,13 +33,7 @@ from pgbb.model.schema import Schema
 from pgbb.private.gibbs_posterior import BoundedLoss, posterior_draws
 from pgbb.private.moments import Moment, entries, noisy_sums
 from pgbb.private.randomness import Position, Randomness
-from pgbb.private.refits import (
-    largest_sensitivity,
-    mean_sensitivity,
-    noisy_means,
-    noisy_refits,
-    refit_sensitivity,
-)
+from pgbb.private.refits import largest_sensitivity, mean_sensitivity, noisy_means, noisy_refits, refit_sensitivity
 from pgbb.private.row_layout import EXTRA
 
 if TYPE_CHECKING:

@@ -79,13 +79,7 @@ def _gathered(problem: Problem, rows: Array, batch: dict[str, Array], points: Ar
 
 
 def _loop(
-    state: Tree,
-    data: Data,
-    grid: Array,
-    inputs: Inputs,
-    problem: Problem,
-    mechanism: Mechanism,
-    step: Step,
+    state: Tree, data: Data, grid: Array, inputs: Inputs, problem: Problem, mechanism: Mechanism, step: Step
 ) -> tuple[Tree, Tree]:
     """Run the steps of `inputs`: each asks about the K points of a query, adds the noise, and updates the state.
 

@@ -76,12 +76,8 @@ class Moment:
     def size(self) -> int:
         """Length of the statistic."""
         pairs = self.p * (self.p + 1) // 2
-        return {
-            "response": 1,
-            "products": pairs + self.p + 1,
-            "second": pairs,
-            "fourth": math.comb(self.p + 3, 4),
-        }[self.kind]
+        sizes = {"response": 1, "products": pairs + self.p + 1, "second": pairs, "fourth": math.comb(self.p + 3, 4)}
+        return sizes[self.kind]
 
     @property
     def clip(self) -> float:

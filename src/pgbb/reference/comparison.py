@@ -19,14 +19,7 @@ from pgbb import _validate
 from pgbb.accountant.calibrate import Accountant
 from pgbb.custody.run import fit
 from pgbb.errors import InvalidValue, PgbbError, PgbbWarning
-from pgbb.methods.registry import (
-    METHODS,
-    OLDER_NAMES,
-    ByMethod,
-    MethodName,
-    method_called,
-    settings_for,
-)
+from pgbb.methods.registry import METHODS, OLDER_NAMES, ByMethod, MethodName, method_called, settings_for
 from pgbb.methods.request import Request, prepared
 from pgbb.model.models import Model, Problem
 from pgbb.model.schema import Schema
