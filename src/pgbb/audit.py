@@ -54,11 +54,6 @@ if TYPE_CHECKING:
 
     from pgbb.private.door import Dataset, Step
 
-__all__ = [
-    "CONFIDENCE", "SETTINGS", "TRIALS", "TWINS", "Finding", "Pair", "Setting", "Twin", "audit", "clopper_pearson",
-    "loss_law", "thresholds",
-]  # fmt: skip
-
 
 CONFIDENCE = 0.999
 TRIALS = 300_000

@@ -20,8 +20,6 @@ from pgbb.accountant.resampling import Resampling, crossing
 from pgbb.accountant.sampling import PosteriorDraws
 from pgbb.errors import NotCertifiable
 
-__all__ = ["ACCOUNTANTS", "Accountant", "Own", "Target", "delta", "epsilon", "epsilon_bounds", "noise_scale"]
-
 Accountant = Literal["exact", "paper", "worst-case"]
 ACCOUNTANTS: tuple[str, ...] = ("exact", "paper", "worst-case")
 Sums = Mechanism | Composition

@@ -17,8 +17,6 @@ from scipy.fft import irfft, next_fast_len, rfft
 from pgbb.accountant.description import Floats
 from pgbb.accountant.exact import GridLaw
 
-__all__ = ["LONGEST", "Tail", "compose_laws", "log_mgf"]
-
 LONGEST = 2**21
 """Longest transform, in grid points."""
 

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from pgbb import _validate
 from pgbb.errors import InvalidValue, PgbbWarning
 
-__all__ = ["Composition", "Mechanism", "compose", "gamma_star"]
-
 Floats = NDArray[np.float64]
 LARGEST = 8.0
 """Most times its equal share of a block that a record weighs with nested weights."""

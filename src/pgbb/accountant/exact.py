@@ -17,8 +17,6 @@ from scipy.special import betainc, betaincc, betaincinv, ndtr, ndtri
 
 from pgbb.accountant.description import Floats, Mechanism
 
-__all__ = ["GridLaw", "WeightBins", "from_above", "from_below", "one_loss", "tail_masses", "weight_bins"]
-
 _UNIT = float(np.finfo(float).eps)
 _SPECIAL = 2048 * _UNIT
 """Relative error granted to a normal tail probability up to 37 standard deviations, its argument and e^ℓ included."""

@@ -27,9 +27,6 @@ from pgbb.accountant.description import Floats
 from pgbb.accountant.gaussian import gdp_epsilon, gdp_mu
 from pgbb.errors import InvalidValue
 
-__all__ = ["Charge", "Filter", "gaussian_square"]
-
-
 SLACK = 1e-3
 """Share of δ kept for failure probabilities. A Gaussian release has none, and a thousandth hardly changes its ε."""
 

@@ -23,7 +23,6 @@ from pgbb.errors import InvalidValue
 Conversion = Literal["asoodeh", "mironov"]
 Law = tuple[tuple[float, float, float], ...]
 
-__all__ = ["LARGEST_ORDER", "Conversion", "Expansion", "delta_at", "epsilon_at", "log_moments"]
 
 LARGEST_ORDER = 16_384
 """Orders above this are not searched; ε = .01 at δ = 1e-9 needs about 4,200."""

@@ -16,9 +16,6 @@ from pgbb import _validate
 from pgbb.accountant.description import Floats
 from pgbb.accountant.gaussian import gdp_mu
 
-__all__ = ["Resampling", "crossing"]
-
-
 MOST_REPLICATES = 5_000
 _SMALLEST_DELTA = 1e-100  # as for the other mechanisms: below, normal tails are not trusted
 _VACUOUS = 400.0  # an ε beyond this is reported as infinite

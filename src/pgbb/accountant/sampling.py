@@ -9,8 +9,6 @@ from scipy.special import betaincc
 
 from pgbb import _validate
 
-__all__ = ["PosteriorDraws"]
-
 _ERROR = 1e-11  # relative error of a binomial tail, with a wide margin
 _SMALLEST_DELTA = 1e-100
 MOST_DRAWS = 100_000

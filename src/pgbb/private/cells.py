@@ -22,23 +22,6 @@ from numpy.typing import NDArray
 from pgbb._numerics import Bools, Floats
 from pgbb.model.schema import Column, Date, Flag, Levels, Range, decimal_year
 
-__all__ = [
-    "Cells",
-    "Coded",
-    "Held",
-    "Kind",
-    "Text",
-    "arrow_kind",
-    "as_cells",
-    "as_stored",
-    "encode",
-    "filler",
-    "labels",
-    "numpy_kind",
-    "readable",
-    "refusal",
-]
-
 Array: TypeAlias = np.ndarray
 """Cells as they are stored, of any type."""
 

@@ -28,8 +28,6 @@ from pgbb.private.cells import Array, Cells, Kind, Text, as_cells
 from pgbb.private.files import ISO, File
 from pgbb.private.open_table import Opened, Piece, quiet, quietly
 
-__all__ = ["open_csv", "plausible"]
-
 LONGEST = 2**20
 """Bytes after which a record with an open quotation mark is kept only if the file, looked at ahead, closes it."""
 

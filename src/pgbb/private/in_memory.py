@@ -9,8 +9,6 @@ from pgbb._numerics import Words
 from pgbb.errors import PgbbError
 from pgbb.private.row_layout import LINE
 
-__all__ = ["InMemory", "more_room"]
-
 _GROUP = Path("/sys/fs/cgroup")
 _SPARE = 2**28  # bytes for all else: pieces, compiled code, the accountant
 _STEP, _PART = 2**26, 32  # bytes of room that are taken at once, or a part of what there is

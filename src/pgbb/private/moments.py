@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from pgbb.private.records import Records
 
 
-__all__ = ["Moment", "entries", "noisy_sums"]
-
 _BITS = 26  # records are rounded toward zero to multiples of C·2⁻²⁶; 2³⁶ of them add up in 64 bits
 _CELLS = 2**17  # numbers held at once: a megabyte, which caches hold
 

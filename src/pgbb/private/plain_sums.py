@@ -14,8 +14,6 @@ import numpy as np
 from pgbb._numerics import Ints, Singles
 from pgbb.private.clipping import FULL_BATCH, clipped, limit
 
-__all__ = ["entries", "plain_sum", "serves"]
-
 _LOWEST = np.finfo(np.float32).min
 _TINY = np.finfo(np.float32).tiny
 

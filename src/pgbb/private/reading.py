@@ -11,8 +11,6 @@ from pgbb.model.schema import Schema
 from pgbb.private.coding import Coding, coding_of
 from pgbb.private.records import Columns, Reading, Records, Source, Stored, encoded, of_design, stored
 
-__all__ = ["form_for", "reading_for", "records_for", "stored_for"]
-
 
 def reading_for(problem: Problem, schema: Schema, weights: str | None) -> Reading:
     """What is read for this problem.

@@ -28,8 +28,6 @@ from pgbb.release.cost import Cost, total_cost
 from pgbb.release.file import Release
 from pgbb.release.tables import Bar, intervals
 
-__all__ = ["Comparison", "Outcome", "compare", "methods_for"]
-
 Row: TypeAlias = dict[str, Any]  # values by name
 Progress = Callable[[str, int, int], None]
 

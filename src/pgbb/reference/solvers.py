@@ -21,8 +21,6 @@ from pgbb.private.door import NonPrivateRecords, non_private
 if TYPE_CHECKING:
     from pgbb.private.door import Source
 
-__all__ = ["Solver", "exact_fit", "gradient", "solve", "to_original"]
-
 
 def to_original(problem: Problem, theta: ArrayLike) -> Floats:
     """θ in the units of the data; the last axis of `theta` has length d."""
@@ -228,6 +226,7 @@ class Solver:
 
 
 def check_records(records: object) -> None:
+    """Refuse whatever was not handed over by `non_private`."""
     if not isinstance(records, NonPrivateRecords):
         raise InvalidValue(
             f"records of type {type(records).__name__} are not allowed here: a reference protects nothing and takes "
@@ -236,6 +235,7 @@ def check_records(records: object) -> None:
 
 
 def as_index(problem: Problem, index: float | None) -> float | None:
+    """The level that is meant; None for a model without an index."""
     if problem.index is None:
         if index is not None:
             raise _validate.fail("index", index, "None", "This model has no index.")
@@ -248,6 +248,7 @@ def as_index(problem: Problem, index: float | None) -> float | None:
 
 
 def check_weights(weights: ArrayLike, n: int) -> Floats:
+    """Weights (n,) or (m, n), finite and not negative."""
     array = np.asarray(weights, dtype=np.float64)
     if array.ndim not in (1, 2) or array.shape[-1] != n or not array.size:
         raise InvalidValue(f"weights of shape {array.shape} are not allowed: they must be ({n},) or (m, {n}).")

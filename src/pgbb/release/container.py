@@ -18,8 +18,6 @@ import pgbb
 from pgbb import _validate
 from pgbb.errors import InvalidValue, PgbbError
 
-__all__ = ["FORMAT_VERSION", "ReleaseError", "json_bytes", "manifest_of", "pack", "parse", "unpack"]
-
 FORMAT = "pgbb-release"
 FORMAT_VERSION = 1
 MANIFEST, SIGNATURE, TENSORS = "manifest.json", "signature.json", "payload.safetensors"

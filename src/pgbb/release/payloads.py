@@ -21,7 +21,6 @@ from pgbb.release.local_gaussian import LocalGaussian
 if TYPE_CHECKING:
     from pgbb.accountant import Mechanism
 
-__all__ = ["ModelSummary", "Payload", "forward", "same_payload", "summary_of"]
 
 KINDS = {
     "quantile": "quantile regression",

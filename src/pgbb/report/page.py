@@ -23,8 +23,6 @@ from pgbb.release.file import Release, Verification
 from pgbb.release.payloads import KINDS
 from pgbb.report.embedded import embedded
 
-__all__ = ["LARGEST", "page"]
-
 LARGEST = 2_000_000  # bytes of a page
 PAGES = Environment(
     loader=PackageLoader("pgbb.report", "."),
