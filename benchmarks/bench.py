@@ -175,13 +175,13 @@ def memory_points(sizes: tuple[int, ...], p: int = 14) -> list[Row]:
 def load_seconds(path: Path, p: int) -> float:
     import pgbb
     from pgbb.model.formula import Design
-    from pgbb.private.records import load
+    from pgbb.private.records import encoded, of_design
 
     names = [f"x{j}" for j in range(1, p)]
     schema = pgbb.Schema(y=pgbb.Range(-6, 6), **{name: pgbb.Range(-1, 1) for name in names})
     design = Design.parse("y ~ " + " + ".join(names), schema)
     clock = Clock()
-    load(path, design, schema)
+    encoded(path, schema, of_design(design, schema))
     return clock.read()
 
 

@@ -18,8 +18,9 @@ from pgbb.model.schema import Flag, Levels, Range, Schema
 from pgbb.private import in_memory, open_table, records
 from pgbb.private.device_layout import place
 from pgbb.private.loading import records_for
-from pgbb.private.records import examine, load, load_columns
+from pgbb.private.records import examine
 from pgbb.private.row_layout import empty_rows
+from tests.private.loaded import load, load_columns
 
 pytestmark = pytest.mark.quick
 

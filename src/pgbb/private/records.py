@@ -40,8 +40,6 @@ __all__ = [
     "Stored",
     "encoded",
     "examine",
-    "load",
-    "load_columns",
     "of_design",
     "stored",
 ]
@@ -176,29 +174,6 @@ class Columns:
         return f"Columns(n={self.n}, names={list(self.values)})"
 
 
-def load(
-    source: Source, design: Design, schema: Schema, weights: str | None = None, persons: str | None = None
-) -> Records:
-    """Encode the records of `source` for `design`.
-
-    Args:
-      source: a pandas or polars DataFrame, an Arrow table, a structured array or a dict of columns; or the path of a
-        .csv, .parquet or .dta file, or of a folder of .parquet files, which are taken in the order of their names.
-        Files are read in pieces: memory holds the design once, and never the file.
-      design: the parsed formula.
-      schema: the declared columns.
-      weights: a column of survey weights, declared as a Range with low ≥ 0. Weights are divided by the public high.
-      persons: a column of numbers that say whose record it is.
-
-    >>> schema = Schema(y=Range(0, 10), x=Range(0, 4))
-    >>> data = {"y": [1.0, 99.0, None], "x": [4.0, 2.0, 1.0]}
-    >>> records = load(data, Design.parse("y ~ x", schema), schema)
-    >>> records, records.y.tolist(), records.valid.tolist()
-    (Records(n=3, p=2), [1.0, 10.0, 5.0], [True, True, False])
-    """
-    return encoded(source, schema, of_design(design, schema, weights), persons)
-
-
 def of_design(design: Design, schema: Schema, weights: str | None = None) -> "Reading":
     """What is read for a regression: its mapped design, the response, and survey weights if there are any."""
     if weights is not None:
@@ -289,20 +264,6 @@ def stored(
             raise NoRecords(_NOTHING)
         undo.pop_all()
     return held.done()
-
-
-def load_columns(source: Source, schema: Schema, names: Sequence[str]) -> Columns:
-    """The named columns, clamped, with the mask of usable records.
-
-    >>> data = load_columns({"x": [7.0, "?", 1.0]}, Schema(x=Range(0, 4)), ["x"])
-    >>> data.values["x"].tolist(), data.valid.tolist()
-    ([4.0, 2.0, 1.0], [True, False, True])
-    """
-    parts = [_clamped(piece, schema, names) for piece in _typed(source, schema, names).pieces(list(names), schema)]
-    if not sum(part.n for part in parts):
-        raise NoRecords(_NOTHING)
-    values = {name: np.concatenate([part.values[name] for part in parts]) for name in names}
-    return Columns(values, np.concatenate([part.valid for part in parts]))
 
 
 def _typed(source: Source, schema: Schema, names: Sequence[str]) -> Opened:
