@@ -3,7 +3,15 @@
 import numpy as np
 
 from pgbb.private import records
-from pgbb.private.records import Columns, NoRecords
+from pgbb.private.records import Columns, NoRecords, Records
+from pgbb.private.row_layout import empty_rows
+
+
+def records_of(x, y, weight, valid):
+    """Records of these arrays, (n, p) and (n,)."""
+    rows = empty_rows(*x.shape)
+    rows[:, :-2], rows[:, -2], rows[:, -1] = x, y, weight
+    return Records(rows, valid)
 
 
 def load(source, design, schema, weights=None, persons=None):

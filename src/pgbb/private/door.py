@@ -239,4 +239,4 @@ def session_without_noise(
     from pgbb.private.loading import Records
     from pgbb.private.session import Session
 
-    return Session(Records.from_rows(records.rows, records.valid), problem, mechanism, 0.0, randomness)
+    return Session(Records(records.rows, records.valid), problem, mechanism, 0.0, randomness)

@@ -9,8 +9,8 @@ from pgbb.private.arrays import columns_of, single, table
 from pgbb.private.files import File
 from pgbb.private.parquet_partitions import survey
 from pgbb.private.reading import reading_for, records_for, stored_for
-from pgbb.private.records import Examined, NonPrivateRecords, Records, Source, Stored, examine
-from pgbb.private.sources import open_shown
+from pgbb.private.records import Examined, NonPrivateRecords, Records, Stored, examine
+from pgbb.private.sources import Source, open_shown
 
 if TYPE_CHECKING:
     from pgbb.private.pseudo_samples import PublicSamples

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, NamedTuple, Self, TypedDict
+from typing import ClassVar, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,25 +25,9 @@ from pgbb.private.cells import filler, refusal
 from pgbb.private.coding import Coding
 from pgbb.private.in_memory import InMemory
 from pgbb.private.open_table import Opened, Piece
-from pgbb.private.row_layout import EXTRA, empty_rows
+from pgbb.private.row_layout import EXTRA
 from pgbb.private.scratch import Scratch
 from pgbb.private.sources import Source, open_source
-
-__all__ = [
-    "Columns",
-    "Examined",
-    "NoRecords",
-    "NonPrivateRecords",
-    "Reading",
-    "Records",
-    "Source",
-    "Stored",
-    "encoded",
-    "examine",
-    "of_design",
-    "stored",
-]
-
 
 _ANY = Range(-1e30, 1e30)
 
@@ -56,25 +40,15 @@ class _Arrays:
     """The arrays of both kinds of records. Neither kind is a subtype of the other, and neither shows a value.
 
     One packed array (n, p + EXTRA) holds x, y and weight of a record side by
-    side, so that a batch is one gather; `x`, `y` and `weight` are views of it.
+    side, so that a batch is one gather; `x`, `y` and `weight` are views of it. It is taken over and not copied.
     """
 
     __slots__ = ("persons", "rows", "valid")
     coding: None = None  # rows are dense
     persons: NDArray[np.intp] | None
 
-    def __init__(self, x: Singles, y: Singles, weight: Singles, valid: Bools) -> None:
-        if x.ndim != 2 or not len(x) == len(y) == len(weight) == len(valid):
-            raise PgbbError("x must be (n, p), and y, weight and valid (n,), with one and the same n.")
-        self.rows, self.valid, self.persons = empty_rows(*x.shape), valid, None
-        self.rows[:, :-EXTRA], self.rows[:, -2], self.rows[:, -1] = x, y, weight
-
-    @classmethod
-    def from_rows(cls, rows: Singles, valid: Bools, persons: NDArray[np.intp] | None = None) -> Self:
-        """Records over a packed array, which is taken over and not copied."""
-        made = cls.__new__(cls)
-        made.rows, made.valid, made.persons = rows, valid, persons
-        return made
+    def __init__(self, rows: Singles, valid: Bools, persons: NDArray[np.intp] | None = None) -> None:
+        self.rows, self.valid, self.persons = rows, valid, persons
 
     @property
     def x(self) -> Singles:
@@ -120,7 +94,7 @@ class Records(_Arrays):
 
     def as_non_private(self) -> "NonPrivateRecords":
         """These arrays for computations without any privacy: what comes of them must not be published."""
-        return NonPrivateRecords.from_rows(self.rows, self.valid)
+        return NonPrivateRecords(self.rows, self.valid)
 
 
 class NonPrivateRecords(_Arrays):
@@ -231,7 +205,7 @@ def encoded(source: Source, schema: Schema, reading: Reading, persons: str | Non
     rows = stored(source, schema, tuple(names), reading.words, fill, persons=persons)
     assert not isinstance(rows, Scratch)
     whose = None if persons is None else np.unique(np.concatenate(ids), return_inverse=True)[1]
-    return Records.from_rows(rows.view(np.float32), np.concatenate(valid), whose)
+    return Records(rows.view(np.float32), np.concatenate(valid), whose)
 
 
 @np.errstate(all="ignore")  # in single precision a small number is 0, and nobody is told
