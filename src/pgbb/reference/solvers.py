@@ -89,24 +89,6 @@ def _two_stages(problem: Problem, records: NonPrivateRecords) -> Floats:
     return np.asarray(found, np.float64)
 
 
-def gradient(
-    problem: Problem,
-    records: NonPrivateRecords,
-    theta: ArrayLike,
-    weights: ArrayLike | None = None,
-    index: float | None = None,
-) -> Floats:
-    """Σ w̄_i ∇l(θ, x_i) with w̄ = w/Σw, from the model's own score, unclipped.
-
-    θ is (d,) or (m, d), in internal coordinates, and w is (n,) or (m, n): the result is (d,) or (m, d).
-    """
-    solver = Solver(problem, records, index)
-    point = np.asarray(theta, dtype=np.float64)
-    array = np.ones(records.n) if weights is None else check_weights(weights, records.n)
-    found, _ = solver._gradient(np.atleast_2d(point), solver._normalised(np.atleast_2d(array)))  # noqa: SLF001
-    return found[0] if point.ndim == array.ndim == 1 else found
-
-
 class Solver:
     """Minimisers for one problem and one set of records; later calls start from the fit with equal weights.
 
