@@ -36,6 +36,7 @@ ROUGHLY = 5.0  # κ where the curvature is asked for
 BURN_IN = 0.15  # share of the steps in which the size is found where there is no design
 LOUD = 0.4  # share of the steps with full dither where there is no design
 LATER = 0.25  # of that size, afterwards
+LEARNS = 0.05  # share of the steps in which points are not near the estimate, with a design
 RESTS = 0.3  # share of the steps after which the generator rests, with a design
 QUIET = 0.4  # of the size, before that
 WARM = 0.01  # share of the steps before the size follows the curvature
@@ -44,6 +45,7 @@ RATE = 120.0  # steps of the logarithm of the size in a run, at first; slower an
 FIRST = 0.05  # size at the start, and
 MOST = 0.5  # largest, as a share of the box
 LOCAL = 0.5  # of the largest score on the smaller side of a line, by which the dither may move scores
+FASTER = 8.0  # times that a scale moves with the network's output of what coefficients do
 ROOM = 2.0  # times what fitted values need, that query points have
 _LEAP = 30.0
 
@@ -79,6 +81,16 @@ def white_box(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     return problem.center, radius
 
 
+def reach_of(problem: Problem, reach: np.ndarray) -> np.ndarray:
+    """How far the network's output must go to cross most of the box: less for a scale.
+
+    It lies near the lower end of its box, where θ moves slowly: as the logarithm of the distance from that end does.
+    """
+    if problem.design is None:
+        return reach
+    return np.where(np.arange(problem.dim) < len(problem.design.names), reach, reach / FASTER)
+
+
 @dataclass(frozen=True)
 class Phases:
     """Shares of the steps: after which the generator rests, answers are used, and points count as late."""
@@ -89,8 +101,8 @@ class Phases:
 
 
 def phases_of(problem: Problem) -> Phases:
-    """With a design, answers count from when the generator rests; without one, from when the size is found."""
-    return Phases(0.5, BURN_IN, LOUD) if problem.design is None else Phases(RESTS, RESTS, RESTS)
+    """With a design, answers count once points may be near; without one, once the size is found."""
+    return Phases(0.5, BURN_IN, LOUD) if problem.design is None else Phases(RESTS, LEARNS, RESTS)
 
 
 def _local(joint: Joint) -> np.ndarray:
