@@ -4,8 +4,7 @@ Without it the point is a function of the weights u, and the curvature cannot be
 query may be any point, so that privacy is not affected. How much: the curvature H along each whitened direction is to
 be known to about 1/κ of itself. Unit noise ξ on a direction, times its size δ, moves answers by Hδξ; so δ is such that
 the mean of answer·ξ is κ standard deviations of the mean of all answers, or what a loss allows that is quadratic near
-its estimate alone. Answers by which the size is judged serve for nothing else: they would make the curvature look
-larger.
+its estimate alone. Answers by which the size is judged do not tell the curvature, which they would make look larger.
 
 With a design H is about one number in every direction, so that the size follows early from few answers with little
 dither, while the generator learns. Then it rests, and answers with full dither are asked around where it is. Without a
