@@ -44,7 +44,7 @@ MOST = 0.95  # of the largest shape κ with which 1 + κy is positive in the box
 SEEN = 6.0  # by how much twice the log-likelihood must grow for a shape
 LEAST = 0.05  # second moment of the design along a direction, over the expected one
 WINDOW = 0.05  # of the steps, in which points are looked at together
-AWAY = 5.0  # mean square distance from where later points are, in their variances, that is as near
+AWAY = 8.0  # mean square distance from where later points are, in their variances, that is as near
 STRETCHED = 0.3  # of H/σ: how the score of a scale σ falls with ‖y‖², the square of what predictors are off by
 MISFIT = 1.5  # residual variance over what the noise explains, above which nothing is trusted
 
