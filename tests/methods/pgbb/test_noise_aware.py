@@ -10,6 +10,8 @@ from scipy.special import ndtr
 import pgbb
 from pgbb import Custom, HuberRegression, InvalidValue, LogisticRegression, Mean, QuantileRegression, Range, Schema
 from pgbb.accountant import Composition, Mechanism, epsilon
+from pgbb.methods.pgbb import dither as dithering
+from pgbb.methods.pgbb import training
 from pgbb.methods.pgbb.all_levels import joint_of
 from pgbb.methods.pgbb.coordinates import Coordinates
 from pgbb.methods.pgbb.moment_answers import SHARE, _bend, asks_bend, sizes, with_moments
@@ -410,6 +412,24 @@ def test_a_slope_beyond_half_the_range_of_the_response_is_found():
     row, problem = release.summary().loc["a"], HuberRegression("y ~ a").prepare(schema)
     assert row["identified"] and abs(row["mean"] - 1.8) < 3.5 * row["sd"] < 0.3
     assert problem.center[1] + problem.radius[1] < 1.5  # the declared box has no room for it
+
+
+@pytest.mark.parametrize(("faster", "high"), [(dithering.FASTER, False), (1.0, True)])
+def test_points_come_near_a_scale_that_is_a_small_part_of_its_range(monkeypatch, faster, high):
+    monkeypatch.setattr(dithering, "FASTER", faster)
+    training._make_step.cache_clear()
+    points = []
+    posterior = SecondMoments.posterior
+
+    def look(self, answers, transcript):
+        points.append(transcript["query"][-1000:, -1].mean())
+        return posterior(self, answers, transcript)
+
+    monkeypatch.setattr(SecondMoments, "posterior", look)
+    wide = Schema(a=Range(-1, 1), b=Range(-1, 1), y=Range(-100, 100))
+    fit(HuberRegression("y ~ a + b"), frame(5000, 4), schema=wide, epsilon=0.7, delta=1e-6, steps=1000, insecure_seed=1)
+    training._make_step.cache_clear()
+    assert (points[0] > 1.2) == high  # errors have a standard deviation of .5
 
 
 def test_dither_leaves_most_records_on_their_side_of_the_line():
