@@ -91,6 +91,7 @@ def dimension_point(d: int, steps: int = 300) -> Row:
     from pgbb.methods.pgbb.training import train
     from pgbb.private.randomness import Randomness
     from pgbb.private.records import Records
+    from pgbb.private.row_layout import empty_rows
     from pgbb.private.session import Session
 
     n, q = 100_000, 0.01
@@ -102,7 +103,9 @@ def dimension_point(d: int, steps: int = 300) -> Row:
     )  # fmt: skip
     problem = model.prepare(schema)
     x = rng.uniform(-1, 1, (n, 2)).astype(np.float32)
-    records = Records(x, np.zeros(n, np.float32), np.ones(n, np.float32), np.ones(n, bool))
+    rows = empty_rows(*x.shape)
+    rows[:, :-2], rows[:, -2], rows[:, -1] = x, 0, 1
+    records = Records(rows, np.ones(n, bool))
     mechanism = Mechanism(n=n, blocks=5, sampling_rate=q, steps=steps, draws_per_step=1, clip=problem.clip)
     times = []
     for seed in range(3):
@@ -175,13 +178,13 @@ def memory_points(sizes: tuple[int, ...], p: int = 14) -> list[Row]:
 def load_seconds(path: Path, p: int) -> float:
     import pgbb
     from pgbb.model.formula import Design
-    from pgbb.private.records import load
+    from pgbb.private.records import encoded, of_design
 
     names = [f"x{j}" for j in range(1, p)]
     schema = pgbb.Schema(y=pgbb.Range(-6, 6), **{name: pgbb.Range(-1, 1) for name in names})
     design = Design.parse("y ~ " + " + ".join(names), schema)
     clock = Clock()
-    load(path, design, schema)
+    encoded(path, schema, of_design(design, schema))
     return clock.read()
 
 

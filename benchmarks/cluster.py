@@ -15,6 +15,7 @@
 Seconds need cores that are free; `kills` and `store` do not.
 """
 
+import asyncio
 import contextlib
 import hashlib
 import itertools
@@ -377,13 +378,11 @@ def large(n: int = 100_000_000, count: int = 4, share: int = 2) -> None:
 
 
 def paper(n: int = 10_000_000_000, count: int = 1000, size: int = 2**19) -> None:
-    """From parts: a core's time to read a record and to count it in an answer, the scheduler's for a task, bytes.
+    """From parts: a core's time to read a record and to count it in an answer, that of asking a worker, bytes.
 
     Times are those of processors, which hardly depend on who else is there; fixed costs go by a difference of sizes.
     """
     import pickle
-
-    from distributed import wait
 
     from pgbb.private import worker
     from pgbb.private.parquet_partitions import survey
@@ -409,19 +408,25 @@ def paper(n: int = 10_000_000_000, count: int = 1000, size: int = 2**19) -> None
     summed = ((fits[1] - fits[0]) / (3 * size) - read) / answers
     spent = []
     with workers(2) as client, client.as_current():  # its scheduler is in this process
-        for many in (100, 1100):
+        there = sorted(client.scheduler_info()["workers"])
+
+        async def calls(many: int) -> None:
+            for _ in range(many // 100):
+                await asyncio.gather(*[client.run(abs, 1, workers=[there[i % 2]]) for i in range(100)])
+
+        for many in (100, 100, 1100):  # the first opens connections
             begin = time.process_time()
-            wait([client.submit(abs, i, pure=False) for i in range(many)])
+            client.sync(calls, many)
             spent.append(time.process_time() - begin)
-    task, sent, mine = (spent[1] - spent[0]) / 1000, len(pickle.dumps(told)) + 2000, n / count
-    answer = mine * summed + count * task
+    call, sent, mine = (spent[2] - spent[1]) / 1000, len(pickle.dumps(told)) + 2000, n / count
+    answer = mine * summed + count * call
     print(
         f"measured, {busy()}: of a core {1e9 * read:.0f} ns to read a record and {1e9 * summed:.1f} ns to count it in "
-        f"an answer; of the scheduler {1e6 * task:.0f} us a task; a question of {sent / 1e3:.1f} kB\n"
+        f"an answer; of scheduler and driver {1e6 * call:.0f} us a call; a question of {sent / 1e3:.1f} kB\n"
         f"on paper, n = {n:,} on {count:,} workers of one core: {mine:,.0f} records and "
         f"{mine * (COLUMNS + 3) * 4 / 2**30:.2f} GiB each; reading {mine * read:.1f} s; an answer {mine * summed:.2f} "
-        f"s of workers and {count * task:.2f} s of the scheduler, {sent * count / 1e6:.1f} MB sent; {answers} answers "
-        f"and the fit {mine * read + answers * answer:.0f} s"
+        f"s of workers and {count * call:.2f} s of scheduler and driver, {sent * count / 1e6:.1f} MB sent; {answers} "
+        f"answers and the fit {mine * read + answers * answer:.0f} s"
     )
 
 

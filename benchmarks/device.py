@@ -46,7 +46,7 @@ from pgbb.private.batch_sums import add_batch_sums, noise_totals
 from pgbb.private.gradients import weighted_rows
 from pgbb.private.randomness import Randomness
 from pgbb.private.records import Records
-from pgbb.private.row_layout import EXTRA
+from pgbb.private.row_layout import EXTRA, empty_rows
 from pgbb.private.session import Session
 from pgbb.private.wide_integers import joined, wide_sum
 
@@ -237,7 +237,9 @@ def kernels() -> None:
         )  # fmt: skip
         problem = model.prepare(pgbb.Schema(a=pgbb.Range(-1, 1), b=pgbb.Range(-1, 1)))
         x = np.random.default_rng(0).uniform(-1, 1, (n, 2)).astype(np.float32)
-        records = Records(x, np.zeros(n, np.float32), np.ones(n, np.float32), np.ones(n, bool))
+        rows = empty_rows(*x.shape)
+        rows[:, :-2], rows[:, -2], rows[:, -1] = x, 0, 1
+        records = Records(rows, np.ones(n, bool))
         mechanism = Mechanism(n=n, blocks=blocks, sampling_rate=q, steps=10_000, draws_per_step=draws, clip=1.0)
         for name in ("kernels", "plain") * 2:
             network.find_layout = found if name == "kernels" else lambda *_, **__: None

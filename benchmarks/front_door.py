@@ -36,8 +36,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import pgbb
 from pgbb import _validate
 from pgbb.model.schema import Date, Flag, Levels, Range, Schema
-from pgbb.private.records import load_columns
 from tests.private import front_door
+from tests.private.loaded import load_columns
 
 WHERE = os.path.relpath(Path(pgbb.__file__).parent, Path(__file__).resolve().parent.parent)
 
@@ -125,7 +125,7 @@ def _long_text(damaged: bool, folder: Path) -> Path:
 
 
 def _line_feeds() -> str:
-    from pgbb.private.records import load_columns
+    from tests.private.loaded import load_columns
 
     with tempfile.TemporaryDirectory() as folder:
         file = _text_file(b'"' + b"\n" * 999 + b'"', Path(folder))

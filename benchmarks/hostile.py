@@ -36,11 +36,11 @@ from pgbb.custody.ledger_file import APPLICATION, GUARDS, TABLE, VERSION
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.formula import Design
 from pgbb.model.schema import Flag, Levels, Range, Schema
-from pgbb.private.records import load as load_records
-from pgbb.private.records import load_columns
 from pgbb.release.certificate import Certificate
 from pgbb.release.file import Release, load
 from pgbb.report import page
+from tests.private.loaded import load as load_records
+from tests.private.loaded import load_columns
 from tests.release.builders import SCHEMA as PLAIN_SCHEMA
 from tests.release.builders import certificate, generator, local, model, stored_draws, transcript
 

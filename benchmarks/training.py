@@ -29,13 +29,16 @@ def _session(n: int, p: int, steps: int, draws: int, rate: float, blocks: int):
     from pgbb.accountant import Mechanism
     from pgbb.private.randomness import Randomness
     from pgbb.private.records import Records
+    from pgbb.private.row_layout import empty_rows
     from pgbb.private.session import Session
 
     names = [f"x{i}" for i in range(p)]
     schema = Schema(y=Range(-20, 20), **{name: Range(-1, 1) for name in names})
     problem = HuberRegression("y ~ " + " + ".join(names) + " - 1").prepare(schema)
     x, y = _data(n, p)
-    records = Records(x, y, np.ones(n, np.float32), np.ones(n, bool))
+    rows = empty_rows(*x.shape)
+    rows[:, :-2], rows[:, -2], rows[:, -1] = x, y, 1
+    records = Records(rows, np.ones(n, bool))
     mechanism = Mechanism(n=n, blocks=blocks, sampling_rate=rate, steps=steps, draws_per_step=draws, clip=problem.clip)
     return lambda seed: Session(records, problem, mechanism, 0.02, Randomness.create(seed))
 

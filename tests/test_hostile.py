@@ -24,10 +24,10 @@ from pgbb.custody.ledger import Ledger
 from pgbb.errors import InvalidValue, NotCertifiable, PgbbError
 from pgbb.model.formula import Design
 from pgbb.model.schema import Flag, Levels, Range, Schema
-from pgbb.private.records import load as load_records
 from pgbb.release.certificate import Certificate
 from pgbb.release.file import ReleaseError, load
 from pgbb.report import page
+from tests.private.loaded import load as load_records
 from tests.release.builders import edited, members, rewrite
 from tests.release.builders import generator_release as release
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pgbb.planning.curves import PANELS
+from pgbb.report.plots import PANELS
 from reproduction.constants import PRINTED_NAME
 from reproduction.judge import summarise
 from reproduction.printed import lookup

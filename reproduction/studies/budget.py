@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pgbb.accountant import Mechanism, delta, noise_scale
-from pgbb.planning.curves import PANELS, curves
+from pgbb.report.plots import PANELS, curves
 from reproduction.judge import Line, goal, shown
 from reproduction.study import Cells, Quick, Results, Row, Study, Table, each
 

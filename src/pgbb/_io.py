@@ -14,7 +14,6 @@ from pgbb.errors import InvalidValue, PgbbError
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
-__all__ = ["check_writable", "parquet_file", "parquet_files", "put_in_place", "write_new", "write_whole"]
 
 _BUFFER = 2**16  # bytes of a column that are read ahead
 

@@ -54,11 +54,6 @@ if TYPE_CHECKING:
 
     from pgbb.private.door import Dataset, Step
 
-__all__ = [
-    "CONFIDENCE", "SETTINGS", "TRIALS", "TWINS", "Finding", "Pair", "Setting", "Twin", "audit", "clopper_pearson",
-    "loss_law", "thresholds",
-]  # fmt: skip
-
 
 CONFIDENCE = 0.999
 TRIALS = 300_000
@@ -652,10 +647,7 @@ def audit(
         losses.append([pair.loss(x, mu).sum(axis=1) for pair in setting.pairs])
     lower = 0.0
     for plus, minus, (up, down) in zip(*losses, limits, strict=True):
-        for hits, false in (
-            (np.sum(plus > up), np.sum(minus > up)),
-            (np.sum(minus < -down), np.sum(plus < -down)),
-        ):
+        for hits, false in ((np.sum(plus > up), np.sum(minus > up)), (np.sum(minus < -down), np.sum(plus < -down))):
             lower = max(lower, float(_epsilon_from(hits, false, trials, setting.delta, _level(setting))))
     return Finding(
         setting=setting.name, twin=twin, delta=setting.delta, rate=setting.rate, answers=setting.answers,

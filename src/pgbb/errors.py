@@ -3,8 +3,6 @@
 A message says what was given, what is allowed and what to write instead, and never contains a value read from records.
 """
 
-__all__ = ["InvalidValue", "NotCertifiable", "PgbbError", "PgbbNote", "PgbbWarning"]
-
 
 class PgbbError(Exception):
     """Base class of every error that pgbb raises on purpose.

@@ -109,7 +109,7 @@ def test_orders_in_the_thousands_are_searched_at_small_epsilon():
     sigma = noise_scale(d, 0.01, 1e-9, "paper")
     full = epsilon(d, sigma, 1e-9, "paper")
     orders = np.arange(2, 1001)
-    from pgbb.accountant.convert import epsilon_at
+    from pgbb.accountant.paper import epsilon_at
 
     short = epsilon_at(orders.astype(float), log_moments(d, sigma, orders), 1e-9).min()
     assert full <= 0.01 < 1.1 * 0.01 < short

@@ -199,6 +199,20 @@ def test_a_partition_that_changes_is_lost_or_comes_twice_stops_the_fit(three):
         held.sum(ASKED)
 
 
+def test_a_worker_is_called_only_about_partitions_that_it_has(three):
+    held = engine(three, partitions())
+    answers = held._called(ASKED.named())
+    assert answers is not None and len(answers) == 3
+    honest = settled(held._first, answers)
+    workers, parts = zip(*held._placed().items(), strict=True)
+    held._groups = dict(zip(workers, (*parts[1:], parts[0]), strict=True))
+    assert held._called(ASKED.named()) is None
+    assert np.array_equal(held.sum(ASKED), honest)
+    held._groups = {"tls://127.0.0.1:1": [i for its in parts for i in its]}  # nobody is there
+    assert held._called(ASKED.named()) is None
+    assert np.array_equal(held.sum(ASKED), honest)
+
+
 def test_workers_forget_the_records_of_a_fit_that_is_over(three):
     def held(dask_scheduler):
         return sum(task.nbytes for task in dask_scheduler.tasks.values() if task.state == "memory")

@@ -77,7 +77,7 @@ def test_the_law_of_a_draw_is_that_of_quadrature_and_a_warmer_one_is_not(model, 
         [np.ones(len(data)), column.clip(*problem.design.response_bounds) if problem.design else column]
     )
     rows = np.column_stack([rows, np.ones(len(data))]).astype(np.float32)
-    records = Records.from_rows(rows, np.ones(len(data), bool))
+    records = Records(rows, np.ones(len(data), bool))
     target, sigma = PosteriorDraws(len(data), 4000, loss.sensitivity), 5.0
     draws = posterior_draws(records, [loss], target, sigma, Randomness.create(3), chains=chains)[0, :, 0]
     grid = np.linspace(*box, 4001)

@@ -11,10 +11,10 @@ import pytest
 import pgbb
 from pgbb.model.formula import Design
 from pgbb.model.schema import Date, Flag, Levels, Range, Schema
-from pgbb.private.records import load, load_columns
 from pgbb.release.payloads import ModelSummary
 from pgbb.release.predictions import design_at
 from tests.helpers import pgbb_here
+from tests.private.loaded import load, load_columns
 
 pytestmark = pytest.mark.quick
 

@@ -46,8 +46,8 @@ from pgbb.private.cells import Kind as Stored
 from pgbb.private.files import File
 from pgbb.private.loading import records_for, stored_for
 from pgbb.private.open_table import Opened, Piece
-from pgbb.private.records import load_columns
 from pgbb.private.sources import open_source, part_of_frame
+from tests.private.loaded import load_columns
 
 N = 8
 PLACES = (0, 3, N - 1)

@@ -14,11 +14,11 @@ from pgbb.model.schema import Flag
 from pgbb.private import batch_sums, loop
 from pgbb.private import poisson_on_device as batches
 from pgbb.private.randomness import Randomness
-from pgbb.private.records import Records
 from pgbb.private.row_layout import EXTRA
 from pgbb.private.session import Session, Step, run_many
 from pgbb.private.wide_integers import joined
 from tests.helpers import written_for_a_gpu
+from tests.private.loaded import records_of
 
 N, K, BLOCKS, STEPS, RATE = 3_000, 2, 5, 2, 0.1
 SCHEMA = Schema(a=Range(-1, 1), b=Range(-1, 1), y=Range(-3, 3), z=Flag())
@@ -143,7 +143,9 @@ def answers_of(*, many, changes):
     x, y = rng.uniform(-1, 1, (500, problem.dim)).astype(np.float32), rng.uniform(-3, 3, 500).astype(np.float32)
     ones = np.ones(500, np.float32)
     sessions = [
-        Session(Records(x, y, ones, ones > 0), problem, mechanism_, 0.01, Randomness.create(seed), device_batches=True)
+        Session(
+            records_of(x, y, ones, ones > 0), problem, mechanism_, 0.01, Randomness.create(seed), device_batches=True
+        )
         for seed in (1, 2)
     ]
     point = jnp.asarray(np.tile(problem.center, (K, 1)), jnp.float32)

@@ -16,11 +16,11 @@ from pgbb.private import wide_integers
 from pgbb.private.gradients import weighted_rows
 from pgbb.private.loop import _gathered
 from pgbb.private.randomness import Randomness
-from pgbb.private.records import Records
 from pgbb.private.session import Session
 from pgbb.private.step_randomness import Draws, _bits
 from pgbb.private.wide_integers import wide_sum
 from tests.helpers import python
+from tests.private.loaded import records_of
 
 N, P = 320, 3
 SCHEMA = Schema(y=Range(-4, 4), **{f"x{j}": Range(-1, 1) for j in range(P)})
@@ -108,7 +108,7 @@ def test_a_record_adds_the_same_wherever_it_stands_in_a_batch():
 
 THREADS = """
 import os, hashlib, numpy as np, jax.numpy as jnp
-from tests.private.test_exact_sums import packed, total
+from tests.private.test_exact_sums import records_of, total
 out = hashlib.sha256()
 for name in ("huber", "quantile"):
     rows = packed(64 * 160, 7)
@@ -172,7 +172,7 @@ def test_batches_of_many_members_have_a_coarser_grid_and_their_sums_do_not_wrap_
 
 def session(sigma, **kwargs):
     rows = packed(kwargs.get("n", N))
-    records = Records(rows[:, :P], rows[:, P], np.ones(len(rows), np.float32), np.ones(len(rows), bool))
+    records = records_of(rows[:, :P], rows[:, P], np.ones(len(rows), np.float32), np.ones(len(rows), bool))
     problem = PROBLEMS["huber"]
     m = Mechanism(n=len(rows), blocks=5, sampling_rate=0.5, steps=1, clip=problem.clip)
     return Session(records, problem, m, sigma, Randomness.create(0))

@@ -14,8 +14,8 @@ import pytest
 import pgbb
 from pgbb.errors import PgbbNote
 from pgbb.model.schema import Date, Flag, Levels, Range, Schema
-from pgbb.private.records import load_columns
 from tests.helpers import pgbb_here
+from tests.private.loaded import load_columns
 
 pytestmark = pytest.mark.quick
 

@@ -37,10 +37,10 @@ from pgbb.model.models import QuantileRegression
 from pgbb.model.schema import Flag, Levels, Range, Schema
 from pgbb.private import csv_files, excel_files
 from pgbb.private.reading import stored_for
-from pgbb.private.records import load, load_columns
 from pgbb.private.sources import part_of_frame
 from pgbb.sklearn import PrivateLogisticClassifier, PrivateQuantileRegressor
 from tests.private import front_door
+from tests.private.loaded import load, load_columns
 
 CASES = st.builds(
     front_door.case,

@@ -10,7 +10,7 @@ from pgbb import PgbbError
 from pgbb.accountant import Mechanism, compose
 from pgbb.private.moments import Moment, entries, noisy_sums
 from pgbb.private.randomness import Randomness
-from pgbb.private.records import Records
+from tests.private.loaded import records_of
 
 pytestmark = pytest.mark.quick
 
@@ -23,7 +23,7 @@ def records(n=40, seed=0):
     rng = np.random.default_rng(seed)
     valid = rng.random(n) < 0.9
     weight = np.where(valid, rng.random(n), 0.0)
-    return Records(
+    return records_of(
         rng.uniform(-1, 1, (n, P)).astype(np.float32),
         rng.normal(0.5, 1.5, n).astype(np.float32),
         weight.astype(np.float32),
@@ -38,7 +38,7 @@ def exact(data, moment):
 
 
 def one(x, y, weight=1.0):
-    return Records(
+    return records_of(
         np.array([x], np.float32), np.array([y], np.float32), np.array([weight], np.float32), np.array([True])
     )
 

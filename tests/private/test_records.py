@@ -9,8 +9,9 @@ import pytest
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.model.formula import Design
 from pgbb.model.schema import Flag, Levels, Range, Schema
-from pgbb.private.records import NonPrivateRecords, Records, examine, load, load_columns
+from pgbb.private.records import NonPrivateRecords, Records, examine
 from tests.helpers import python
+from tests.private.loaded import load, load_columns
 
 pytestmark = pytest.mark.quick
 

@@ -10,8 +10,8 @@ from pgbb.accountant import Resampling
 from pgbb.model.models import Custom
 from pgbb.private import refits
 from pgbb.private.randomness import Randomness
-from pgbb.private.records import Records
 from pgbb.private.refits import largest_sensitivity, mean_sensitivity, noisy_means, noisy_refits, refit_sensitivity
+from tests.private.loaded import records_of
 
 SCHEMA = Schema(a=Range(-1, 1), b=Range(-1, 1), y=Range(-6, 6), f=Flag())
 MODELS = {
@@ -33,7 +33,7 @@ def records(x, y, weight=None, valid=None):
     n = len(y)
     weight = np.ones(n) if weight is None else weight
     valid = np.ones(n, bool) if valid is None else valid
-    return Records(x.astype(np.float32), y.astype(np.float32), weight.astype(np.float32), valid)
+    return records_of(x.astype(np.float32), y.astype(np.float32), weight.astype(np.float32), valid)
 
 
 def task(kind, x, y, weights=None, penalty=0.02):
@@ -193,7 +193,7 @@ def test_the_level_that_rounding_weighs_most_on_is_what_is_certified():
 def test_resampled_means_are_those_of_the_truncated_column():
     y = np.r_[np.linspace(0, 4, 400), 99.0, np.nan]
     valid = np.r_[np.ones(401, bool), False]
-    held = Records(np.ones((402, 1), np.float32), y.astype(np.float32), valid.astype(np.float32), valid)
+    held = records_of(np.ones((402, 1), np.float32), y.astype(np.float32), valid.astype(np.float32), valid)
     target = Resampling(402, 2000, mean_sensitivity((0.0, 6.0), 402))
     found = noisy_means(held, (0.0, 6.0), target, 0.0, Randomness.create(5))[:, 0]
     plain = np.r_[np.linspace(0, 4, 400), 6.0, 3.0]

@@ -18,8 +18,9 @@ from pgbb.model.schema import Flag, Levels, Range, Schema
 from pgbb.private import in_memory, open_table, records
 from pgbb.private.device_layout import place
 from pgbb.private.loading import records_for
-from pgbb.private.records import examine, load, load_columns
+from pgbb.private.records import examine
 from pgbb.private.row_layout import empty_rows
+from tests.private.loaded import load, load_columns
 
 pytestmark = pytest.mark.quick
 
@@ -211,7 +212,7 @@ def test_too_little_memory_is_refused_before_a_record_is_read(tmp_path, monkeypa
 
 
 def test_memory_that_the_system_refuses_is_refused_here(monkeypatch):
-    monkeypatch.setattr(in_memory, "free_memory", lambda: None)
+    monkeypatch.setattr(in_memory, "free_memory", lambda: 2**40)
 
     def none(*_):
         raise MemoryError

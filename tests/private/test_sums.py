@@ -18,10 +18,10 @@ from pgbb.private import sums as module
 from pgbb.private.loading import records_for
 from pgbb.private.local_engine import Here
 from pgbb.private.randomness import Randomness
-from pgbb.private.records import Records
 from pgbb.private.sums import Sums
 from tests.helpers import patience
 from tests.methods.calibrated import slow
+from tests.private.loaded import records_of
 
 N = 237
 SCHEMA = Schema(a=Range(-1, 1), b=Range(-1, 1), y=Range(-4, 4), z=Flag(), w=Range(0, 4))
@@ -32,7 +32,7 @@ def encoded(n=N, seed=0, *, flag=False, weight=None):
     rng = np.random.default_rng(seed)
     x = rng.uniform(-1, 1, (n, slow.P)).astype(np.float32)
     y = (rng.random(n) < 0.4 if flag else np.clip(rng.normal(0, 1.5, n), -4, 4)).astype(np.float32)
-    return Records(x, y, np.ones(n, np.float32) if weight is None else weight.astype(np.float32), np.ones(n, bool))
+    return records_of(x, y, np.ones(n, np.float32) if weight is None else weight.astype(np.float32), np.ones(n, bool))
 
 
 def plain(n, asks=40):

@@ -11,8 +11,8 @@ from pgbb.methods.calibrated import statistics
 from pgbb.methods.calibrated.algebra import prefixes
 from pgbb.methods.calibrated.stages import BINS
 from pgbb.private import local_engine, sums
-from pgbb.private.records import Records
 from pgbb.private.vectorised import by_columns
+from tests.private.loaded import records_of
 
 
 def odd(shared, record):
@@ -72,7 +72,7 @@ def test_a_program_of_one_core_has_no_loop_that_cores_share():
 
 @pytest.mark.parametrize("why", ["RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.", "INTERNAL: something else"])
 def test_a_device_without_room_is_said_so(why):
-    records = Records(*(np.zeros(s, np.float32) for s in ((9, 1), 9, 9)), np.ones(9, bool))
+    records = records_of(*(np.zeros(s, np.float32) for s in ((9, 1), 9, 9)), np.ones(9, bool))
 
     def vast(x, y):
         raise jax.errors.JaxRuntimeError(why)  # as a GPU does; a CPU without memory ends the process

@@ -5,6 +5,7 @@ import pandas as pd
 
 import pgbb
 from pgbb.private.loading import records_for
+from pgbb.reference import Solver
 
 SCHEMA = pgbb.Schema(
     y=pgbb.Range(-20, 20),
@@ -43,3 +44,10 @@ def frame(n=300, seed=0):
 def problem_and_records(name, n=300, seed=0, data=None):
     problem = MODELS[name].prepare(SCHEMA)
     return problem, records_for(frame(n, seed) if data is None else data, problem, SCHEMA).as_non_private()
+
+
+def gradient(problem, records, theta, weights=None):
+    """Σ w̄_i ∇l(θ, x_i) with w̄ = w/Σw, from the model's own score; (d,), or (m, d) for many points or weights."""
+    solver, weights = Solver(problem, records), np.ones(records.n) if weights is None else weights
+    found, _ = solver._gradient(np.atleast_2d(theta), solver._normalised(np.atleast_2d(weights)))
+    return found[0] if np.ndim(theta) == np.ndim(weights) == 1 else found

@@ -6,11 +6,11 @@ from scipy.optimize import minimize
 import pgbb
 from pgbb._numerics.newton import Sample, huber_loss, logistic_loss, quantile_loss
 from pgbb.private.loading import records_for
-from pgbb.reference import Solver, gradient, solve, to_original
+from pgbb.reference import Solver, solve, to_original
 from pgbb.reference.solvers import exact_fit
 from reproduction.references.bootstrap import bayesian_bootstrap, blocked_bootstrap
 from tests.helpers import python
-from tests.reference.data import MODELS, SCHEMA, frame, problem_and_records
+from tests.reference.data import MODELS, SCHEMA, frame, gradient, problem_and_records
 
 pytestmark = pytest.mark.quick
 
@@ -76,16 +76,6 @@ def test_losses_gradients_and_hessians_belong_together(name):
         up, down = loss((theta + e)[None], weights), loss((theta - e)[None], weights)
         assert slope[0, j] == pytest.approx((up[0][0] - down[0][0]) / (2 * step), abs=1e-7)
         np.testing.assert_allclose(curvature[0, j], (up[1][0] - down[1][0]) / (2 * step), atol=1e-6)
-
-
-def test_gradients_come_in_the_shape_of_what_was_given():
-    problem, records = problem_and_records("huber")
-    theta, weights = solve(problem, records), np.random.default_rng(0).uniform(size=(3, 300))
-    assert gradient(problem, records, theta).shape == (5,)
-    many = gradient(problem, records, theta, weights)
-    assert many.shape == (3, 5)
-    np.testing.assert_allclose(gradient(problem, records, theta, weights[2]), many[2], rtol=1e-12)
-    assert gradient(problem, records, np.tile(theta, (4, 1))).shape == (4, 5)
 
 
 def test_means_are_weighted_means():
@@ -173,7 +163,6 @@ def test_confidential_records_are_refused():
     confidential = records_for(frame(), problem, SCHEMA)
     for call in (
         lambda: solve(problem, confidential),
-        lambda: gradient(problem, confidential, np.ones(5)),
         lambda: Solver(problem, confidential),
         lambda: bayesian_bootstrap(problem, confidential, 2, 1),
         lambda: blocked_bootstrap(problem, confidential, 5, draws=2, seed=1),

@@ -17,8 +17,6 @@ import numpy as np
 
 from pgbb.errors import PgbbError
 
-__all__ = ["Compiled", "computed_once", "dots", "packed", "power_of_two", "squared", "times"]
-
 _Tree = TypeVar("_Tree")
 _TERMS = 32  # products that are added up in one expression
 _LANES = 16

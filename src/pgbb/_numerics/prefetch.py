@@ -6,8 +6,6 @@ from contextvars import copy_context
 from itertools import islice
 from typing import TypeVar
 
-__all__ = ["ahead"]
-
 _Item = TypeVar("_Item")
 
 

@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from pgbb._numerics import Floats
 
-__all__ = ["direction_sd", "geometric_mean", "pack", "roots", "triangle", "unpack"]
-
 Ints = NDArray[np.intp]
 
 

@@ -10,8 +10,6 @@ import numpy.linalg  # noqa: F401
 import scipy.linalg  # noqa: F401  their libraries are loaded before they are looked for
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["mapped", "one_blas_thread"]
-
 MOST = 8
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")

@@ -20,8 +20,6 @@ from pgbb.accountant.exact import GridLaw, from_above, from_below, one_loss, wei
 from pgbb.accountant.minimum import minimum_between
 from pgbb.errors import NotCertifiable
 
-__all__ = ["SMALLEST_DELTA", "delta_above", "delta_bounds", "epsilon_bounds"]
-
 SMALLEST_DELTA = 1e-100
 """Below this the normal tails themselves are not trusted to the accuracy that is added as an error."""
 

@@ -14,14 +14,11 @@ from numpy.typing import NDArray
 
 from pgbb import _validate
 from pgbb.accountant import bounds
-from pgbb.accountant.convert import Conversion, delta_at, epsilon_at
-from pgbb.accountant.description import Composition, Mechanism
-from pgbb.accountant.paper import LARGEST_ORDER, Expansion, log_moments
+from pgbb.accountant.description import Composition, Floats, Mechanism
+from pgbb.accountant.paper import LARGEST_ORDER, Conversion, Expansion, delta_at, epsilon_at, log_moments
 from pgbb.accountant.resampling import Resampling, crossing
 from pgbb.accountant.sampling import PosteriorDraws
 from pgbb.errors import NotCertifiable
-
-__all__ = ["ACCOUNTANTS", "Accountant", "Own", "Target", "delta", "epsilon", "epsilon_bounds", "noise_scale"]
 
 Accountant = Literal["exact", "paper", "worst-case"]
 ACCOUNTANTS: tuple[str, ...] = ("exact", "paper", "worst-case")
@@ -29,7 +26,6 @@ Sums = Mechanism | Composition
 Own = Resampling | PosteriorDraws
 """Mechanisms with an accountant of their own, which has δ at every ε; `exact` alone covers them."""
 Target = Sums | Own
-Floats = NDArray[np.float64]
 
 
 def _target(mechanism: Target) -> Target:

@@ -14,11 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import irfft, next_fast_len, rfft
 
+from pgbb.accountant.description import Floats
 from pgbb.accountant.exact import GridLaw
-
-Floats = NDArray[np.float64]
-
-__all__ = ["LONGEST", "Tail", "compose_laws", "log_mgf"]
 
 LONGEST = 2**21
 """Longest transform, in grid points."""

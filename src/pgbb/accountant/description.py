@@ -9,11 +9,13 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pgbb import _validate
 from pgbb.errors import InvalidValue, PgbbWarning
 
-__all__ = ["Composition", "Mechanism", "compose", "gamma_star"]
-
+Floats = NDArray[np.float64]
 LARGEST = 8.0
 """Most times its equal share of a block that a record weighs with nested weights."""
 CONCENTRATED = 1e6

@@ -13,14 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import betainc, betaincc, betaincinv, ndtr, ndtri
 
-from pgbb.accountant.description import Mechanism
-
-Floats = NDArray[np.float64]
-
-__all__ = ["GridLaw", "WeightBins", "from_above", "from_below", "one_loss", "tail_masses", "weight_bins"]
+from pgbb.accountant.description import Floats, Mechanism
 
 _UNIT = float(np.finfo(float).eps)
 _SPECIAL = 2048 * _UNIT

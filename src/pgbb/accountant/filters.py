@@ -18,18 +18,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
 from pgbb import _validate
 from pgbb.accountant import bounds
 from pgbb.accountant.calibrate import Own, Target, epsilon_bounds
+from pgbb.accountant.description import Floats
 from pgbb.accountant.gaussian import gdp_epsilon, gdp_mu
 from pgbb.errors import InvalidValue
-
-__all__ = ["Charge", "Filter", "gaussian_square"]
-
-Floats = NDArray[np.float64]
 
 SLACK = 1e-3
 """Share of δ kept for failure probabilities. A Gaussian release has none, and a thousandth hardly changes its ε."""

@@ -13,8 +13,6 @@ from scipy.special import log_ndtr
 from pgbb import _validate
 from pgbb.errors import NotCertifiable, PgbbWarning
 
-__all__ = ["gaussian_noise_scale", "gdp_delta", "gdp_epsilon", "gdp_mu"]
-
 
 def gdp_delta(mu: float, epsilon: float) -> float:
     """δ(ε) of μ-GDP: Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ).

@@ -7,8 +7,6 @@ The steps are those of SciPy's `minimize_scalar(method="bounded")`, bit for bit:
 import math
 from collections.abc import Callable
 
-__all__ = ["minimum_between"]
-
 _GOLDEN = 0.5 * (3.0 - math.sqrt(5.0))
 _ROUNDING = math.sqrt(2.2e-16)
 _MOST = 500

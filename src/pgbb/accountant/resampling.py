@@ -10,15 +10,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
 from pgbb import _validate
+from pgbb.accountant.description import Floats
 from pgbb.accountant.gaussian import gdp_mu
-
-__all__ = ["Resampling", "crossing"]
-
-Floats = NDArray[np.float64]
 
 MOST_REPLICATES = 5_000
 _SMALLEST_DELTA = 1e-100  # as for the other mechanisms: below, normal tails are not trusted

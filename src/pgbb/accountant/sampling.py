@@ -5,14 +5,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import betaincc
 
 from pgbb import _validate
 
-__all__ = ["PosteriorDraws"]
-
-Floats = NDArray[np.float64]
 _ERROR = 1e-11  # relative error of a binomial tail, with a wide margin
 _SMALLEST_DELTA = 1e-100
 MOST_DRAWS = 100_000

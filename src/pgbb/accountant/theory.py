@@ -11,11 +11,6 @@ from pgbb import _validate
 from pgbb.accountant.description import Mechanism, gamma_star
 from pgbb.accountant.minimum import minimum_between
 
-__all__ = [
-    "Condition", "LeadingOrder", "NoiseFloor", "TrainingBound", "gamma_tilde", "leading_order", "noise_floor",
-    "training_bound",
-]  # fmt: skip
-
 FARTHEST = 50.0  # γ̃* is looked for up to so many times γ*
 
 

@@ -49,8 +49,7 @@ def compare_command(
     reference: Annotated[bool, typer.Option("--reference", help="Also an exact fit, which is NOT private.")] = False,
     insecure_seed: o.InsecureSeed = None,
     not_private: Annotated[
-        bool,
-        typer.Option("--i-know-this-is-not-private", help="Required with --reference and with --insecure-seed."),
+        bool, typer.Option("--i-know-this-is-not-private", help="Required with --reference and with --insecure-seed.")
     ] = False,
     save: Annotated[Path | None, typer.Option(help="Folder for the release files, METHOD.pgbb.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Also draw the intervals here: .png, .pdf or .svg.")] = None,

@@ -72,15 +72,13 @@ def fit_command(
         Path | None, _protecting(help="File to go on from if the fit is killed; with --ledger.")
     ] = None,
     cluster: Annotated[
-        str | None,
-        _place(help="Workers that read the records: local:4, or tls://ADDRESS:PORT of Dask."),
+        str | None, _place(help="Workers that read the records: local:4, or tls://ADDRESS:PORT of Dask.")
     ] = None,
     tls_ca: Annotated[str | None, _place(help="Certificate authority of the cluster (PEM).")] = None,
     tls_cert: Annotated[str | None, _place(help="Certificate for the cluster (PEM).")] = None,
     tls_key: Annotated[str | None, _place(help="Its key (PEM).")] = None,
     scratch: Annotated[
-        Path | None,
-        _place(help="Folder that may hold the encoded records, for more than memory does."),
+        Path | None, _place(help="Folder that may hold the encoded records, for more than memory does.")
     ] = None,
     key: o.Key = None,
     insecure_seed: o.InsecureSeed = None,

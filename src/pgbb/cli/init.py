@@ -8,20 +8,17 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from pgbb._io import parquet_files, write_whole
 from pgbb.cli import options as o
 from pgbb.cli.output import Json, written
-from pgbb.errors import InvalidValue, PgbbError
+from pgbb.errors import InvalidValue
 from pgbb.model.schema import toml_key
 from pgbb.private.door import File
 from pgbb.private.door import header as stored_header
-
-if TYPE_CHECKING:
-    from pyarrow import DataType
 
 Types = dict[str, str]  # column -> "number", "flag", "text" or "", which is unknown
 
@@ -50,12 +47,7 @@ HEADER = "its header and declared types. No value was read"
 FIRST_LINE = """\
 its first line, which must be a header of column names. No other line
 # was read. If the names below are the cells of a record, delete this file, and give the data a header first"""
-BLANKS = {
-    "number": "{ range = [] }",
-    "flag": '"flag"',
-    "text": "{ levels = [] }",
-    "": '""',
-}
+BLANKS = {"number": "{ range = [] }", "flag": '"flag"', "text": "{ levels = [] }", "": '""'}
 HINTS = {
     "number": 'write [lowest, highest] that is possible; "flag" if only 0 and 1; { levels = [1, 2] } if it is a code',
     "flag": "stored as true and false: nothing to fill in",
@@ -96,26 +88,14 @@ def init_command(
 
 def header(file: File) -> Types:
     """The columns of a data file with their stored types; an error where names are missing, repeated or not names."""
-    path = file.where
-    if path.is_dir():
-        path = next(iter(parquet_files(path)), path)
-    readers: dict[str, Callable[[Path], list[tuple[object, str]]]] = {".parquet": _parquet, ".dta": _stata}
-    reader = readers.get(path.suffix.lower())
-    if reader is None or not path.is_file():
-        return _checked(path, list(stored_header(file)))
-    try:
-        columns = reader(path)
-    except Exception:  # a reader's message may quote records
-        raise PgbbError(
-            f"data file {str(path)!r} cannot be read as {path.suffix[1:].lower()}: it is empty, damaged or of another "
-            "format."
-        ) from None
-    return _checked(path, columns)
+    columns = stored_header(file)
+    index = _index(file.where)
+    return _checked(file.where, [(name, kind) for name, kind in columns if name not in index])
 
 
-def _checked(path: Path, columns: list[tuple[object, str]]) -> Types:
+def _checked(path: Path, columns: list[tuple[str | None, str]]) -> Types:
     """The columns, if every one has a name of its own. Messages give places, not texts that may be values."""
-    names = [name if isinstance(name, str) else "" for name, _ in columns]
+    names = [name or "" for name, _ in columns]
     if not names:
         raise InvalidValue(f"data file {str(path)!r} has no columns.")
     faults: dict[str, Callable[[str], bool]] = {
@@ -161,27 +141,12 @@ def _is_value(text: str) -> bool:
     return True
 
 
-def _parquet(path: Path) -> list[tuple[object, str]]:
-    from pyarrow import parquet, types
+def _index(path: Path) -> set[object]:
+    """Columns of a Parquet file in which pandas keeps an index: they are no columns of the frame."""
+    path = next(iter(parquet_files(path)), path) if path.is_dir() else path
+    if path.suffix.lower() != ".parquet":
+        return set()
+    from pyarrow.parquet import read_schema
 
-    def kind(stored: "DataType") -> str:
-        if types.is_boolean(stored):
-            return "flag"
-        if types.is_integer(stored) or types.is_floating(stored) or types.is_decimal(stored):
-            return "number"
-        return "text" if types.is_string(stored) or types.is_large_string(stored) or types.is_dictionary(stored) else ""
-
-    schema = parquet.read_schema(path)
-    index = {name for name in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)}
-    return [(field.name, kind(field.type)) for field in schema if field.name not in index]
-
-
-def _stata(path: Path) -> list[tuple[object, str]]:
-    import pandas as pd
-
-    with pd.read_stata(path, iterator=True) as reader:
-        names = list(reader.variable_labels())
-        formats = getattr(reader, "_fmtlist", None) or [""] * len(names)
-    dates = ("%t", "%-t", "%d", "%-d")
-    kinds = ("text" if f.endswith("s") else "" if not f or f.startswith(dates) else "number" for f in formats)
-    return list(zip(names, kinds, strict=True))
+    columns = (read_schema(path).pandas_metadata or {}).get("index_columns", [])
+    return {name for name in columns if isinstance(name, str)}

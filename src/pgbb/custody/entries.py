@@ -19,8 +19,6 @@ from pgbb.accountant.filters import Charge, Filter
 from pgbb.custody.owner import Owner
 from pgbb.errors import PgbbError
 
-__all__ = ["GONE", "STOPPED", "BudgetExceeded", "Dataset", "Entry", "LedgerError", "State", "rounded_down"]
-
 State = Literal["reserved", "answering", "settled", "spent", "refunded"]
 
 GONE = "the process ended without a word"

@@ -19,8 +19,6 @@ from pgbb.custody.entries import GONE, Dataset, Entry, LedgerError
 from pgbb.custody.owner import Owner
 from pgbb.errors import InvalidValue
 
-__all__ = ["LEASE", "RESTORE", "History", "dataset_name", "digest_of", "text"]
-
 Event: TypeAlias = Mapping[str, Any]  # an object of JSON, each value of which is validated when it is read
 
 LEASE = timedelta(hours=1)

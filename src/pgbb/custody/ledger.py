@@ -25,8 +25,6 @@ from pgbb.custody.ledger_file import create, transaction
 from pgbb.custody.owner import Owner
 from pgbb.release.certificate import describe
 
-__all__ = ["Ledger"]
-
 
 class Ledger:
     """A ledger file. Every call is one transaction, on disk when it returns; processes and threads may share the file.

@@ -14,8 +14,6 @@ from pathlib import Path
 from pgbb.custody.entries import LedgerError
 from pgbb.custody.history import RESTORE, History
 
-__all__ = ["create", "transaction"]
-
 APPLICATION = 0x70676262  # "pgbb", in the header of the file
 VERSION = 1
 WAIT = 60.0  # seconds to wait for another process's transaction

@@ -8,8 +8,6 @@ from typing import Self
 
 import psutil
 
-__all__ = ["Owner"]
-
 
 @dataclass(frozen=True)
 class Owner:

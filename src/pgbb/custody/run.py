@@ -21,8 +21,6 @@ from pgbb.release.signing import Key, private_key
 if TYPE_CHECKING:
     from pgbb.private.door import Source
 
-__all__ = ["fit"]
-
 
 @overload
 def fit(

@@ -33,8 +33,6 @@ from pgbb.release.certificate import describe
 from pgbb.release.file import Release
 from pgbb.release.payloads import summary_of
 
-__all__ = ["Spending", "spending"]
-
 SMALLEST_USE = 1e-3
 """An ε below this is not worth proposing."""
 

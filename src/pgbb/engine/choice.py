@@ -6,8 +6,6 @@ from pgbb.engine import dask, spark
 from pgbb.engine.protocol import Workers
 from pgbb.errors import InvalidValue
 
-__all__ = ["cluster_for"]
-
 
 def cluster_for(given: object, source: object) -> AbstractContextManager[Workers | None]:
     """The cluster to ask, open inside the block; None where this process reads the records."""

@@ -1,9 +1,11 @@
 """Dask distributed as the engine: its scheduler places partitions, moves no records, and reads a lost worker's again.
 
-The driver's side, and the few lines around each task on a worker. A task never raises: Dask would write its arguments,
-which are records, into the worker's log. Connections are encrypted, or do not leave the machine.
+Workers that have their partitions are called for an answer; whatever goes wrong there, tasks of the scheduler find out
+and mend. A task never raises: Dask would write its arguments, which are records, into the worker's log. Connections are
+encrypted, or do not leave the machine.
 """
 
+import asyncio
 import ctypes
 import gc
 import ipaddress
@@ -208,7 +210,7 @@ class Dask:
 
 
 class DaskEngine:
-    """Partitions on the workers of a Dask cluster. A task for each worker answers about the partitions that it has."""
+    """Partitions on the workers of a Dask cluster. Each worker answers about the partitions that it has."""
 
     def __init__(self, cluster: Dask, source: Any, work: Work) -> None:
         from distributed import futures_of
@@ -243,18 +245,55 @@ class DaskEngine:
 
     def sum(self, question: Question | Batch) -> Ints:
         """The partial sums of all workers, added up once their receipts are those of the first reading."""
-        named, answer, told = question.named(), self._work.answer, self._work.told
+        named = question.named()
+        found = self._called(named)
+        if found is not None and Receipt.total(receipt for _, receipt in found) == self._first:
+            return settled(self._first, found)
 
         def tasks() -> list[Any]:
-            placed = self._placed().items()
-            kept = [[self._kept[i] for i in parts] for _, parts in placed]
-            firsts = [[self._starts[i] for i in parts] for _, parts in placed]
             return [
-                self._submit(answer, told, named, *given, workers=[worker])
-                for (worker, _), *given in zip(placed, kept, firsts, strict=True)
+                self._submit(self._work.answer, self._work.told, named, kept, firsts, workers=[worker])
+                for worker, kept, firsts in self._asked()
             ]
 
         return settled(self._first, self._gathered(tasks))
+
+    def _asked(self) -> list[tuple[str, list[Any], list[int]]]:
+        """Workers, what they keep, and the numbers of its first records."""
+        return [
+            (worker, [self._kept[i] for i in parts], [self._starts[i] for i in parts])
+            for worker, parts in self._placed().items()
+        ]
+
+    def _called(self, named: Question | Batch) -> list[Any] | None:
+        """Answers of the workers that have the partitions, called past the scheduler's tasks, which take longer.
+
+        None if a worker or a partition of its is gone.
+        """
+        asked = self._asked()
+        keys = [(worker, [future.key for future in kept], firsts) for worker, kept, firsts in asked]
+
+        async def calls() -> list[Any]:
+            there = await self._client.who_has(self._kept)  # a call of a worker that is gone would wait for it
+            if any(worker not in there.get(key, ()) for worker, its, _ in keys for key in its):
+                return [None]
+            given = _answered, self._versions, self._work.answer, self._work.told, named
+            found = [self._client.run(*given, its, firsts, workers=[worker]) for worker, its, firsts in keys]
+            return [answer for one in await asyncio.gather(*found) for answer in one.values()]
+
+        try:
+            found = self._client.sync(calls, callback_timeout=self._cluster.patience)
+        except TimeoutError:
+            raise self._silent() from None
+        except Exception:  # whatever it is, tasks meet it too
+            return None
+        return None if any(answer is None for answer in found) else _unfailed(found)
+
+    def _silent(self) -> EngineLost:
+        return EngineLost(
+            f"the workers have not answered within {self._cluster.patience:g} s: they hang, or none is left. "
+            "Look at the cluster; a larger limit is patience= of pgbb.Cluster."
+        )
 
     def _lazy(self, frame: Any) -> list[Any]:
         """The partitions of a Dask DataFrame, with the columns that are needed; nothing is computed."""
@@ -302,10 +341,7 @@ class DaskEngine:
                     continue
                 found = self._client.gather(sent)
             except TimeoutError:
-                raise EngineLost(
-                    f"the workers have not answered within {self._cluster.patience:g} s: they hang, or none is left. "
-                    "Look at the cluster; a larger limit is patience= of pgbb.Cluster."
-                ) from None
+                raise self._silent() from None
             except KilledWorker:
                 self._mend()
                 continue
@@ -319,10 +355,7 @@ class DaskEngine:
                 ) from None
             if any(where not in self._groups for where, _ in found):  # somebody else has stepped in
                 self._groups = {}
-            for _, result in found:
-                if isinstance(result, Failed):
-                    raise PgbbError(result.text)
-            return [result for _, result in found]
+            return _unfailed([result for _, result in found])
         raise EngineLost(f"workers were lost in each of {_ATTEMPTS} attempts to read or count the records.")
 
     def _done(self, sent: list[Any]) -> bool:
@@ -354,6 +387,14 @@ class DaskEngine:
                 self._kept[i] = self._encoded(i)
 
 
+def _unfailed(results: list[Any]) -> list[Any]:
+    """The results, or an error with the words of the first worker that has none."""
+    for result in results:
+        if isinstance(result, Failed):
+            raise PgbbError(result.text)
+    return results
+
+
 # On a worker ---------------------------------------------------------------------------------------------------------
 
 
@@ -362,9 +403,32 @@ def _task(function: Callable[..., Any], expected: tuple[str, ...], *args: Any) -
     from distributed import get_worker
 
     worker = get_worker()
-    _keep_memory()
-    result = _unfit(worker) or guarded(f"worker {worker.address}", expected, function, *args)
+    result = _done_by(worker, expected, function, *args)
     return result if function.__name__ == "encode" else (worker.address, result)
+
+
+async def _answered(
+    expected: tuple[str, ...],
+    answer: Callable[..., Any],
+    told: bytes,
+    named: Question | Batch,
+    keys: list[str],
+    firsts: list[int],
+    dask_worker: Any,
+) -> Any:
+    """What a worker answers when it is called, in the thread of its tasks; None if a partition is not here."""
+    kept = [dask_worker.data.get(key) for key in keys]
+    if any(part is None for part in kept):
+        return None
+    thread = dask_worker.executors["default"]
+    given = dask_worker, expected, answer, told, named, kept, firsts
+    return await asyncio.get_running_loop().run_in_executor(thread, _done_by, *given)
+
+
+def _done_by(worker: Any, expected: tuple[str, ...], function: Callable[..., Any], *args: Any) -> Any:
+    """The result, or why this worker has none."""
+    _keep_memory()
+    return _unfit(worker) or guarded(f"worker {worker.address}", expected, function, *args)
 
 
 def _unfit(worker: Any) -> Failed | None:

@@ -12,8 +12,6 @@ from typing import Any
 from pgbb.engine.protocol import Failed
 from pgbb.errors import PgbbError
 
-__all__ = ["guarded", "versions"]
-
 _PACKAGES = ("pgbb", "jax", "jaxlib", "numpy")
 
 

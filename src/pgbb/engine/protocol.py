@@ -11,21 +11,6 @@ from numpy.typing import NDArray
 from pgbb._numerics import Ints
 from pgbb.errors import InvalidValue, PgbbError
 
-__all__ = [
-    "Asked",
-    "Batch",
-    "Engine",
-    "EngineLost",
-    "Failed",
-    "Question",
-    "Receipt",
-    "Work",
-    "Workers",
-    "made_for",
-    "name_of",
-    "settled",
-]
-
 Statistic = Callable[..., Any]
 Origin = tuple[tuple[str, tuple[Any, ...]], ...]
 

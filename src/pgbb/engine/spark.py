@@ -17,8 +17,6 @@ from pgbb.engine.guard import guarded, versions
 from pgbb.engine.protocol import Batch, EngineLost, Failed, Question, Receipt, Work, settled
 from pgbb.errors import InvalidValue, PgbbError
 
-__all__ = ["Spark", "SparkEngine", "connected", "is_frame"]
-
 _KEPT = "rows binary, records long, digest binary, part long, failed string"
 _ANSWER = "sum binary, partitions long, records long, digest binary, failed string"
 

@@ -24,8 +24,6 @@ from pgbb.methods.simulators import check_simulator, clamped_sums, simulator_of
 from pgbb.model.models import HuberRegression, Mean, Simulated
 from pgbb.release.file import Release
 
-__all__ = ["Settings", "Target", "plan", "run", "sampled"]
-
 HEAVY = 5.0  # degrees of freedom of the proposal
 WIDER = 1.5  # covariance of a proposal, over the weighted covariance of the round before
 

@@ -24,7 +24,6 @@ from pgbb.release.file import Release
 if TYPE_CHECKING:
     from jax import Array
 
-__all__ = ["Settings", "plan", "run"]
 
 CHUNK = 500  # iterations of one call
 

@@ -6,8 +6,6 @@ from pgbb._numerics import Floats
 from pgbb.errors import PgbbWarning
 from pgbb.model.models import Problem
 
-__all__ = ["cut_off", "largest_score"]
-
 REACH = 7.0  # exponential records beyond so many means, 1 in 1,000, may be cut off
 
 

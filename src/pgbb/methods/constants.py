@@ -6,8 +6,6 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin, get
 
 from pgbb import _validate
 
-__all__ = ["Checked", "Count", "Limits", "Positive", "Priors", "Share"]
-
 
 class Limits:
     """What a number may be, in the words of `_validate.integer` and `_validate.number`."""

@@ -22,8 +22,6 @@ from pgbb.model.models import Mean, Problem
 from pgbb.private.door import Randomness, largest_sensitivity, mean_sensitivity, refit_sensitivity
 from pgbb.release.file import Release
 
-__all__ = ["Settings", "deconvolve", "interval", "plan", "run"]
-
 Error = Annotated[float, Limits(above=0, below=0.5)]
 NORMAL = (
     "Intervals of DP-Bootstrap: valid for estimates that are roughly normal. The penalty pulls coefficients to zero, "

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from pgbb.private.door import Step
 
-__all__ = ["Settings", "correction", "plan", "run"]
 
 BARKER = 2.0  # variance of normal noise that the correction completes to a logistic law
 TARGET = (

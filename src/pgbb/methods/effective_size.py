@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from pgbb import _validate
 from pgbb.errors import PgbbWarning
 
-__all__ = ["check_thin", "effective_sample_size", "too_few"]
-
 SMALLEST_ESS = 100.0
 """Below this many effective draws a chain's intervals are marked."""
 

@@ -6,8 +6,6 @@ A class a method has the fields of its `Settings`, where it says what they mean;
 from collections.abc import Sequence
 from typing import Literal, TypeAlias, TypedDict
 
-__all__ = ["ByMethod", "MethodName"]
-
 MethodName: TypeAlias = Literal[
     "calibrated",
     "pgbb",

@@ -14,8 +14,6 @@ from pgbb.methods.request import Planned, Request, prepared
 from pgbb.model.models import HuberRegression, LogisticRegression, Mean, Problem, Simulated
 from pgbb.private.door import Moment, Randomness
 
-__all__ = ["Answer", "answered", "ask", "middle", "plan_of", "question"]
-
 MOST_SIMULATED = 80_000
 """Records times coefficients of a logistic regression, whose records are simulated."""
 Served = Mean | HuberRegression | LogisticRegression | Simulated

@@ -20,8 +20,6 @@ from pgbb.private.door import Randomness
 from pgbb.release.certificate import ASSUMES
 from pgbb.release.file import Release
 
-__all__ = ["Settings", "plan", "run"]
-
 EXACT = (
     "Each draw is that of the exponential mechanism on a public grid, with whole-number weights: the sampler is exact."
 )

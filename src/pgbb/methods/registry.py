@@ -11,6 +11,7 @@ from pgbb.errors import InvalidValue, PgbbNote
 from pgbb.methods.effective_size import check_thin
 from pgbb.methods.keywords import ByMethod, MethodName
 from pgbb.model.models import Custom, Mean, Model, Problem, QuantileRegression
+from pgbb.release.payloads import KINDS
 
 if TYPE_CHECKING:
     from pgbb.methods.request import Planned, Request
@@ -23,20 +24,6 @@ LARGEST = 1e12
 """No setting is larger than this, or positive and smaller than its inverse: numbers stay finite in a fit."""
 OLDER_NAMES = {"paper": "pgbb"}
 """Names that are understood, with a note, beside those of `METHODS`."""
-
-KINDS = {
-    "quantile": "quantile regression",
-    "linear": "linear regression",
-    "huber": "Huber regression",
-    "logistic": "logistic regression",
-    "poisson": "Poisson regression",
-    "expectile": "expectile regression",
-    "iv": "two-stage least squares",
-    "mean": "a mean",
-    "means": "means by groups",
-    "custom": "a custom loss",
-    "simulated": "a simulated model",
-}
 
 
 class Constants(Protocol):
@@ -72,7 +59,6 @@ class Method:
       assumes: what must hold for the intervals to mean what they say.
       needs: of the user, a "loss", a "likelihood", or that data can be simulated ("simulator").
       temperature: the setting that scales the loss, where there is one.
-      more_draws: the setting by which a release holds more draws; None where it gives as many as one likes.
       draws_cost: whether more draws cost more.
       checkpoints: whether a fit that was stopped can go on.
       cluster: whether the records may be on the workers of a cluster.
@@ -90,7 +76,6 @@ class Method:
     assumes: str
     needs: Literal["loss", "likelihood", "simulator"]
     temperature: str | None = None
-    more_draws: str | None = None
     draws_cost: bool = False
     checkpoints: bool = False
     cluster: bool = False
@@ -193,7 +178,6 @@ METHODS: dict[str, Method] = {
             cluster=True,
             needs="loss",
             temperature="tempering",
-            more_draws="steps",
             draws_cost=True,
         ),
         Method(
@@ -205,7 +189,6 @@ METHODS: dict[str, Method] = {
             assumes="A working likelihood: linear regression with Gaussian errors, a Gaussian mean with known scale, "
             "or an exponential mean.",
             needs="likelihood",
-            more_draws="iterations",
             ignores={"mean": "clip"},
         ),
         Method(
@@ -216,7 +199,6 @@ METHODS: dict[str, Method] = {
             draws="stored draws of the method's interval",
             assumes="A convex loss with a ridge penalty, which biases, and a roughly normal estimate; not for a mean.",
             needs="loss",
-            more_draws="replicates",
             draws_cost=True,
             needs_scale=False,
             ignores={"mean": "clip"},
@@ -231,7 +213,6 @@ METHODS: dict[str, Method] = {
             "the posterior is tempered as the budget asks, so that intervals are wide.",
             needs="loss",
             temperature="tempering",
-            more_draws="draws",
             draws_cost=True,
             ignores={"mean": "clip"},
         ),
@@ -245,7 +226,6 @@ METHODS: dict[str, Method] = {
             "mix; one that does not is marked.",
             needs="loss",
             temperature="tempering",
-            more_draws="steps",
             draws_cost=True,
         ),
         Method(
@@ -256,7 +236,6 @@ METHODS: dict[str, Method] = {
             draws="a stored chain, correlated",
             assumes="A working likelihood, as noisy_gibbs, and of a regression normal covariates; a chain that mixes.",
             needs="likelihood",
-            more_draws="iterations",
         ),
         Method(
             name="abc",
@@ -266,7 +245,6 @@ METHODS: dict[str, Method] = {
             draws="stored draws, resampled by weight",
             assumes="The simulator and the prior; many simulations, of which the number of effective ones is stored.",
             needs="simulator",
-            more_draws="proposals",
         ),
         Method(
             name="repro",
@@ -277,7 +255,6 @@ METHODS: dict[str, Method] = {
             assumes="The model is true, linear regression with Gaussian errors among them; then intervals cover at "
             "every n. Nothing about the size of n, the noise or the design.",
             needs="simulator",
-            more_draws="draws",
         ),
     )
 }

@@ -30,8 +30,6 @@ from pgbb.release.payloads import Payload, summary_of
 if TYPE_CHECKING:
     from pgbb.private.door import Source
 
-__all__ = ["Checkpoint", "Custodian", "Planned", "Request", "by_level", "clipped", "prepared"]
-
 
 @dataclass(frozen=True)
 class Planned:

@@ -16,7 +16,6 @@ from pgbb.private.door import Position
 if TYPE_CHECKING:
     from jax import Array
 
-__all__ = ["ANEW", "CheckpointError", "Saved", "Tree", "plain", "position_from_dict", "position_to_dict"]
 
 ANEW = "To fit anew, at a new cost, name another checkpoint file."
 _GENERATOR = "PCG64DXSM"

@@ -24,8 +24,6 @@ from pgbb.release.file import Release
 if TYPE_CHECKING:
     from pgbb.private.door import Session, Step
 
-__all__ = ["Settings", "plan", "run", "run_many"]
-
 
 @dataclass(frozen=True)
 class Settings(Checked):

@@ -19,7 +19,6 @@ from pgbb.model.schema import Schema
 if TYPE_CHECKING:
     import jax
 
-__all__ = ["check_simulator", "clamped_sums", "never_clamped", "scaled", "simulator_of", "solved_means"]
 
 POINTS = 1000  # number of points of the box at which a simulator is tried
 RARE = 1e-9  # expected records beyond the range below which the sum is drawn as if there were none

@@ -5,8 +5,6 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CELL", "Labels", "block_of_position", "block_sizes", "cells", "draw_weights", "random_blocks"]
-
 Labels = NDArray[np.unsignedinteger]
 """A number of a block for each record, in as few bytes as hold it."""
 

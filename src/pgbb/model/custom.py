@@ -15,8 +15,6 @@ from pgbb.model.schema import Schema
 if TYPE_CHECKING:
     import jax
 
-__all__ = ["Custom", "Simulated"]
-
 
 def _check(model: "Custom | Simulated", **functions: str) -> None:
     """Check what both models are given: functions, the dimension of θ, its names, C and columns."""

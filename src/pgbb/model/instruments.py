@@ -8,8 +8,6 @@ from pgbb.model.formula import Design
 from pgbb.model.problem import Problem
 from pgbb.model.schema import Range, Schema
 
-__all__ = ["instruments"]
-
 
 def instruments(formula: str, schema: Schema) -> Problem:
     """The problem of E x̂(y − xᵀβ) = 0, x̂ the regressors as instruments predict them; an error if it has no answer."""

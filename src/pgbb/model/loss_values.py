@@ -16,8 +16,6 @@ from pgbb.model.custom import Custom
 from pgbb.model.models import Model, normal_cdf
 from pgbb.model.problem import Floats, Problem, Values
 
-__all__ = ["BoundedLoss", "bounded_loss", "has_likelihood", "loss_of", "ratio_problem"]
-
 Numeric: TypeAlias = Any  # numpy or jax.numpy
 Loss: TypeAlias = "Callable[[Numeric, Values, Values, Values, float | None], Values]"
 """(xp, θ with parameters first, xᵀθ, y, τ) → values."""

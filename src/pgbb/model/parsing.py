@@ -21,8 +21,6 @@ from pgbb.errors import InvalidValue
 from pgbb.model.schema import Flag, Levels, Range, Schema
 from pgbb.model.terms import Basis, Curve, Power, Term
 
-__all__ = ["MAX_TERMS", "Product", "parse", "product_of"]
-
 _DATA_DEPENDENT = {"center", "scale", "standardize", "poly", "bs", "cr", "cs", "cc", "ns", "te", "hashed", "lag"}
 _LOGARITHM = re.compile(r"log\s*\(")
 _MAX_POWER = 20

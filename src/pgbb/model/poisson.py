@@ -9,8 +9,6 @@ from pgbb.errors import InvalidValue
 from pgbb.model.problem import Namespace, Problem, Values
 from pgbb.model.schema import Range, Schema
 
-__all__ = ["PoissonRegression"]
-
 SMALLEST = 14.0  # natural logarithms below the largest count: the smallest mean that the box allows
 
 

@@ -16,8 +16,6 @@ from typing import Any, TypeAlias, cast
 from pgbb import _validate
 from pgbb.errors import InvalidValue
 
-__all__ = ["Column", "Date", "Flag", "Levels", "Range", "Schema", "decimal_year", "toml_key"]
-
 _HOW = (
     'Write { range = [low, high] }, "flag", { levels = ["base", "other"] } or { date = ["2000-01-01", "2020-12-31"] }.'
 )

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from pgbb.errors import InvalidValue
 from pgbb.model.schema import Flag, Levels, Range, Schema
 
-__all__ = ["Basis", "Curve", "Dummy", "Factor", "Power", "Term", "bounded", "norm_bound", "shift_and_scale"]
-
 Array = NDArray[np.float64]
 
 _MAX_CORNERS = 4096

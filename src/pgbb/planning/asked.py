@@ -14,8 +14,6 @@ from pgbb.methods.registry import Method, settings_for
 from pgbb.methods.request import Planned, Request
 from pgbb.planning.forecast import Reference
 
-__all__ = ["Asked", "forecast_asked"]
-
 
 @dataclass(frozen=True)
 class Asked:

@@ -14,8 +14,6 @@ from typing import Any
 
 from pgbb.private.door import EXTRA
 
-__all__ = ["coefficients", "load_seconds", "memory", "seconds"]
-
 
 @lru_cache(maxsize=1)
 def coefficients() -> dict[str, Any]:

@@ -27,8 +27,6 @@ from pgbb.model.models import HuberRegression, Model, Problem
 from pgbb.model.schema import Flag, Levels, Range, Schema
 from pgbb.planning import costs
 
-__all__ = ["FAMILIES", "MEANS", "Family", "Forecast", "Reference", "Width", "forecast"]
-
 Family = Literal["quantile", "linear", "expectile", "huber", "logistic", "poisson", "iv", "mean", "means", "custom"]
 MEANS = ("mean", "means")
 SIZES = 1.22  # factor of the noise of means by groups, since the last answer asks for sizes too

@@ -12,8 +12,6 @@ from pgbb.accountant import ACCOUNTANTS, Composition, Mechanism, delta, epsilon,
 from pgbb.accountant.calibrate import Accountant
 from pgbb.accountant.theory import LeadingOrder, NoiseFloor
 
-__all__ = ["NoiseForecast", "forecast_noise"]
-
 _CURVE = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)  # multiples of ε at which the curve is tabulated
 
 

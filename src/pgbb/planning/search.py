@@ -8,8 +8,6 @@ from pgbb.accountant import Mechanism, noise_scale
 from pgbb.planning import costs
 from pgbb.planning.forecast import Forecast
 
-__all__ = ["Candidate", "search"]
-
 GRID = (
     (5, 0.01, 10_000, 1),
     *((blocks, q, steps, draws) for blocks in (5, 10, 20) for q, steps, draws in ((0.1, 2_000, 5), (1.0, 1_000, 1))),

@@ -17,8 +17,6 @@ from pgbb.errors import InvalidValue
 from pgbb.private.cells import labels, numpy_kind
 from pgbb.private.sources import column
 
-__all__ = ["Table", "columns_of", "single", "table"]
-
 
 @dataclass(frozen=True, eq=False)
 class Table:

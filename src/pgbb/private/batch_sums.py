@@ -24,8 +24,6 @@ from pgbb.private.poisson_on_device import Ref
 from pgbb.private.row_layout import EXTRA
 from pgbb.private.wide_integers import LOW, SPLIT
 
-__all__ = ["add_batch_sums", "noise_totals", "serves"]
-
 _ROWS = 64  # rows of a program: so many whole numbers of 24 bits add up in 32; capacities of lists are a multiple
 _WARPS = 1  # warps of a program
 _WIDEST = 64  # most numbers of a row

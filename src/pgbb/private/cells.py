@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,23 +22,6 @@ from numpy.typing import NDArray
 
 from pgbb._numerics import Bools, Floats
 from pgbb.model.schema import Column, Date, Flag, Levels, Range, decimal_year
-
-__all__ = [
-    "Cells",
-    "Coded",
-    "Held",
-    "Kind",
-    "Text",
-    "arrow_kind",
-    "as_cells",
-    "as_stored",
-    "encode",
-    "filler",
-    "labels",
-    "numpy_kind",
-    "readable",
-    "refusal",
-]
 
 Array: TypeAlias = np.ndarray
 """Cells as they are stored, of any type."""
@@ -94,6 +78,13 @@ class Kind:
     name: str
     numbers: bool
     levels: bool
+
+    @property
+    def word(self) -> str:
+        """The type as "number", "flag" or "text"; empty where it may be any of them, or is none."""
+        known = {"bool": "flag", "cell": "", "null": ""}
+        text = self.name.startswith(("str", "large_string", "dictionary"))
+        return "text" if text else known.get(self.name, "number" if self.numbers else "")
 
 
 def refusal(kind: Kind, column: Column) -> str | None:
@@ -252,19 +243,20 @@ def encode(cells: Cells, column: Column, beyond: bool = True) -> tuple[Floats, B
     ([1.0, 2.0, 2.0, 4.0, 2.0], [True, True, False, True, False], [False, False, False, True, False])
     """
     if isinstance(column, Levels):
-        values = _codes(cells, places(column.levels))
+        values = _read(cells, partial(_codes, place=places(column.levels)))
         if column.missing is not None:
             values[np.isnan(values)] = column.levels.index(column.missing)
         usable, outside = values >= 0, values == -1
     elif isinstance(column, Flag) and column.words is not None:
-        values = _codes(cells, places(column.words))
+        values = _read(cells, partial(_codes, place=places(column.words)))
         usable, outside = values >= 0, values == -1
     elif isinstance(column, Date):
-        values = _days(cells)
+        values = _read(cells, _days)
         usable, outside = np.isfinite(values), (values < column.low) | (values > column.high)
         np.clip(values, column.low, column.high, out=values)
     else:
-        values = _numbers(cells, isinstance(column, Flag))
+        read = partial(_numbers_of_text if isinstance(cells, Text) else _numbers, flag=isinstance(column, Flag))
+        values = _read(cells, read)
         finite = np.isfinite(values)
         if isinstance(column, Flag):
             usable = (values == 0) | (values == 1)
@@ -283,15 +275,20 @@ def _beyond(values: Floats, finite: Bools, column: Range) -> Bools:
     return finite & ((values < column.low) | (values > column.high))
 
 
-def _days(cells: Cells) -> Floats:
-    """Days as years, each by itself; NaN where there is none."""
+def _read(cells: Cells, read: Callable[[Array], Floats]) -> Floats:
+    """What `read` makes of cells, each by itself; NaN where one is missing. Text counts as objects."""
     if isinstance(cells, Coded):
-        return np.append(_days(cells.distinct), np.nan)[cells.which]
+        return np.append(_read(cells.distinct, read), np.nan)[cells.which]
     given = cells.cells if isinstance(cells, Text) else cells
-    values = np.fromiter(map(_day, np.asarray(given, dtype=object)), np.float64, len(given))
+    values = read(np.asarray(given))
     if isinstance(given, np.ma.MaskedArray):
         values[np.ma.getmaskarray(given)] = np.nan
     return values
+
+
+def _days(cells: Array) -> Floats:
+    """Days as years; NaN where there is none."""
+    return np.fromiter(map(_day, cells.astype(object)), np.float64, len(cells))
 
 
 def _day(cell: object) -> float:
@@ -318,26 +315,14 @@ def labels(cells: Cells, known: Sequence[object]) -> Floats:
     >>> labels(np.array([0, "1", True, 2, None], object), [0, 1]).tolist()
     [0.0, 1.0, 1.0, nan, nan]
     """
-    codes = _codes(cells, places(known))
+    codes = _read(cells, partial(_codes, place=places(known)))
     return np.where(codes < 0, np.nan, codes)
 
 
-def _numbers(cells: Cells, flag: bool) -> Floats:
+def _numbers(cells: Array, flag: bool) -> Floats:
     """A new array of the numbers; NaN where there is none."""
-    if isinstance(cells, Coded):
-        return np.append(_numbers(cells.distinct, flag), np.nan)[cells.which]
-    if isinstance(cells, Text):
-        return _numbers_of_text(cells.cells, flag)
-    if cells.dtype == object:
-        values = _numbers_of_objects(np.asarray(cells), flag)
-    else:
-        values = np.array(cells, dtype=np.float64, subok=False)
-    if isinstance(cells, np.ma.MaskedArray):
-        values[np.ma.getmaskarray(cells)] = np.nan
-    return values
-
-
-def _numbers_of_objects(cells: Array, flag: bool) -> Floats:
+    if cells.dtype != object:
+        return np.array(cells, dtype=np.float64)
     values, texts, places_of = np.empty(len(cells)), [], []
     for i, cell in enumerate(cells):
         found = _number(cell)
@@ -367,19 +352,9 @@ def _numbers_of_text(texts: Array, flag: bool) -> Floats:
 
 _PLUS = re.compile(r"^[ \t]*\+(?=[0-9.])")
 _MOMENTS = (
-    datetime.date,
-    datetime.datetime,
-    datetime.time,
-    datetime.timedelta,
-    pd.Timestamp,
-    pd.Timedelta,
-    pd.Period,
-    pd.Interval,
-    np.datetime64,
-    np.timedelta64,
-)
-
-
+    datetime.date, datetime.datetime, datetime.time, datetime.timedelta, pd.Timestamp, pd.Timedelta, pd.Period,
+    pd.Interval, np.datetime64, np.timedelta64,
+)  # fmt: skip
 _DATED = frozenset(map(id, (datetime.datetime, datetime.time, pd.Timestamp)))
 _PLAIN = frozenset(map(id, (str, int, float, bool, decimal.Decimal, *_MOMENTS))) - _DATED
 _SCALARS = frozenset(map(id, np.sctypeDict.values()))
@@ -474,24 +449,11 @@ def places(levels: Sequence[object]) -> dict[str, float]:
     return place
 
 
-def _codes(cells: Cells, place: dict[str, float]) -> Floats:
+def _codes(cells: Array, place: dict[str, float]) -> Floats:
     """A new array of codes, by text or by value (2.0 is level 2); −1 for an undeclared level, NaN if missing."""
-    if isinstance(cells, Coded):
-        return np.append(_codes(cells.distinct, place), np.nan)[cells.which]
-    if isinstance(cells, Text):
-        return _codes(cells.cells, place)
     if cells.dtype == object:
-        codes = np.fromiter((_code(cell, place) for cell in np.asarray(cells)), np.float64, len(cells))
-    else:
-        codes = _codes_of_numbers(np.asarray(cells), place)
-    if isinstance(cells, np.ma.MaskedArray):
-        codes[np.ma.getmaskarray(cells)] = np.nan
-    return codes
-
-
-def _codes_of_numbers(cells: Array, place: dict[str, float]) -> Floats:
-    """0.0 and −0.0 are one number, and each distinct one is looked up once."""
-    if cells.dtype.kind == "f":
+        return np.fromiter((_code(cell, place) for cell in cells), np.float64, len(cells))
+    if cells.dtype.kind == "f":  # 0.0 and −0.0 are one number, and each distinct one is looked up once
         cells = cells + cells.dtype.type(0)
     if cells.dtype == np.float16:
         distinct, which = np.unique(cells, return_inverse=True)

@@ -11,8 +11,6 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-__all__ = ["BATCH", "DOUBLE", "FULL_BATCH", "clipped", "largest_square", "limit"]
-
 Numbers: TypeAlias = Any  # arrays of numpy, or of JAX where xp is jax.numpy
 _Tree = TypeVar("_Tree")
 _SAFETY = 1e-6

@@ -21,8 +21,6 @@ from pgbb.model.formula import Design
 from pgbb.model.schema import Flag, Levels, Range, Schema
 from pgbb.model.terms import Curve, Dummy, Power, Term
 
-__all__ = ["Coding", "Form", "coding_of"]
-
 Array: TypeAlias = Any  # of NumPy, or of JAX where xp is jax.numpy
 Role: TypeAlias = Literal["response", "weight"]
 Source: TypeAlias = int | str | None

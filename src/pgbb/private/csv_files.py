@@ -22,13 +22,11 @@ import pandas as pd
 import pyarrow as pa
 
 from pgbb.errors import InvalidValue
-from pgbb.model.schema import Date, Range, Schema
+from pgbb.model.schema import Column, Date, Range, Schema
 from pgbb.private import open_table
 from pgbb.private.cells import Array, Cells, Kind, Text, as_cells
 from pgbb.private.files import ISO, File
 from pgbb.private.open_table import Opened, Piece, quiet, quietly
-
-__all__ = ["open_csv", "plausible"]
 
 LONGEST = 2**20
 """Bytes after which a record with an open quotation mark is kept only if the file, looked at ahead, closes it."""
@@ -251,68 +249,68 @@ def _days(cells: Array, written: str) -> Array:
 
 def open_csv(file: File) -> Opened:
     """A text file; it has no types, so the schema says which columns are numbers."""
-    path, rules = file.where, _Rules(file.between.encode("ascii"))
-    how: dict[str, Any] = {**_READ, "sep": file.between, "encoding": file.encoding}
-
-    def header() -> list[Any]:
-        with _bytes(path) as held:
-            text = next(_clean(_Lines(held), rules, None, _FIRST), b"")
-        first = rules.record.match(text)
-        try:
-            return list(pd.read_csv(io.BytesIO(first[0] if first else b""), header=None, nrows=1, **how).iloc[0])
-        except pd.errors.EmptyDataError:  # a blank line
-            return []
-
-    def read(names: list[str], schema: Schema) -> Iterator[Piece]:
-        at = {name: found.index(name) for name in names}
-        above = file.between.join(map(str, range(len(found)))).encode("ascii") + b"\n"
-        numbers = {str(at[n]): pa.float64() if is_number(n, schema) else pa.binary() for n in names}
-        with _bytes(path) as held:
-            for i, text in enumerate(_joined(_clean(_Lines(held), rules, len(found)))):
-                first = rules.record.match(text) if i == 0 and not file.names else None
-                text = above + text[first.end() if first else 0 :]
-                left = _count(text, rules) - 1  # by the rule above; a reader must find as many
-                table = _typed(text, file, numbers)
-                if table is not None and len(table) == left:
-                    yield Piece(left, {name: as_cells(table.column(str(at[name]))) for name in names})
-                    continue
-                plain = io.BytesIO(text if b'"' in text else _cut(text, rules.separator, len(found)))
-                for frame in pd.read_csv(
-                    plain,
-                    header=0,
-                    names=range(len(found)),
-                    usecols=sorted(at.values()),
-                    chunksize=open_table.CHUNK,
-                    **how,
-                ):
-                    left -= len(frame)
-                    yield Piece(len(frame), {name: cells(frame[at[name]], name, schema) for name in names})
-                if left:
-                    raise ValueError
-
-    def is_number(name: str, schema: Schema) -> bool:
-        return isinstance(schema[name], Range) and not isinstance(schema[name], Date)
-
-    def cells(text: "pd.Series[str]", name: str, schema: Schema) -> Cells:
-        if is_number(name, schema):
-            return Text(_as_usual(text.to_numpy(dtype=object), file))
-        if isinstance(schema[name], Date) and file.dates != ISO:
-            return as_cells(_days(text.to_numpy(dtype=object), file.dates))
-        whole = text.to_numpy(dtype=object) if text.dtype == object else pa.array(text.array)  # by the age of pandas
-        return as_cells(whole)
-
-    def kinds(names: list[str], schema: Schema) -> dict[str, Kind]:
-        return {name: Kind("str" if hasattr(schema[name], "levels") else "float64", True, True) for name in names}
-
-    found = list(file.names) if file.names else quietly(path, header)
+    rules = _Rules(file.between.encode("ascii"))
+    columns = list(file.names) if file.names else quietly(file.where, lambda: _header(file, rules))
     return Opened(
-        found,
+        columns,
         lambda *_: None,
-        kinds,
-        lambda *given: quiet(path, lambda: read(*given)),
+        lambda names, schema: {
+            n: Kind("str" if hasattr(schema[n], "levels") else "float64", True, True) for n in names
+        },
+        lambda *given: quiet(file.where, lambda: _pieces(file, rules, columns, *given)),
         typed=False,
         remedy="" if file.names else _REMEDY.format(between=file.between, encoding=file.encoding),
     )
+
+
+def _header(file: File, rules: _Rules) -> list[Any]:
+    with _bytes(file.where) as held:
+        text = next(_clean(_Lines(held), rules, None, _FIRST), b"")
+    first = rules.record.match(text)
+    try:
+        return list(_read_text(first[0] if first else b"", file, header=None, nrows=1).iloc[0])
+    except pd.errors.EmptyDataError:  # a blank line
+        return []
+
+
+def _read_text(text: bytes, file: File, **more: Any) -> Any:
+    return pd.read_csv(io.BytesIO(text), sep=file.between, encoding=file.encoding, **_READ, **more)
+
+
+def _pieces(file: File, rules: _Rules, columns: list[Any], names: list[str], schema: Schema) -> Iterator[Piece]:
+    """The records, by Arrow where it reads a block as this module does, else by pandas."""
+    at = {n: columns.index(n) for n in names}
+    above = file.between.join(map(str, range(len(columns)))).encode("ascii") + b"\n"
+    types = {str(at[n]): pa.float64() if _is_number(schema[n]) else pa.binary() for n in names}
+    how = {"header": 0, "names": range(len(columns)), "usecols": sorted(at.values()), "chunksize": open_table.CHUNK}
+    with _bytes(file.where) as held:
+        for i, text in enumerate(_joined(_clean(_Lines(held), rules, len(columns)))):
+            first = rules.record.match(text) if i == 0 and not file.names else None
+            text = above + text[first.end() if first else 0 :]
+            left = _count(text, rules) - 1  # by the rule above; a reader must find as many
+            table = _typed(text, file, types)
+            if table is not None and len(table) == left:
+                yield Piece(left, {n: as_cells(table.column(str(at[n]))) for n in names})
+                continue
+            plain = text if b'"' in text else _cut(text, rules.separator, len(columns))
+            for frame in _read_text(plain, file, **how):
+                left -= len(frame)
+                yield Piece(len(frame), {n: _cells(frame[at[n]], schema[n], file) for n in names})
+            if left:
+                raise ValueError
+
+
+def _is_number(column: Column) -> bool:
+    return isinstance(column, Range) and not isinstance(column, Date)
+
+
+def _cells(text: "pd.Series[str]", column: Column, file: File) -> Cells:
+    if _is_number(column):
+        return Text(_as_usual(text.to_numpy(dtype=object), file))
+    if isinstance(column, Date) and file.dates != ISO:
+        return as_cells(_days(text.to_numpy(dtype=object), file.dates))
+    whole = text.to_numpy(dtype=object) if text.dtype == object else pa.array(text.array)  # by the age of pandas
+    return as_cells(whole)
 
 
 def plausible(file: File, names: Sequence[Any]) -> None:

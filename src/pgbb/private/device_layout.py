@@ -12,7 +12,6 @@ from pgbb.private.row_layout import EXTRA, empty_rows
 if TYPE_CHECKING:
     from pgbb.private.records import Records, Stored  # needs pandas, which a machine that only trains may lack
 
-__all__ = ["Data", "Held", "place", "shifted", "taken"]
 
 Held: TypeAlias = "Records | Stored"
 

@@ -20,26 +20,21 @@ by name. The proof is docs/privacy.md. This module loads neither pandas nor JAX 
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb.accountant import Composition, Mechanism, PosteriorDraws, Resampling
+from pgbb.accountant import Composition, Mechanism, PosteriorDraws
 from pgbb.engine.protocol import Asked, Engine
 from pgbb.model.problem import Problem
 from pgbb.model.schema import Schema
 from pgbb.private.gibbs_posterior import BoundedLoss, posterior_draws
 from pgbb.private.moments import Moment, entries, noisy_sums
 from pgbb.private.randomness import Position, Randomness
-from pgbb.private.refits import (
-    largest_sensitivity,
-    mean_sensitivity,
-    noisy_means,
-    noisy_refits,
-    refit_sensitivity,
-)
+from pgbb.private.refits import largest_sensitivity, mean_sensitivity, noisy_means, noisy_refits, refit_sensitivity
 from pgbb.private.row_layout import EXTRA
 
 if TYPE_CHECKING:
@@ -69,6 +64,8 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 Progress = Callable[[int, int], None]
+_Given = ParamSpec("_Given")
+_Answer = TypeVar("_Answer")
 
 _LATER = {
     **dict.fromkeys(("Examined", "File", "NonPrivateRecords", "Source"), "loading"),
@@ -85,6 +82,18 @@ def __getattr__(name: str) -> object:
     from importlib import import_module
 
     return getattr(import_module(f"pgbb.private.{_LATER[name]}"), name)
+
+
+def _of_records(
+    ask: "Callable[Concatenate[Records, _Given], _Answer]",
+) -> "Callable[Concatenate[Dataset, _Given], _Answer]":
+    """A way to ask records, as a method of the data set that holds them."""
+
+    @wraps(ask)
+    def asked(data: "Dataset", /, *given: _Given.args, **more: _Given.kwargs) -> _Answer:
+        return ask(data._records(), *given, **more)
+
+    return asked
 
 
 class Dataset:
@@ -155,34 +164,9 @@ class Dataset:
             elsewhere=not isinstance(self._held, Records),
         )  # fmt: skip
 
-    def moments(
-        self,
-        moments: Sequence[Moment],
-        target: Mechanism | Composition,
-        sigma: float,
-        randomness: Randomness,
-        *,
-        shift: float = 0.0,
-    ) -> list[tuple[Floats, float]]:
-        """The noisy sum of each moment over all records, once, with the standard deviation of its noise."""
-        return noisy_sums(self._records(), moments, target, sigma, randomness, shift=shift)
-
-    def refits(
-        self,
-        problems: Sequence[Problem],
-        target: Resampling,
-        sigma: float,
-        randomness: Randomness,
-        *,
-        penalty: float,
-        progress: Progress | None = None,
-    ) -> Floats:
-        """Ridge-penalised refits on bootstrap resamples, with noise: (problems, refits, d), internal coordinates."""
-        return noisy_refits(self._records(), problems, target, sigma, randomness, penalty=penalty, progress=progress)
-
-    def means(self, bounds: tuple[float, float], target: Resampling, sigma: float, randomness: Randomness) -> Floats:
-        """Means of the response over bootstrap resamples, with noise: (resamples, 1)."""
-        return noisy_means(self._records(), bounds, target, sigma, randomness)
+    moments = _of_records(noisy_sums)
+    refits = _of_records(noisy_refits)
+    means = _of_records(noisy_means)
 
     def posterior_draws(
         self, losses: Sequence[BoundedLoss], target: PosteriorDraws, sigma: float, randomness: Randomness
@@ -245,4 +229,4 @@ def session_without_noise(
     from pgbb.private.loading import Records
     from pgbb.private.session import Session
 
-    return Session(Records.from_rows(records.rows, records.valid), problem, mechanism, 0.0, randomness)
+    return Session(Records(records.rows, records.valid), problem, mechanism, 0.0, randomness)

@@ -13,8 +13,6 @@ from pgbb.errors import InvalidValue, PgbbError, PgbbNote
 from pgbb.private.files import File
 from pgbb.private.open_table import Opened, quietly
 
-__all__ = ["open_query"]
-
 _CLASSES = {"COLUMN_REF", "STAR", "CONSTANT", "COMPARISON", "CONJUNCTION", "OPERATOR", "BETWEEN"}
 _ROW_BY_ROW = (
     "Write SELECT columns FROM one table or view, with or without WHERE: no join, group, order, limit, function or "

@@ -22,9 +22,6 @@ from pgbb.private.cells import Kind
 from pgbb.private.files import File
 from pgbb.private.open_table import Opened, Piece, parts, quietly
 
-__all__ = ["open_sheet"]
-
-
 _CELL = re.compile(rb"<c(\s[^>]*?)?(?:/>|>(.*?)</c>)", re.DOTALL)
 _TYPE = re.compile(rb"""\st=["']([^"']*)["']""")
 _VALUE = re.compile(rb"<v(?:\s[^>]*)?>(.*?)</v>", re.DOTALL)

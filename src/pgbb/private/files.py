@@ -9,8 +9,6 @@ from pathlib import Path
 from pgbb import _validate
 from pgbb.errors import InvalidValue
 
-__all__ = ["DATABASES", "FORMATS", "ISO", "SHEETS", "STATISTICAL", "TEXT", "File"]
-
 TEXT = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 SHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 STATISTICAL = (".sas7bdat", ".xpt", ".sav", ".zsav")

@@ -11,8 +11,6 @@ from pgbb.model.problem import Problem
 from pgbb.private.clipping import BATCH, clipped, largest_square, limit
 from pgbb.private.row_layout import EXTRA
 
-__all__ = ["clipped_score", "weighted", "weighted_rows"]
-
 
 def weighted(problem: Problem, packed: Array, inverse: Array, theta: Array, index: Array) -> Array:
     """Weight times gradient at θ of one packed record, the gradient in units of C: the first d numbers.

@@ -1,16 +1,30 @@
 """Stored records in memory, in one array that grows where only reading tells how many there are."""
 
+from pathlib import Path
+
 import numpy as np
+import psutil
 
 from pgbb._numerics import Words
-from pgbb._numerics.memory import free_memory
 from pgbb.errors import PgbbError
 from pgbb.private.row_layout import LINE
 
-__all__ = ["InMemory", "more_room"]
-
+_GROUP = Path("/sys/fs/cgroup")
 _SPARE = 2**28  # bytes for all else: pieces, compiled code, the accountant
 _STEP, _PART = 2**26, 32  # bytes of room that are taken at once, or a part of what there is
+
+
+def free_memory() -> int:
+    """Bytes that this process may still take, by the system and by the limit of its control group.
+
+    psutil tells the first. It does not read control groups, whose limit is the smaller one in a container.
+    """
+    free = psutil.virtual_memory().available
+    try:
+        limit, used = (int((_GROUP / name).read_text(encoding="ascii")) for name in ("memory.max", "memory.current"))
+    except (OSError, ValueError):  # no control group; where there is no limit the file holds the word max
+        return free
+    return min(free, max(limit - used, 0))
 
 
 def more_room(n: int, words: int) -> int:
@@ -32,22 +46,21 @@ class InMemory:
 
     def _reserve(self, n: int) -> None:
         """Allocate n rows; refuse if memory has no room for them."""
-        row, free = 4 * self._words, self._free
-        most = n if free is None else max((free - _SPARE) // row, 0)
+        row = 4 * self._words
+        most = max((self._free - _SPARE) // row, 0)
         try:
             if n > most:
                 raise MemoryError
             while self._room < n:
                 self._room = n if self._n is not None else more_room(self._room, self._words)
-            self._resize(min(self._room, most) if self._n is None and free is not None else self._room)
+            self._resize(min(self._room, most) if self._n is None else self._room)
         except MemoryError:
-            many = n if self._n is not None else self._room + 1 if free is None else most + 1
-            have = "" if free is None else f", and {free / 2**30:,.1f} GiB are available"
+            many = n if self._n is not None else most + 1
             raise PgbbError(
                 f"{f'{many:,}' if self._n is not None else f'more than {many - 1:,}'} records of {row:,} bytes need "
-                f"{(many * row + _SPARE) / 2**30:,.1f} GiB of memory{have}. Allow a folder for them (scratch=, "
-                "--scratch), or take a machine with more memory, a formula with fewer terms, or a cluster (--cluster) "
-                "with more workers. Nothing was spent."
+                f"{(many * row + _SPARE) / 2**30:,.1f} GiB of memory, and {self._free / 2**30:,.1f} GiB "
+                "are available. Allow a folder for them (scratch=, --scratch), or take a machine with more memory, a "
+                "formula with fewer terms, or a cluster (--cluster) with more workers. Nothing was spent."
             ) from None
 
     def _resize(self, n: int) -> None:

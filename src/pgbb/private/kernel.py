@@ -26,8 +26,6 @@ from jax.extend.core import ClosedJaxpr, Literal
 
 from pgbb.private.wide_integers import LOW, SPLIT
 
-__all__ = ["ERF", "kernel_counts", "kernel_sums", "serves"]
-
 _LANES = 32  # records of a program at a time: a warp
 _GROUP = 96  # numbers that a kernel adds up, at most
 _TRIPS = 32  # tiles of a program
@@ -74,6 +72,7 @@ class Written:
     length: int = 0
 
     def number(self, operation: str, given: Sequence[Any], about: Any = None) -> Any:
+        """The number of an operation: a constant where it is known now, else one that is written once."""
         made = _folded(operation, given, about)
         if made is not None:
             return made[0]
@@ -241,9 +240,11 @@ class Arithmetic:
         return found
 
     def times(self, a: Any, b: Any) -> Any:
+        """ab, rounded before anything is added to it."""
         return a * b if self._interpret else self._instruction("mul.rn.f32 $0, $1, $2;", a, b)
 
     def fused(self, a: Any, b: Any, c: Any) -> Any:
+        """ab + c, rounded once."""
         return a * b + c if self._interpret else self._instruction("fma.rn.f32 $0, $1, $2, $3;", a, b, c)
 
 

@@ -9,8 +9,8 @@ from pgbb.private.arrays import columns_of, single, table
 from pgbb.private.files import File
 from pgbb.private.parquet_partitions import survey
 from pgbb.private.reading import reading_for, records_for, stored_for
-from pgbb.private.records import Examined, NonPrivateRecords, Records, Source, Stored, examine
-from pgbb.private.sources import open_shown
+from pgbb.private.records import Examined, NonPrivateRecords, Records, Stored, examine
+from pgbb.private.sources import Source, open_shown
 
 if TYPE_CHECKING:
     from pgbb.private.pseudo_samples import PublicSamples
@@ -27,10 +27,7 @@ def header(source: Source) -> list[tuple[str | None, str]]:
     if not opened.typed:
         return [(name, "") for name in opened.names]
     kinds = opened.kinds([name for name in opened.names if name is not None], Schema())
-    words = {"bool": "flag", "cell": "", "date": "", "str": "text", "string": "text"}
-    return [
-        (n, words.get(k.name, "number" if k.numbers else "") if n and (k := kinds[n]) else "") for n in opened.names
-    ]
+    return [(name, "" if name is None else kinds[name].word) for name in opened.names]
 
 
 def public_samples(source: Source, problem: Problem, schema: Schema) -> "PublicSamples":

@@ -17,8 +17,6 @@ from pgbb.private.row_layout import EXTRA
 from pgbb.private.slabs import slabs_of
 from pgbb.private.sums import asked, compile_ahead
 
-__all__ = ["Here"]
-
 
 class Here:
     """The engine that is this process with all its devices; it holds the records out of sight.

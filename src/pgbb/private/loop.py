@@ -26,8 +26,6 @@ from pgbb.private.gradients import weighted_rows
 from pgbb.private.poisson import MULTIPLE
 from pgbb.private.wide_integers import joined, wide_sum
 
-__all__ = ["STATIC", "Step", "run_many", "run_one"]
-
 Tree: TypeAlias = Any  # nested tuples and dictionaries of arrays, in a form that the step knows
 Inputs: TypeAlias = dict[str, Any]  # what `draws` draws: arrays by name, and those of the batch in a dictionary
 
@@ -79,13 +77,7 @@ def _gathered(problem: Problem, rows: Array, batch: dict[str, Array], points: Ar
 
 
 def _loop(
-    state: Tree,
-    data: Data,
-    grid: Array,
-    inputs: Inputs,
-    problem: Problem,
-    mechanism: Mechanism,
-    step: Step,
+    state: Tree, data: Data, grid: Array, inputs: Inputs, problem: Problem, mechanism: Mechanism, step: Step
 ) -> tuple[Tree, Tree]:
     """Run the steps of `inputs`: each asks about the K points of a query, adds the noise, and updates the state.
 

@@ -17,8 +17,6 @@ from pgbb.model.problem import Problem
 from pgbb.private.loop import Inputs, Step, Tree
 from pgbb.private.wide_integers import LOW, SPLIT, joined
 
-__all__ = ["asked_elsewhere"]
-
 
 @partial(Compiled, static_argnames=("step",))
 def _query(state: Tree, draw: dict[str, jax.Array], step: Step) -> Tree:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from pgbb.private.records import Records
 
 
-__all__ = ["Moment", "entries", "noisy_sums"]
-
 _BITS = 26  # records are rounded toward zero to multiples of C·2⁻²⁶; 2³⁶ of them add up in 64 bits
 _CELLS = 2**17  # numbers held at once: a megabyte, which caches hold
 
@@ -76,12 +74,8 @@ class Moment:
     def size(self) -> int:
         """Length of the statistic."""
         pairs = self.p * (self.p + 1) // 2
-        return {
-            "response": 1,
-            "products": pairs + self.p + 1,
-            "second": pairs,
-            "fourth": math.comb(self.p + 3, 4),
-        }[self.kind]
+        sizes = {"response": 1, "products": pairs + self.p + 1, "second": pairs, "fourth": math.comb(self.p + 3, 4)}
+        return sizes[self.kind]
 
     @property
     def clip(self) -> float:

@@ -21,8 +21,6 @@ from pgbb._numerics import Floats, Ints
 from pgbb.accountant import Composition, Mechanism
 from pgbb.errors import PgbbError
 
-__all__ = ["Stream", "gaps", "idealisation", "rounded_normals", "uniform_integers"]
-
 Gaps = NDArray[np.int32]
 Words = NDArray[np.uint64]
 

@@ -13,8 +13,6 @@ from pgbb.errors import PgbbError
 from pgbb.model.schema import Schema
 from pgbb.private.cells import Cells, Kind
 
-__all__ = ["CHUNK", "Opened", "Piece", "parts", "quiet", "quietly"]
-
 CHUNK = 2**14
 """Records read and encoded at once."""
 

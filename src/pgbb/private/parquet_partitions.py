@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pgbb.private.cells import Kind
     from pgbb.private.open_table import Opened, Piece
 
-__all__ = ["Partition", "survey"]
 
 _EACH = 4  # partitions for a worker, so that what a lost one had is shared out
 

@@ -19,11 +19,6 @@ from pgbb.private.slabs import floor, formed, width_of
 from pgbb.private.vectorised import by_columns
 from pgbb.private.wide_integers import LOW, SPLIT
 
-__all__ = [
-    "BITS", "Statistic", "counts_only", "fused_sums", "in_one_kernel", "joined", "one_by_one", "slab_sums",
-    "traced_for",
-]  # fmt: skip
-
 Statistic = Callable[..., Array]
 """(x, y, *parameters) → numbers: a pure function of one record, of norm at most 1 or clipped to it."""
 

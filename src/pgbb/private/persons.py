@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from pgbb._numerics import Ints
 from pgbb._numerics.symmetric import triangle
 
-__all__ = ["outer_sums"]
-
 _CHUNK = 2**14  # persons at a time; bounds memory, not results
 
 
@@ -29,9 +27,7 @@ def outer_sums(added: NDArray[np.int32], persons: NDArray[np.intp], group_size: 
     n, blocks, p = added.shape
     rows, columns, length = triangle(p)
     count = int(persons.max(initial=-1)) + 1
-    sums = np.stack([
-        np.bincount(persons, column, count) for column in added.reshape(n, -1).T
-    ], axis=1)  # fmt: skip
+    sums = np.stack([np.bincount(persons, column, count) for column in added.reshape(n, -1).T], axis=1)
     unit = 2.0**bits
     margin = 1 - (math.sqrt(len(rows)) + 1) / unit - 1e-9  # products are rounded to whole numbers: by at most one each
     result = np.zeros(len(rows), np.int64)

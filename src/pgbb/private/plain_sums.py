@@ -10,14 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgbb._numerics import Ints, Singles
 from pgbb.private.clipping import FULL_BATCH, clipped, limit
 
-__all__ = ["entries", "plain_sum", "serves"]
-
-Ints = NDArray[np.int64]
-Singles = NDArray[np.float32]
 _LOWEST = np.finfo(np.float32).min
 _TINY = np.finfo(np.float32).tiny
 

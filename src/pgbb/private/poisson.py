@@ -19,7 +19,6 @@ from pgbb.private.row_layout import aligned
 
 Ints = NDArray[np.int32]
 
-__all__ = ["MULTIPLE", "Batches", "buffer_size", "draw_batches", "inverse", "nested_weights"]
 
 MULTIPLE = 64
 """Batches are padded to a multiple of this: so many whole numbers of at most 24 bits add up in 32."""

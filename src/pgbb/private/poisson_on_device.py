@@ -23,8 +23,6 @@ from scipy.special import bdtrc
 
 from pgbb._numerics.compiled import power_of_two
 
-__all__ = ["EMPTY", "SPARSE", "Sampler", "candidates", "joins", "mask", "sampler", "words"]
-
 Ref: TypeAlias = Any  # memory of the device, as a kernel sees it
 
 SPARSE = 0.25  # above this rate a pass over all rows costs less than a list

@@ -13,8 +13,6 @@ from pgbb.private.device_layout import Data, place
 from pgbb.private.gradients import weighted_rows
 from pgbb.private.records import Records
 
-__all__ = ["PublicSamples", "answer"]
-
 
 class PublicSamples:
     """Pseudo-samples, which are public, encoded for a problem."""

@@ -16,8 +16,6 @@ from pgbb import _validate
 from pgbb.private.noise import Stream
 from pgbb.private.poisson import Batches
 
-__all__ = ["Position", "Randomness"]
-
 Ints = NDArray[np.int32]
 
 

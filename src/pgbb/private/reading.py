@@ -9,9 +9,8 @@ from pgbb.errors import InvalidValue
 from pgbb.model.problem import Problem
 from pgbb.model.schema import Schema
 from pgbb.private.coding import Coding, coding_of
-from pgbb.private.records import Columns, Reading, Records, Source, Stored, encoded, of_design, stored
-
-__all__ = ["form_for", "reading_for", "records_for", "stored_for"]
+from pgbb.private.records import Columns, Reading, Records, Stored, encoded, of_design, stored
+from pgbb.private.sources import Source
 
 
 def reading_for(problem: Problem, schema: Schema, weights: str | None) -> Reading:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, NamedTuple, Self, TypedDict
+from typing import ClassVar, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,27 +25,9 @@ from pgbb.private.cells import filler, refusal
 from pgbb.private.coding import Coding
 from pgbb.private.in_memory import InMemory
 from pgbb.private.open_table import Opened, Piece
-from pgbb.private.row_layout import EXTRA, empty_rows
+from pgbb.private.row_layout import EXTRA
 from pgbb.private.scratch import Scratch
 from pgbb.private.sources import Source, open_source
-
-__all__ = [
-    "Columns",
-    "Examined",
-    "NoRecords",
-    "NonPrivateRecords",
-    "Reading",
-    "Records",
-    "Source",
-    "Stored",
-    "encoded",
-    "examine",
-    "load",
-    "load_columns",
-    "of_design",
-    "stored",
-]
-
 
 _ANY = Range(-1e30, 1e30)
 
@@ -58,25 +40,15 @@ class _Arrays:
     """The arrays of both kinds of records. Neither kind is a subtype of the other, and neither shows a value.
 
     One packed array (n, p + EXTRA) holds x, y and weight of a record side by
-    side, so that a batch is one gather; `x`, `y` and `weight` are views of it.
+    side, so that a batch is one gather; `x`, `y` and `weight` are views of it. It is taken over and not copied.
     """
 
     __slots__ = ("persons", "rows", "valid")
     coding: None = None  # rows are dense
     persons: NDArray[np.intp] | None
 
-    def __init__(self, x: Singles, y: Singles, weight: Singles, valid: Bools) -> None:
-        if x.ndim != 2 or not len(x) == len(y) == len(weight) == len(valid):
-            raise PgbbError("x must be (n, p), and y, weight and valid (n,), with one and the same n.")
-        self.rows, self.valid, self.persons = empty_rows(*x.shape), valid, None
-        self.rows[:, :-EXTRA], self.rows[:, -2], self.rows[:, -1] = x, y, weight
-
-    @classmethod
-    def from_rows(cls, rows: Singles, valid: Bools, persons: NDArray[np.intp] | None = None) -> Self:
-        """Records over a packed array, which is taken over and not copied."""
-        made = cls.__new__(cls)
-        made.rows, made.valid, made.persons = rows, valid, persons
-        return made
+    def __init__(self, rows: Singles, valid: Bools, persons: NDArray[np.intp] | None = None) -> None:
+        self.rows, self.valid, self.persons = rows, valid, persons
 
     @property
     def x(self) -> Singles:
@@ -122,7 +94,7 @@ class Records(_Arrays):
 
     def as_non_private(self) -> "NonPrivateRecords":
         """These arrays for computations without any privacy: what comes of them must not be published."""
-        return NonPrivateRecords.from_rows(self.rows, self.valid)
+        return NonPrivateRecords(self.rows, self.valid)
 
 
 class NonPrivateRecords(_Arrays):
@@ -174,29 +146,6 @@ class Columns:
 
     def __repr__(self) -> str:
         return f"Columns(n={self.n}, names={list(self.values)})"
-
-
-def load(
-    source: Source, design: Design, schema: Schema, weights: str | None = None, persons: str | None = None
-) -> Records:
-    """Encode the records of `source` for `design`.
-
-    Args:
-      source: a pandas or polars DataFrame, an Arrow table, a structured array or a dict of columns; or the path of a
-        .csv, .parquet or .dta file, or of a folder of .parquet files, which are taken in the order of their names.
-        Files are read in pieces: memory holds the design once, and never the file.
-      design: the parsed formula.
-      schema: the declared columns.
-      weights: a column of survey weights, declared as a Range with low ≥ 0. Weights are divided by the public high.
-      persons: a column of numbers that say whose record it is.
-
-    >>> schema = Schema(y=Range(0, 10), x=Range(0, 4))
-    >>> data = {"y": [1.0, 99.0, None], "x": [4.0, 2.0, 1.0]}
-    >>> records = load(data, Design.parse("y ~ x", schema), schema)
-    >>> records, records.y.tolist(), records.valid.tolist()
-    (Records(n=3, p=2), [1.0, 10.0, 5.0], [True, True, False])
-    """
-    return encoded(source, schema, of_design(design, schema, weights), persons)
 
 
 def of_design(design: Design, schema: Schema, weights: str | None = None) -> "Reading":
@@ -256,7 +205,7 @@ def encoded(source: Source, schema: Schema, reading: Reading, persons: str | Non
     rows = stored(source, schema, tuple(names), reading.words, fill, persons=persons)
     assert not isinstance(rows, Scratch)
     whose = None if persons is None else np.unique(np.concatenate(ids), return_inverse=True)[1]
-    return Records.from_rows(rows.view(np.float32), np.concatenate(valid), whose)
+    return Records(rows.view(np.float32), np.concatenate(valid), whose)
 
 
 @np.errstate(all="ignore")  # in single precision a small number is 0, and nobody is told
@@ -289,20 +238,6 @@ def stored(
             raise NoRecords(_NOTHING)
         undo.pop_all()
     return held.done()
-
-
-def load_columns(source: Source, schema: Schema, names: Sequence[str]) -> Columns:
-    """The named columns, clamped, with the mask of usable records.
-
-    >>> data = load_columns({"x": [7.0, "?", 1.0]}, Schema(x=Range(0, 4)), ["x"])
-    >>> data.values["x"].tolist(), data.valid.tolist()
-    ([4.0, 2.0, 1.0], [True, False, True])
-    """
-    parts = [_clamped(piece, schema, names) for piece in _typed(source, schema, names).pieces(list(names), schema)]
-    if not sum(part.n for part in parts):
-        raise NoRecords(_NOTHING)
-    values = {name: np.concatenate([part.values[name] for part in parts]) for name in names}
-    return Columns(values, np.concatenate([part.valid for part in parts]))
 
 
 def _typed(source: Source, schema: Schema, names: Sequence[str]) -> Opened:

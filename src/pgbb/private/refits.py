@@ -30,7 +30,6 @@ from pgbb.private.randomness import Randomness
 if TYPE_CHECKING:
     from pgbb.private.records import Records
 
-__all__ = ["mean_sensitivity", "noisy_means", "noisy_refits", "refit_sensitivity"]
 
 Progress = Callable[[int, int], None]
 

@@ -6,8 +6,6 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EXTRA", "LINE", "aligned", "empty_rows"]
-
 _Number = TypeVar("_Number", bound=np.generic)
 LINE = 64
 """Bytes of a cache line."""

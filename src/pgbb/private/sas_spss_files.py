@@ -19,8 +19,6 @@ from pgbb.private.files import File
 from pgbb.private.open_table import Opened, Piece, parts, quiet, quietly
 from pgbb.private.stata_files import meant, texts
 
-__all__ = ["open_statistical"]
-
 _MOMENTS = ("DATETIME", "YMDHMS", "E8601DT", "B8601DT", "DATEAMPM")
 _DAYS = ("DATE", "ADATE", "EDATE", "JDATE", "SDATE", "DDMMYY", "MMDDYY", "YYMMDD", "E8601DA", "B8601DA", "WEEKDATE")
 _BYTES = "ISO-8859-1"  # every byte is a character

@@ -22,8 +22,6 @@ from pgbb.errors import InvalidValue, PgbbError
 from pgbb.private.in_memory import more_room
 from pgbb.private.row_layout import aligned
 
-__all__ = ["Scratch"]
-
 
 class Scratch:
     """Rows of so many words in a file: room for n, or for as many as come.

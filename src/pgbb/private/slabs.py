@@ -21,9 +21,6 @@ from pgbb.private.coding import Form
 if TYPE_CHECKING:
     from pgbb.private.scratch import Scratch
 
-__all__ = [
-    "CORES", "DEVICE", "UNIT", "Slab", "Slabs", "device_room", "floor", "formed", "slab_rows", "slabs_of", "width_of",
-]  # fmt: skip
 
 UNIT = 2**13
 """Devices share records in units of so many, so that the chunks of a sum are the same however many there are."""

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 _KEPT = 16  # batches until freed memory goes back to the system: what is asked for again costs time
 
-__all__ = ["Source", "arrow_pieces", "column", "open_shown", "open_source", "part_of_frame"]
 
 Source: TypeAlias = pd.DataFrame | Mapping[str, object] | str | Path | File | Opened | object
 

@@ -21,8 +21,6 @@ from pgbb.private import open_table
 from pgbb.private.cells import Array, Cells, Coded, Kind
 from pgbb.private.open_table import Opened, Piece, quiet, quietly
 
-__all__ = ["meant", "open_stata", "texts"]
-
 _RAW: dict[str, Any] = {"convert_dates": False, "convert_categoricals": False, "convert_missing": False}
 _NUMBERS = {"b": "int8", "h": "int16", "l": "int32", "f": "float32", "d": "float64"}
 _DATES = ("%tc", "%td", "%d", "%tw", "%tm", "%tq", "%th", "%ty")

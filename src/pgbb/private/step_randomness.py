@@ -22,8 +22,6 @@ from pgbb.private.randomness import Randomness
 from pgbb.private.row_layout import aligned
 from pgbb.private.wide_integers import LOW, SPLIT
 
-__all__ = ["Draws", "Who"]
-
 Who: TypeAlias = Literal["here", "device", "elsewhere"]
 Drawn: TypeAlias = "dict[str, np.ndarray | dict[str, np.ndarray]]"
 

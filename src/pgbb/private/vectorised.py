@@ -15,8 +15,6 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, jaxpr_as_fun
 
 from pgbb._numerics.compiled import computed_once
 
-__all__ = ["by_columns"]
-
 Value = tuple[Array, bool]
 """An array, and whether its last axis is that of the records."""
 

@@ -10,8 +10,6 @@ from jax import Array
 
 from pgbb.private.poisson import MULTIPLE
 
-__all__ = ["LOW", "SPLIT", "carried", "joined", "wide_sum"]
-
 SPLIT = 12  # bits of the low part
 LOW = 2**SPLIT - 1
 

@@ -31,8 +31,6 @@ from pgbb.private.sources import part_of_frame
 from pgbb.private.sums import Slabs, asked, compile_ahead, slabs_of
 from pgbb.private.worker_batches import share_of
 
-__all__ = ["Kept", "answer", "encode", "pack", "prepare", "receipt", "told", "unpack"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Kept:

@@ -23,9 +23,6 @@ from pgbb.private.gradients import weighted_rows
 from pgbb.private.poisson import Batches
 from pgbb.private.wide_integers import SPLIT, wide_sum
 
-__all__ = ["Held", "share_of"]
-
-
 _SLAB = 2**12  # rows that a program is compiled for
 
 

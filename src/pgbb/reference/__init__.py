@@ -4,6 +4,6 @@ A fit here depends on the records without any noise: it serves to judge a privat
 as one. Only numpy and scipy compute in it. Functions on records take `NonPrivateRecords`.
 """
 
-from pgbb.reference.solvers import Solver, gradient, solve, to_original
+from pgbb.reference.solvers import Solver, solve, to_original
 
-__all__ = ["Solver", "gradient", "solve", "to_original"]
+__all__ = ["Solver", "solve", "to_original"]

@@ -19,14 +19,7 @@ from pgbb import _validate
 from pgbb.accountant.calibrate import Accountant
 from pgbb.custody.run import fit
 from pgbb.errors import InvalidValue, PgbbError, PgbbWarning
-from pgbb.methods.registry import (
-    METHODS,
-    OLDER_NAMES,
-    ByMethod,
-    MethodName,
-    method_called,
-    settings_for,
-)
+from pgbb.methods.registry import METHODS, OLDER_NAMES, ByMethod, MethodName, method_called, settings_for
 from pgbb.methods.request import Request, prepared
 from pgbb.model.models import Model, Problem
 from pgbb.model.schema import Schema
@@ -34,8 +27,6 @@ from pgbb.reference.solvers import exact_fit
 from pgbb.release.cost import Cost, total_cost
 from pgbb.release.file import Release
 from pgbb.release.tables import Bar, intervals
-
-__all__ = ["Comparison", "Outcome", "compare", "methods_for"]
 
 Row: TypeAlias = dict[str, Any]  # values by name
 Progress = Callable[[str, int, int], None]

@@ -9,8 +9,6 @@ from pgbb.model.schema import Flag, Levels, Range, Schema
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["example"]
-
 
 def example() -> "tuple[pd.DataFrame, Schema]":
     """5,000 simulated employees, the same in every call, and a schema of what would be public about their columns.

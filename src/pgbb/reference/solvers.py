@@ -21,8 +21,6 @@ from pgbb.private.door import NonPrivateRecords, non_private
 if TYPE_CHECKING:
     from pgbb.private.door import Source
 
-__all__ = ["Solver", "exact_fit", "gradient", "solve", "to_original"]
-
 
 def to_original(problem: Problem, theta: ArrayLike) -> Floats:
     """θ in the units of the data; the last axis of `theta` has length d."""
@@ -89,24 +87,6 @@ def _two_stages(problem: Problem, records: NonPrivateRecords) -> Floats:
     if rank < x.shape[1]:
         raise PgbbError("the instruments do not move the regressors: there is no two-stage estimate.")
     return np.asarray(found, np.float64)
-
-
-def gradient(
-    problem: Problem,
-    records: NonPrivateRecords,
-    theta: ArrayLike,
-    weights: ArrayLike | None = None,
-    index: float | None = None,
-) -> Floats:
-    """Σ w̄_i ∇l(θ, x_i) with w̄ = w/Σw, from the model's own score, unclipped.
-
-    θ is (d,) or (m, d), in internal coordinates, and w is (n,) or (m, n): the result is (d,) or (m, d).
-    """
-    solver = Solver(problem, records, index)
-    point = np.asarray(theta, dtype=np.float64)
-    array = np.ones(records.n) if weights is None else check_weights(weights, records.n)
-    found, _ = solver._gradient(np.atleast_2d(point), solver._normalised(np.atleast_2d(array)))  # noqa: SLF001
-    return found[0] if point.ndim == array.ndim == 1 else found
 
 
 class Solver:
@@ -228,6 +208,7 @@ class Solver:
 
 
 def check_records(records: object) -> None:
+    """Refuse whatever was not handed over by `non_private`."""
     if not isinstance(records, NonPrivateRecords):
         raise InvalidValue(
             f"records of type {type(records).__name__} are not allowed here: a reference protects nothing and takes "
@@ -236,6 +217,7 @@ def check_records(records: object) -> None:
 
 
 def as_index(problem: Problem, index: float | None) -> float | None:
+    """The level that is meant; None for a model without an index."""
     if problem.index is None:
         if index is not None:
             raise _validate.fail("index", index, "None", "This model has no index.")
@@ -248,6 +230,7 @@ def as_index(problem: Problem, index: float | None) -> float | None:
 
 
 def check_weights(weights: ArrayLike, n: int) -> Floats:
+    """Weights (n,) or (m, n), finite and not negative."""
     array = np.asarray(weights, dtype=np.float64)
     if array.ndim not in (1, 2) or array.shape[-1] != n or not array.size:
         raise InvalidValue(f"weights of shape {array.shape} are not allowed: they must be ({n},) or (m, {n}).")

@@ -16,8 +16,6 @@ from pgbb._numerics import Floats
 from pgbb.errors import InvalidValue
 from pgbb.release.tables import cell
 
-__all__ = ["Wald", "new_responses", "wald", "z_table"]
-
 SINGULAR = 1e-10  # eigenvalue of a correlation matrix below which two hypotheses say the same
 
 

@@ -19,17 +19,6 @@ from pgbb.accountant import ACCOUNTANTS, Composition, Mechanism, Own, PosteriorD
 from pgbb.accountant.calibrate import Accountant
 from pgbb.errors import InvalidValue, PgbbError, PgbbWarning
 
-__all__ = [
-    "ADJACENCY",
-    "ASSUMES",
-    "BY_PERSON",
-    "Certificate",
-    "CertificateCheck",
-    "Randomness",
-    "describe",
-    "versions_here",
-]
-
 Randomness = Literal["operating system", "insecure seed"]
 SOURCES: tuple[str, ...] = ("operating system", "insecure seed")
 ADJACENCY = "replace one record, n public"

@@ -18,8 +18,6 @@ import pgbb
 from pgbb import _validate
 from pgbb.errors import InvalidValue, PgbbError
 
-__all__ = ["FORMAT_VERSION", "ReleaseError", "json_bytes", "manifest_of", "pack", "parse", "unpack"]
-
 FORMAT = "pgbb-release"
 FORMAT_VERSION = 1
 MANIFEST, SIGNATURE, TENSORS = "manifest.json", "signature.json", "payload.safetensors"
@@ -83,8 +81,27 @@ def _read(archive: zipfile.ZipFile, source: str) -> dict[str, bytes]:
         )
     if MANIFEST not in names or len(set(names)) < len(names):
         raise ReleaseError(f"{source}: manifest.json is missing, or a member is there twice. {REFETCH}")
-    manifest_bytes = _member(archive, archive.getinfo(MANIFEST))
-    manifest = parse(source, MANIFEST, manifest_bytes)
+    manifest = _member(archive, archive.getinfo(MANIFEST))
+    hashes = _hashes(manifest, source)
+    missing = sorted(set(REQUIRED) - set(names) | (set(hashes) - set(names)))
+    strange = sorted(set(names) - {MANIFEST, SIGNATURE, *REQUIRED, *OPTIONAL})
+    if missing:
+        raise ReleaseError(f"{source}: {missing[0]!r} is missing from the file. {REFETCH}")
+    if strange:
+        raise ReleaseError(f"{source}: member {strange[0]!r} has no place in a release. Do not open it.")
+    contents = {MANIFEST: manifest} | {i.filename: _member(archive, i) for i in infos if i.filename != MANIFEST}
+    for name, data in contents.items():
+        if name not in (MANIFEST, SIGNATURE) and hashes.get(name) != hashlib.sha256(data).hexdigest():
+            raise ReleaseError(
+                f"{source}: {name} does not match its hash in the manifest: it was edited or damaged. "
+                "Do not use it; ask for the original."
+            )
+    return contents
+
+
+def _hashes(data: bytes, source: str) -> dict[str, str]:
+    """The hashes that a manifest lists by member, if it is one that can be read."""
+    manifest = parse(source, MANIFEST, data)
     version = manifest.get("format_version")
     if manifest.get("format") != FORMAT or isinstance(version, bool) or not isinstance(version, int) or version < 1:
         raise ReleaseError(f"{source}: the manifest is not that of a {FORMAT} file. {REFETCH}")
@@ -96,23 +113,7 @@ def _read(archive: zipfile.ZipFile, source: str) -> dict[str, bytes]:
     hashes = manifest.get("sha256")
     if not isinstance(hashes, dict) or "payload" not in manifest:
         raise ReleaseError(f"{source}: the manifest lists no hashes or no payload. {REFETCH}")
-    missing = sorted(set(REQUIRED) - set(names) | (set(hashes) - set(names)))
-    strange = sorted(set(names) - {MANIFEST, SIGNATURE, *REQUIRED, *OPTIONAL})
-    if missing:
-        raise ReleaseError(f"{source}: {missing[0]!r} is missing from the file. {REFETCH}")
-    if strange:
-        raise ReleaseError(f"{source}: member {strange[0]!r} has no place in a release. Do not open it.")
-    contents = {MANIFEST: manifest_bytes}
-    for info in infos:
-        if info.filename != MANIFEST:
-            contents[info.filename] = _member(archive, info)
-    for name, data in contents.items():
-        if name not in (MANIFEST, SIGNATURE) and hashes.get(name) != hashlib.sha256(data).hexdigest():
-            raise ReleaseError(
-                f"{source}: {name} does not match its hash in the manifest: it was edited or damaged. "
-                "Do not use it; ask for the original."
-            )
-    return contents
+    return hashes
 
 
 def _method(name: str) -> int:

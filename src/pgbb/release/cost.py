@@ -9,8 +9,6 @@ from pgbb.accountant import Composition, Mechanism, compose, epsilon
 from pgbb.errors import PgbbError
 from pgbb.release.certificate import Certificate
 
-__all__ = ["Cost", "total_cost"]
-
 
 @dataclass(frozen=True)
 class Cost:

@@ -14,8 +14,6 @@ from pgbb.errors import InvalidValue, PgbbWarning
 from pgbb.release.draws import Draws
 from pgbb.release.tables import text
 
-__all__ = ["ADVICE", "Diagnostics", "diagnose", "warn_hidden"]
-
 INTERCEPT = "Intercept"
 EDGE = 0.99  # a draw beyond this share of the box's radius is "at the edge"
 FAINT = 3.0  # a curvature below this many standard deviations of its noise is remarked upon

@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 from pgbb import _validate
 from pgbb.errors import InvalidValue
 
-__all__ = ["wasserstein"]
-
 
 def wasserstein(draws: pd.DataFrame, others: pd.DataFrame, order: float = 1.0) -> pd.Series:
     """The Wasserstein distance of this order between the marginal laws of each coefficient, in its units.

@@ -18,8 +18,6 @@ from pgbb._numerics import Floats
 from pgbb.errors import InvalidValue, PgbbError
 from pgbb.release.payloads import ModelSummary, Payload, forward
 
-__all__ = ["Draws", "Levels"]
-
 Levels = float | Sequence[float] | None
 
 

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
     from pgbb.release.file import Release
 
-__all__ = [
-    "check_target", "chosen", "coefficient_intervals", "densities", "panel_each", "panels", "quantile_process", "save",
-]  # fmt: skip
 
 GREY = "0.55"
 POINTS = 256  # number of points of a density

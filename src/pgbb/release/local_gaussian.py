@@ -18,8 +18,6 @@ from pgbb._numerics.symmetric import direction_sd, unpack
 from pgbb._numerics.threads import one_blas_thread
 from pgbb.errors import InvalidValue
 
-__all__ = ["FLOOR", "LocalGaussian", "shortest"]
-
 SETTINGS = ("index", "bridge", "floor")
 BENT = ("bend", "skew")
 CELLS = 2**21  # numbers in the largest array of a chunk of draws; bounds memory, not results

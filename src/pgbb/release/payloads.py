@@ -21,11 +21,21 @@ from pgbb.release.local_gaussian import LocalGaussian
 if TYPE_CHECKING:
     from pgbb.accountant import Mechanism
 
-__all__ = ["ModelSummary", "Payload", "forward", "same_payload", "summary_of"]
 
-KINDS = (
-    "quantile", "linear", "huber", "logistic", "poisson", "expectile", "iv", "mean", "means", "custom", "simulated",
-)  # fmt: skip
+KINDS = {
+    "quantile": "quantile regression",
+    "linear": "linear regression",
+    "huber": "Huber regression",
+    "logistic": "logistic regression",
+    "poisson": "Poisson regression",
+    "expectile": "expectile regression",
+    "iv": "two-stage least squares",
+    "mean": "a mean",
+    "means": "means by groups",
+    "custom": "a custom loss",
+    "simulated": "a simulated model",
+}
+"""Kinds of model, in words."""
 PAYLOADS = ("generator", "draws", "local")
 ITERATES = ("average", "last")
 SHARED = ("input_shift", "input_scale", "center", "radius")
@@ -66,7 +76,7 @@ class ModelSummary:
     response: str | None = None
 
     def __post_init__(self) -> None:
-        _validate.one_of("kind", self.kind, KINDS)
+        _validate.one_of("kind", self.kind, tuple(KINDS))
         given: Sequence[object] = self.names
         names = () if isinstance(given, str) else tuple(given)
         if not names or not all(isinstance(n, str) for n in names) or len(set(names)) < len(names):

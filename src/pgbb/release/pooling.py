@@ -16,8 +16,6 @@ from pgbb._numerics.symmetric import geometric_mean
 from pgbb.errors import InvalidValue
 from pgbb.release.local_gaussian import LocalGaussian
 
-__all__ = ["Heterogeneity", "pool"]
-
 NOTHING = 1e-6  # precision beside the prior's, or beside the largest, that counts as none
 
 

@@ -14,8 +14,6 @@ from pgbb.errors import InvalidValue, PgbbWarning
 from pgbb.model.schema import Date, Flag, Levels, Range, Schema, decimal_year
 from pgbb.release.payloads import ModelSummary
 
-__all__ = ["design_at", "exposure_at"]
-
 
 def design_at(
     model: ModelSummary, schema: Mapping[str, object], at: pd.DataFrame | Mapping[str, ArrayLike]

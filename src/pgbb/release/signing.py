@@ -13,8 +13,6 @@ from pgbb import _validate
 from pgbb._io import write_new
 from pgbb.release.container import SIGNATURE, ReleaseError, json_bytes, parse
 
-__all__ = ["Key", "fingerprint", "generate_key", "private_key", "signature_of", "signer_of"]
-
 Key = str | Path | Ed25519PrivateKey
 """A private key, or the path of its PEM file."""
 

@@ -13,9 +13,6 @@ import pandas as pd
 
 from pgbb._numerics import Floats
 
-__all__ = ["Bar", "cell", "intervals", "latex", "moments", "picture", "table", "text"]
-
-
 WIDTH, LEFT, RIGHT, ROW, GAP = 600, 190, 90, 15, 9  # pixels
 MOST = 60
 """Bars drawn at most; the rest is in the table."""

@@ -14,8 +14,6 @@ from pgbb.release.file import Release
 from pgbb.release.local_gaussian import shortest
 from pgbb.release.payloads import Payload
 
-__all__ = ["embedded"]
-
 STORED = 4000  # draws of a "draws" payload that a page carries at most
 STORED_BYTES = 1_000_000
 

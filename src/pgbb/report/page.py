@@ -20,9 +20,8 @@ from pgbb.errors import PgbbError
 from pgbb.model.schema import Column, Date, Flag, Levels, Schema
 from pgbb.release.certificate import Certificate
 from pgbb.release.file import Release, Verification
+from pgbb.release.payloads import KINDS
 from pgbb.report.embedded import embedded
-
-__all__ = ["LARGEST", "page"]
 
 LARGEST = 2_000_000  # bytes of a page
 PAGES = Environment(
@@ -33,19 +32,6 @@ PAGES = Environment(
     keep_trailing_newline=True,
 )
 
-FAMILIES = {
-    "quantile": "Quantile regression",
-    "linear": "linear regression",
-    "huber": "Huber regression",
-    "logistic": "Logistic regression",
-    "poisson": "Poisson regression",
-    "expectile": "Expectile regression",
-    "iv": "Two-stage least squares",
-    "mean": "Mean",
-    "means": "Means by groups",
-    "custom": "Custom model",
-    "simulated": "Simulated model",
-}
 PAYLOAD = {
     "local": "a calibrated local posterior: a centre, a curvature, and the known law of sampling and privacy error",
     "generator": "a generator: a small neural network that turns random block weights into coefficients",
@@ -72,7 +58,7 @@ def page(
       PgbbError: the page would exceed `LARGEST` bytes.
     """
     certificate, verification = release.certificate, release.verify()
-    family, response = FAMILIES[release.model.kind], release.model.response
+    family, response = _family(release), release.model.response
     schema = Schema.from_dict(release.schema) if release.schema else Schema()
     shown = schema.meaning(response) or response if response else None
     packed = base64.b64encode(release.to_bytes() if source is None else Path(source).read_bytes()).decode("ascii")
@@ -112,6 +98,10 @@ def page(
     return text
 
 
+def _family(release: Release) -> str:
+    return KINDS[release.model.kind].removeprefix("a ").capitalize()
+
+
 def _asset(name: str) -> Markup:
     """A file of this package, which is put into the page as it is."""
     return Markup(files("pgbb.report").joinpath(name).read_text(encoding="utf-8"))
@@ -138,7 +128,7 @@ def _declared(column: Column) -> str:
 def _about(release: Release, source: str | Path | None) -> list[tuple[str, str]]:
     """What was estimated, and from what: labels with their words."""
     model, certificate = release.model, release.certificate
-    rows = [("Model", FAMILIES[model.kind]), ("Method", release.method_words.removeprefix("method "))]
+    rows = [("Model", _family(release)), ("Method", release.method_words.removeprefix("method "))]
     if model.formula is not None:
         rows.append(("Formula", model.formula))
     if model.index is not None:

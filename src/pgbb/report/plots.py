@@ -1,12 +1,12 @@
 """Figures of comparisons and budgets, beside those of a release. Matplotlib is imported when one is asked for."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pgbb.accountant import Mechanism, delta
-from pgbb.planning.curves import PANELS, curves
 from pgbb.release.figures import check_target, chosen, panel_each, panels, save
 
 if TYPE_CHECKING:
@@ -15,6 +15,28 @@ if TYPE_CHECKING:
     from pgbb.reference.comparison import Comparison
 
 __all__ = ["budget_panels", "check_target", "method_intervals", "save"]
+
+
+PANELS = {
+    "n": "(a) sample size n",
+    "S": "(b) block count S",
+    "sigma": "(c) noise scale σ",
+    "J": "(d) truncation order J",
+}
+
+
+def curves(panel: str, base: Mechanism, sigma: float) -> list[tuple[float, Mechanism, float, int]]:
+    """The curves of a panel around a base: (varied value, mechanism, σ, J)."""
+    if panel == "n":
+        gamma = None if base.blocks > 2 else base.gamma
+        sizes = [n for n in (base.n // 2, base.n, 2 * base.n) if n >= base.blocks]
+        return [(n, replace(base, n=n, gamma=gamma), sigma, 32) for n in sizes]
+    if panel == "S":
+        counts = [s for s in sorted({5, 10, 20, 50, base.blocks} - {1, 2, 3, 4}) if s <= base.n]
+        return [(s, replace(base, blocks=s, gamma=None), sigma, 32) for s in counts]
+    if panel == "sigma":
+        return [(factor * sigma, base, factor * sigma, 32) for factor in (0.8, 1.0, 1.25, 1.6)]
+    return [(j, base, sigma, j) for j in (1, 2, 4, 8, 32)]
 
 
 def budget_panels(base: Mechanism, sigma: float, epsilon: float) -> "Figure":

@@ -24,8 +24,6 @@ from pgbb.model.models import HuberRegression, Mean, Problem
 from pgbb.private.door import Moment
 from pgbb.release.file import Release
 
-__all__ = ["Settings", "ask", "plan", "released", "run"]
-
 
 @dataclass(frozen=True)
 class Settings(Priors):

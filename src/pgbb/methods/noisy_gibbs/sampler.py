@@ -24,15 +24,6 @@ if TYPE_CHECKING:
 State: TypeAlias = "tuple[Array, Array, Array]"
 Progress = Callable[[int, int], None]
 
-__all__ = [
-    "Prior",
-    "Released",
-    "conjugate_draws",
-    "exponential_chain",
-    "gaussian_chain",
-    "regression_chain",
-    "simulated_sums",
-]
 
 _CHUNK = 10_000  # iterations whose random numbers are drawn ahead
 

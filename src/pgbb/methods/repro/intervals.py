@@ -7,8 +7,6 @@ from scipy.special import ndtri
 
 from pgbb._numerics import Floats
 
-__all__ = ["ERRORS", "Share", "confidence_draws", "ends", "monte_carlo_error"]
-
 Share = Callable[[float, float], float]
 """(value, enough) → the share of simulations as far out as the release; anything above `enough` will do for more.
 

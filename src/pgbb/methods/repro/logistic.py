@@ -13,8 +13,6 @@ from pgbb.methods.repro.intervals import Share
 from pgbb.methods.repro.regression import FARTHER, extreme, matrices
 from pgbb.private.door import entries
 
-__all__ = ["Logistic"]
-
 FLOOR = 0.02  # the smallest eigenvalue of xxᵀ/n that an estimate divides by
 POOL = 2_000  # simulated records to which the other coefficients are fitted
 NEWTON = 12

@@ -25,8 +25,6 @@ from pgbb.methods.simulators import check_simulator, never_clamped, simulator_of
 from pgbb.model.models import HuberRegression, LogisticRegression, Mean, Simulated
 from pgbb.release.file import Release
 
-__all__ = ["Settings", "plan", "run"]
-
 Floats = NDArray[np.float64]
 JOINT = 0.05  # 1 − level of the joint region that is stored
 EXACT = (

@@ -15,8 +15,6 @@ from scipy.optimize import minimize
 from pgbb._numerics import Floats
 from pgbb.methods.repro.intervals import Share
 
-__all__ = ["Region"]
-
 STARTS, SEARCHES = 24, 4  # points of the box that are tried, and the number of them from which a search starts
 DEEP = 0.5  # a share at which the release is deep enough, and the search ends
 EVALUATIONS = 30  # most evaluations of a search, for each parameter

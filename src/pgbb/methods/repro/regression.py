@@ -11,8 +11,6 @@ from pgbb._numerics import Floats
 from pgbb.methods.repro.intervals import Share
 from pgbb.private.door import entries
 
-__all__ = ["FARTHER", "LEAST", "Regression", "extreme", "matrices"]
-
 Estimated = tuple[Floats, Floats, Floats]
 """(β̂, A⁻¹, σ̂²)."""
 FARTHER = 1.5  # candidates lie so many times as far from the release as noise would put them
