@@ -64,7 +64,7 @@ def test_a_clip_that_cuts_few_records_which_move_the_line_does_not_move_the_inte
 
     assert missed() <= 0.25
     chosen = linear.clip_for
-    monkeypatch.setattr(linear, "clip_for", lambda *given: replace(chosen(*given), moves=0.0, beyond=0.0))
+    monkeypatch.setattr(linear, "clip_for", lambda *given: replace(chosen(*given), moves=0.0, whole=1.0))
     assert missed() > 0.75
 
 
@@ -106,16 +106,27 @@ def test_what_the_clip_takes_off_is_what_is_asked_up_to_twice_the_bound():
     assert min(seen) == 0 and max(seen) == 1 and len(set(seen)) > 3
 
 
+class Answers:
+    """Second moments of clipped scores, with noise."""
+
+    def __init__(self, sd, counts_each=True):
+        noise = np.random.default_rng(5).normal(size=(4, 4))
+        self.sd, self.counts_each, self.shrink = sd, counts_each, shrink
+        self.raw = np.diag([0.1, 0.1, 0.02, 0.1]) + sd * (noise + noise.T) / 2
+
+    def score_moments(self, inner):
+        return self.raw, self.sd
+
+
 def test_second_moments_that_noise_hides_have_the_trace_that_lengths_have():
-    rng, clip = np.random.default_rng(5), Clip(5.0, 0.4, 8.0, 0.5, 0.0, "")
-    noise = rng.normal(size=(2, 4, 4))
+    clip = Clip(9.0, 0.4, 5.0, 8.0, 0.5, 1.0, "")
     for sd, close in ((0.5, 0.1), (1e-3, 0.02)):
-        raw = np.diag([0.1, 0.1, 0.02, 0.1]) + sd * (noise[0] + noise[0].T) / 2
-        found, _ = clip.moments(raw, sd, np.eye(4), shrink)
+        found, _ = clip.moments(Answers(sd), np.eye(4))
         assert np.trace(found) == pytest.approx(8.0, rel=close)
-        alone, _ = replace(clip, inside=0.0, inside_sd=1e9).moments(raw, sd, np.eye(4), shrink)
+        alone, _ = clip.moments(Answers(sd, counts_each=False), np.eye(4))  # weights, or persons, have other moments
         assert (np.trace(alone) == pytest.approx(8.0, rel=close)) == (sd < 0.1)
-    assert np.trace(replace(clip, beyond=4.0).moments(raw, sd, np.eye(4), shrink)[0]) == pytest.approx(12.0, rel=0.02)
+    found, _ = replace(clip, whole=1.5).moments(Answers(1e-3), np.eye(4))
+    assert np.trace(found) == pytest.approx(12.0, rel=0.02)
 
 
 def test_intervals_cover_the_least_squares_line_of_the_population_and_narrower_ones_do_not():

@@ -17,7 +17,7 @@ from pgbb.methods.calibrated.frame import Frame
 from pgbb.methods.calibrated.logistic import LogisticCurvature
 from pgbb.methods.calibrated.prior import Prior
 from pgbb.methods.calibrated.refine import refine
-from pgbb.methods.calibrated.score_clip import LENGTH, clip_for
+from pgbb.methods.calibrated.score_clip import LENGTH, OF_COUNTS, clip_for
 from pgbb.release.local_gaussian import LocalGaussian
 
 Floats = NDArray[np.float64]
@@ -37,14 +37,14 @@ class Clipped:
       near: the frame of the design.
       given: what its statistics need beside θ and the frame; its shape tells the family.
       least: least bound.
-      length: of the clip, as of `score_clip.loudness`.
+      counts: whether the response counts, so that large scores lie on one side.
     """
 
     asker: Asker
     near: Frame
     given: Floats | float
     least: float = 0.0
-    length: float = LENGTH
+    counts: bool = False
 
     def ask(self, stage: str, statistic: str, at: Floats, *rest: Floats | float) -> tuple[Floats, float]:
         """One answer, and the standard deviation of its noise."""
@@ -79,14 +79,13 @@ class Clipped:
         Returns the posterior, and a note for the certificate.
         """
         asker, near = self.asker, self.near
-        clip = clip_for(asker, near, theta, size, self.given, self.least, self.length)
+        clip = clip_for(asker, near, theta, size, self.given, self.least, OF_COUNTS if self.counts else LENGTH)
 
         def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
             return self.score(stage, at, clip.bound)
 
         def spread(at: Floats, bend: Curvature) -> tuple[Floats, Floats]:
-            raw, sd = asker.score_moments(at, near.matrix, self.given, clip.bound)
-            return clip.moments(raw, sd, bend.value, asker.shrink)
+            return clip.moments(asker, bend.value, at, near.matrix, self.given)
 
         asked = curvature, gradient, spread
         posterior = refine(

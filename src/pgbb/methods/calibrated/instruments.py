@@ -15,7 +15,7 @@ from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import EFFECT, Box
 from pgbb.methods.calibrated.curvature import Curvature, filtered, raised
 from pgbb.methods.calibrated.frame import Frame, design_frame
-from pgbb.methods.calibrated.linear import score_spread, wide_curvature
+from pgbb.methods.calibrated.linear import wide_curvature
 from pgbb.methods.calibrated.prior import SPREADS, Prior
 from pgbb.methods.calibrated.refine import refine
 from pgbb.methods.calibrated.score_clip import NOTHING, clip_for
@@ -91,7 +91,7 @@ def fit_instruments(asker: Asker, problem: Problem, design: Design) -> tuple[Loc
         return found.turn.T @ answer * clip.bound, sd * clip.bound
 
     def spread(at: Floats, _: Curvature) -> tuple[Floats, Floats]:
-        value, left = score_spread(asker, near, everywhere(at), clip, moments)
+        value, left = clip.moments(asker, moments.value, everywhere(at), near.matrix, NOTHING)
         value = found.turn.T @ value @ found.turn
         return (value + value.T) / 2, np.full(p * (p + 1) // 2, float(np.sqrt(np.mean(left**2))))
 

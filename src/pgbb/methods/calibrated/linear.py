@@ -16,7 +16,7 @@ from pgbb.methods.calibrated.curvature import Curvature, curvature_of
 from pgbb.methods.calibrated.frame import Frame, design_frame
 from pgbb.methods.calibrated.prior import SPREADS, Prior
 from pgbb.methods.calibrated.refine import refine
-from pgbb.methods.calibrated.score_clip import NOTHING, Clip, clip_for
+from pgbb.methods.calibrated.score_clip import NOTHING, clip_for
 from pgbb.methods.calibrated.start import first_fit, locate_response
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
@@ -24,7 +24,7 @@ from pgbb.release.local_gaussian import LocalGaussian
 
 Floats = NDArray[np.float64]
 
-__all__ = ["fit_linear", "score_spread", "wide_curvature"]
+__all__ = ["fit_linear", "wide_curvature"]
 
 LOUD = 0.1  # relative noise of the curvature up to which records far out are not cut
 
@@ -44,7 +44,7 @@ def fit_linear(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGau
         return answer * clip.bound, sd * clip.bound
 
     def spread(at: Floats, _: Curvature) -> tuple[Floats, Floats]:
-        return score_spread(asker, near, at, clip, bend)
+        return clip.moments(asker, bend.value, at, near.matrix, NOTHING)
 
     prior = Prior(
         at.start(p, constant),
@@ -59,12 +59,6 @@ def fit_linear(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGau
         located=at.found,
     )  # fmt: skip
     return posterior, [clip.note]
-
-
-def score_spread(asker: Asker, near: Frame, at: Floats, clip: Clip, bend: Curvature) -> tuple[Floats, Floats]:
-    """Ask the stage "spread": second moments of scores, and their noise."""
-    raw, sd = asker.score_moments(at, near.matrix, NOTHING, clip.bound)
-    return clip.moments(raw, sd, bend.value, asker.shrink)
 
 
 def wide_curvature(asker: Asker, near: Frame) -> Curvature:

@@ -37,7 +37,6 @@ __all__ = ["fit_poisson"]
 EFFECT = 0.7  # typical effect of a standard deviation of a covariate on log μ
 OTHER = 0.1  # error of a step in log μ, because the curvature changes along it
 BELIEVED = 3.0  # prior standard deviation of the effect of a standard deviation of a covariate on log μ
-LENGTH = 1.6  # of the clip: longer than for other models, since large counts lie on one side
 WITHIN = 2.5  # scores up to so many typical lengths, by the spread of the counts, are not clipped
 FARTHEST = 1.5  # the most by which a step may move log μ
 LEAST = 1e-3  # least mean count that the first fit may give, in spreads of the response
@@ -89,7 +88,7 @@ def fit_poisson(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGa
     near, error = near.turned(axes), axes.T @ error @ axes
     model = _model(near, constant, base, float(link[0]))
     least = WITHIN * at.spread * float(np.sqrt(np.trace(near.moment)))
-    family = Clipped(asker, near, link, least, LENGTH)
+    family = Clipped(asker, near, link, least, counts=True)
 
     def curvature(at: Floats, before: Curvature | None) -> Curvature:
         shape = model.at(at)

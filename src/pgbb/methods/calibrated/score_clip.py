@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb.methods.calibrated.algebra import Shrink
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.curvature import covariance_of
 from pgbb.methods.calibrated.frame import Frame
@@ -17,20 +16,21 @@ from pgbb.methods.calibrated.stages import BINS
 
 Floats = NDArray[np.float64]
 
-__all__ = ["LENGTH", "NOTHING", "Clip", "clip_for", "loudness"]
+__all__ = ["LENGTH", "NOTHING", "OF_COUNTS", "Clip", "clip_for", "loudness", "ordinary_error"]
 
 NOTHING = np.zeros(0)  # what the statistics of least squares need beside θ and the frame
 FINEST, FARTHEST = 0.03, 4.0  # lengths are told apart from the first to the second of these, in sizes of the response
 QUIETEST = 1e-9  # in place of no noise
 NEAREST = 0.9  # no fewer scores than this share are left as they are
-LENGTH = 1.25  # of a clip: see `loudness`
+LENGTH, OF_COUNTS = 1.25, 1.6  # of a clip, see `loudness`; it is longer for counts, since large ones lie on one side
 USUAL = 0.3  # by how much a clip moves a coefficient, in units of the noise that it leaves
 FEW = 1.0  # mean excess of scores, in bounds, that does no harm, in units of the noise of a gradient with b = 1
 UNSEEN, SEEN = 1.5, 2.5  # more of it counts from the first of these on, in its noise, and from the second in full
 LONG, TOWARD = 1.5, 0.3  # it is longer by this factor than it is asked, and this part of it moves one coordinate
 SQUARE = 4.0  # what such scores lack in their squares, in squared bounds, over their excess in bounds
 NOISE = 0.5  # of a mean squared length, in that of a share and squared bounds
-MOST = 2.0  # the most that is added to second moments because of them, relative to what is seen
+ROUGH = 0.1  # relative noise of second moments up to which scores are not cut nearer for them
+MOST = 4.0  # the most by which second moments are scaled up because scores are cut
 
 
 @dataclass(frozen=True)
@@ -40,31 +40,34 @@ class Clip:
     Args:
       bound: the length at which scores are cut.
       moves: by how much the clip may move a coefficient, in sampling errors.
-      inside: mean squared length of clipped scores, by the distribution of lengths.
+      inner: the length at which scores are cut for their second moments, whose noise grows with its square.
+      inside: mean squared length of scores that are cut there, by the distribution of lengths.
       inside_sd: its noise.
-      beyond: mean of what the clip takes off squared lengths, as far as that shows.
+      whole: mean squared length of all scores over `inside`, as far as they show.
       note: for the certificate.
     """
 
     bound: float
     moves: float
+    inner: float
     inside: float
     inside_sd: float
-    beyond: float
+    whole: float
     note: str
 
-    def moments(self, raw: Floats, sd: float, shape: Floats, shrink: Shrink) -> tuple[Floats, Floats]:
-        """Second moments of scores, of about the `shape`, from noisy ones of v/b cut to length 1; and their noise.
+    def moments(self, asker: Asker, shape: Floats, *given: Floats | float) -> tuple[Floats, Floats]:
+        """Ask the stage "spread": second moments of scores, of about the `shape`, and their noise.
 
         Their trace is also the mean squared length, by the distribution of lengths. Both are averaged by precision.
         """
-        raw, sd = raw * self.bound**2, sd * self.bound**2
-        own = len(raw) * sd**2
-        trust = own / max(own + self.inside_sd**2, 1e-300)
-        raw = raw + trust * (self.inside - float(np.trace(raw))) / max(float(np.trace(shape)), 1e-300) * shape
-        found, left = covariance_of(raw, shape, sd, shrink=shrink)
-        wider = 1 + min(self.beyond / max(float(np.trace(found)), 1e-300), MOST)
-        return found * wider, left * wider
+        raw, sd = asker.score_moments(*given, self.inner)
+        raw, sd = raw * self.inner**2, sd * self.inner**2
+        if asker.counts_each:
+            own = len(raw) * sd**2
+            trust = own / max(own + self.inside_sd**2, 1e-300)
+            raw = raw + trust * (self.inside - float(np.trace(raw))) / max(float(np.trace(shape)), 1e-300) * shape
+        found, left = covariance_of(raw, shape, sd, shrink=asker.shrink)
+        return found * self.whole, left * self.whole
 
 
 def loudness(noise: float, n: int, length: float = LENGTH) -> float:
@@ -78,6 +81,11 @@ def loudness(noise: float, n: int, length: float = LENGTH) -> float:
     [1.41, 1.18, 0.51]
     """
     return length * float(np.cbrt(noise**2 * n**1.5))
+
+
+def ordinary_error(noise: float, n: int, length: float = LENGTH) -> float:
+    """What noise and clip add to a coefficient, in sampling errors, where scores are longer by no more than usual."""
+    return loudness(noise, n, length) * float(np.hypot(1.0, USUAL))
 
 
 def clip_for(
@@ -105,7 +113,8 @@ def clip_for(
     noise = 1 / float(np.hypot(early, late))
     loud = loudness(noise, asker.n, length)
     bounds = np.geomspace(max(float(law.quantile(np.array(NEAREST))), 1e-3 * law.edges[-1]), law.edges[-1], 241)
-    errors = np.sqrt([law.mean(np.minimum(law.middles, b) ** 2) / p / asker.n for b in bounds])
+    squares = np.array([law.mean(np.minimum(law.middles, b) ** 2) for b in bounds])
+    errors = np.sqrt(squares / p / asker.n)
     place = max(int(np.sum(noise * bounds <= loud * errors)) - 1, 0)
     bound, error = max(float(bounds[place]), least), float(errors[place])
     answer, sd = asker.ask("tail", "clipped_excess", theta, near.matrix, given, bound)
@@ -117,8 +126,11 @@ def clip_for(
         f"Scores longer than a private bound are clipped, at most {min(share, 1.0):.1%} of them; the intervals allow "
         f"for coefficients that this moves by {moves:.1f} standard errors."
     )
-    inside = float(law.mean(np.minimum(law.middles, bound) ** 2))
-    return Clip(bound, moves, inside, NOISE * law.sd * bound**2, SQUARE * excess * bound**2, note)
+    seen = np.sqrt(p) * asker.moments_noise * bounds**2 <= ROUGH * squares
+    inner = min(max(int(np.sum(seen)) - 1, 0), place)
+    inside = max(float(squares[inner]), 1e-300)
+    whole = min((float(squares[place]) + SQUARE * excess * bound**2) / inside, MOST)
+    return Clip(bound, moves, float(bounds[inner]), inside, NOISE * law.sd * float(bounds[inner]) ** 2, whole, note)
 
 
 def _lengths(asker: Asker, near: Frame, theta: Floats, size: float, given: Floats | float) -> Distribution:
