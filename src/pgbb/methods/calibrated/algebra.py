@@ -3,12 +3,11 @@
 Public arithmetic on noisy answers; nothing here sees a record.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pgbb._numerics import Floats
 from pgbb._numerics.symmetric import direction_sd, pack, triangle, unpack
@@ -53,7 +52,6 @@ def shrink(
     target_sd: Floats | float = 0.0,
     pulled: Any = True,
     usual: float = USUAL,
-    levels: Sequence[Sequence[int]] = (),
 ) -> tuple[Floats, Floats]:
     """Shrink a noisy symmetric matrix toward a target T. Returns it, and the noise left on each packed coordinate.
 
@@ -62,10 +60,6 @@ def shrink(
     entries deviate by `FAR` instead, and those that clearly do are left as they are. Weak directions, where noise is
     large beside the target, are therefore pulled more than strong ones.
 
-    No record has two levels of a column, so their axes in a frame have little to do with each other. A covariate that
-    differs between levels has something to do with each. So entries between the levels of a column have a t of their
-    own, where these are many.
-
     Args:
       raw: the matrix as answered.
       target: T.
@@ -73,7 +67,6 @@ def shrink(
       target_sd: noise of the packed coordinates of the target.
       pulled: which packed coordinates are shrunk; the others stay as answered, with all of their noise.
       usual: prior mean of t.
-      levels: the axes of each column that has many levels.
     """
     if sd == 0:
         return as_answered(raw, target, sd)
@@ -81,17 +74,6 @@ def shrink(
     i, j, _ = triangle(len(raw))
     unit = root[i] * root[j]
     away, noise = pack(raw - target) / unit, np.maximum(sd / unit, 1e-100)
-    inside, keep, left = _within(levels, i, j), np.empty(len(i)), np.empty(len(i))
-    for some in (inside, ~inside):
-        if some.any():
-            keep[some], left[some] = _kept(away[some], noise[some], np.broadcast_to(pulled, i.shape)[some], usual)
-    remaining = np.sqrt(left * unit**2 + ((1 - keep) * target_sd) ** 2)
-    value = target + unpack(np.where(pulled, keep, 1.0) * away * unit, len(raw))
-    return value, np.where(pulled, remaining, sd)
-
-
-def _kept(away: Floats, noise: Floats, pulled: NDArray[np.bool_], usual: float) -> tuple[Floats, Floats]:
-    """The part of each deviation that is kept, and the variance that is left; both in units of the target."""
     near, far = _SPREADS[:, None] ** 2, FAR**2
     near_fit, far_fit = (
         np.log(share) - 0.5 * (np.log(v + noise**2) + away**2 / (v + noise**2))
@@ -107,15 +89,10 @@ def _kept(away: Floats, noise: Floats, pulled: NDArray[np.bool_], usual: float) 
     keeps = (1 - differs) * near_keep + differs * far_keep
     keep = chance @ keeps
     spread = (1 - differs) * (near_keep - keep) ** 2 + differs * (far_keep - keep) ** 2
-    return keep, keep * noise**2 + chance @ spread * away**2
-
-
-def _within(levels: Sequence[Sequence[int]], i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which entries (i, j) are between two axes of one column."""
-    column = np.zeros(int(i.max()) + 1, dtype=np.int64)
-    for number, axes in enumerate(levels, 1):
-        column[[axis for axis in axes if axis < len(column)]] = number
-    return np.asarray((column[i] == column[j]) & (column[i] > 0) & (i != j))
+    left = keep * noise**2 + chance @ spread * away**2
+    remaining = np.sqrt(left * unit**2 + ((1 - keep) * target_sd) ** 2)
+    value = target + unpack(np.where(pulled, keep, 1.0) * away * unit, len(raw))
+    return value, np.where(pulled, remaining, sd)
 
 
 def clear_of(vectors: Floats, sd: Floats) -> Floats:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -10,7 +9,6 @@ from numpy.typing import NDArray
 
 from pgbb._numerics.symmetric import unpack
 from pgbb.methods.calibrated.algebra import Shrink, as_answered, shrink
-from pgbb.methods.calibrated.column_terms import many_levels
 from pgbb.methods.calibrated.stages import Question, Stage
 from pgbb.model.models import Problem
 
@@ -44,9 +42,7 @@ class Asker:
         }
         self.n, self.group_size = sums.n, group_size
         self.whitens = "whitening" not in without
-        self.shrink: Shrink = as_answered
-        if "shrinkage" not in without:
-            self.shrink = partial(shrink, levels=many_levels(problem.design))
+        self.shrink: Shrink = as_answered if "shrinkage" in without else shrink
         self.usable = 1.0  # upper bound, from an answer, on the share of records (or of their weight) that count
 
     def compile_ahead(self) -> None:

@@ -12,7 +12,7 @@ from pgbb.model.formula import Curve, Design, Dummy, Power
 
 __all__ = ["Own", "many_levels", "own_terms"]
 
-MANY = 16  # number of levels of a column from which they are asked apart, and shrunk apart
+MANY = 16  # number of levels of a column from which covariates are asked by level
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,10 +60,10 @@ def _line(design: Design, curves: dict[int, Curve]) -> Own | None:
     return Own(curves[terms[-1]].column, weights, (low + high) / 2, (high - low) / 2)
 
 
-def many_levels(design: Design | None) -> list[list[int]]:
+def many_levels(design: Design) -> list[list[int]]:
     """The terms of each column that has a term of its own for each of `MANY` levels, beside an intercept."""
     columns: dict[str, list[int]] = {}
-    if design is None or not design.has_intercept:
+    if not design.has_intercept:
         return []
     for j, term in enumerate(design.terms):
         if len(term.factors) == 1 and isinstance(term.factors[0], Dummy):
