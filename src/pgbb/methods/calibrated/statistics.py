@@ -147,7 +147,8 @@ def cells(x: Any, y: Any, theta: Any, h: Any, a: Any, frame: Any, around: Any) -
     """
     above = _decreasing(computed_once(jnp.mean(ndtr((y + around[:, None] - times(x, theta.T)) / h), axis=0)))
     one, zero = jnp.ones_like(above[:1]), jnp.zeros_like(above[:1])
-    cell = computed_once(jnp.concatenate([one, above]) - jnp.concatenate([above, zero]))
+    edges = jnp.concatenate([one, above, zero])
+    cell = computed_once(edges[:-1] - edges[1:])
     return times(cell, a.T)[:, None] * _bounded(x, frame)[0][None, :]
 
 
@@ -170,7 +171,7 @@ def cell_curvature(x: Any, y: Any, theta: Any, h: Any, overlap: Any, frame: Any,
     """
     kernel = jnp.mean(jnp.exp(-0.5 * ((y + around[:, None] - times(x, theta.T)) / h) ** 2), axis=0) / overlap
     kernel, square = computed_once((kernel, packed(_bounded(x, frame)[0])))
-    return jnp.concatenate([kernel[j : j + 1] * square for j in range(len(theta))])
+    return jnp.ravel(kernel[:, None] * square)
 
 
 def densities(x: Any, y: Any, theta: Any, h: Any, overlap: Any, around: Any) -> Any:
