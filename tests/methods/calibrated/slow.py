@@ -77,6 +77,11 @@ def column_means(x, y, pick):
     )
 
 
+def level_means(x, y, pick, middle, half, levels):
+    inside = [max(-1.0, min(1.0, (sum(x * pick[:, k]) - middle[k]) / half[k])) for k in range(len(half))]
+    return np.array([z * sum(x * column) for z in inside for column in levels.T]) / math.sqrt(len(half))
+
+
 def histogram(x, y, theta, edges, a):
     r = y - x @ theta
     return a[:, sum(r > e for e in edges[1:-1])]
@@ -260,6 +265,12 @@ def parameters(rng, scale=1.0, spread=1.0):
         "weighted_response": (ask_for.weighted_response, weighted_response, (theta, h, frame), False),
         "column_histograms": (ask_for.column_histograms, column_histograms, (pick, columns, first), False),
         "column_means": (ask_for.column_means, column_means, (pick,), False),
+        "level_means": (
+            ask_for.level_means,
+            level_means,
+            (pick, np.array([0.1, -0.2]), np.array([0.3, 2.0]), 0.5 * np.eye(P)),
+            False,
+        ),
         "histogram": (ask_for.histogram, histogram, (theta, EDGES, first), False),
         "cells": (ask_for.cells, cells, (many, widths, a, frame, around), False),
         "cell_curvature": (ask_for.cell_curvature, cell_curvature, (many, widths, OVERLAP, frame, around), False),

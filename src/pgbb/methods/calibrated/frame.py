@@ -16,7 +16,7 @@ from pgbb._numerics.symmetric import pack, triangle, unpack
 from pgbb.methods.calibrated.algebra import USUAL, Shrink, clear_of, strategy
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.column_terms import own_terms
-from pgbb.methods.calibrated.columns import Atom, Columns, locate_columns, reference_design, whitening
+from pgbb.methods.calibrated.columns import Apart, Columns, locate_columns, reference_design, whitening
 from pgbb.methods.calibrated.curvature import raised
 from pgbb.methods.calibrated.pareto import Lengths
 from pgbb.methods.calibrated.response import asked_law
@@ -209,15 +209,20 @@ def design_frame(
         moment, moment_sd, cut, answered = _second_moments(asker, frame, reach, doubtful)
         return Frame(frame, moment, moment_sd, cut, reach, np.zeros((p, p)), answers=(answered,))
     frame, own, rows, doubtful = np.eye(p), own_terms(design), None, np.ones(p, dtype=bool)  # until it is known
-    apart = unknown.apart(design)
+    apart, based = unknown.apart(design), np.eye(p)
     if own is not None and any(own):
-        at = locate_columns(asker, *own, p)
-        rows, doubtful, apart = reference_design(design, at), at.doubtful(design), at.apart(design)
-        frame = whitening(rows, doubtful)
+        at = locate_columns(asker, *own, design)
+        rows, doubtful = reference_design(design, at), at.doubtful(design)
+        frame, apart, based = whitening(rows, doubtful), at.apart(design), at.based(design)
+
+    def scaled(frame: Floats, most: float) -> tuple[Floats, float]:
+        frame, reach = _scaled(based @ frame, design, most, alone, apart)
+        return based @ frame, reach
+
     least = squared_reach(asker.n, p, math.inf)
     answers: list[tuple[Floats, Floats, float]] = []
     for _ in range(asker.question("frame", "moment").times):
-        frame, reach = _scaled(frame, design, least, alone, apart)
+        frame, reach = scaled(frame, least)
         answer, sd = asker.ask("frame", "moment", frame)
         answers.append((frame, unpack(answer, p), sd))
         found, left = _moment(unpack(answer, p), sd, reach, asker.shrink, doubtful)
@@ -226,12 +231,12 @@ def design_frame(
         floor = np.maximum(floor, (np.linalg.norm(frame @ axes, axis=0) / FINEST) ** 2)
         frame = frame @ (axes / np.sqrt(np.maximum(values, floor))) @ axes.T  # axes stay near the terms
     most, noise = squared_reach(asker.n, p, asker.noise("final"), score), asker.noise("final") / score
-    near, reach = _scaled(frame, design, least, alone, apart)
+    near, reach = scaled(frame, least)
     lengths = _distances(asker, near) if asker.asks("distances") else None
     wider = 1.0 if lengths is None else WIDER
     far = _Far(lengths, None if rows is None else _no_farther(rows @ near, reach, wider))
     farther = far.balanced(math.sqrt(most) / reach, noise, SMALL / math.sqrt(asker.n) / reach, wrong)
-    frame, reach = _scaled(frame, design, (reach * farther) ** 2, alone, apart)
+    frame, reach = scaled(frame, (reach * farther) ** 2)
     reference = None if rows is None else rows @ frame
     moment, moment_sd, cut, answered = _second_moments(asker, frame, reach, doubtful)
     may, excess = None if rows is None else doubtful, far.left_out(farther, p)
@@ -306,7 +311,9 @@ def _no_farther(reference: Floats, reach: float, wider: float = 1.0) -> Floats:
     return np.asarray(reference @ (axes / np.sqrt(np.maximum(values / wider, 1.0))) @ axes.T)
 
 
-def _scaled(frame: Floats, design: Design, most: float, alone: bool, apart: Mapping[int, Atom]) -> tuple[Floats, float]:
+def _scaled(
+    frame: Floats, design: Design, most: float, alone: bool, apart: Mapping[int, Apart]
+) -> tuple[Floats, float]:
     """The frame over R, for R² at most `most` and no larger than the declared box allows; and R.
 
     A flag, or a level, that is rarer than one record in R² would be cut by ω, and its records would count the less
@@ -314,25 +321,42 @@ def _scaled(frame: Floats, design: Design, most: float, alone: bool, apart: Mapp
     stands `alone` it has an axis of its own, on which u is d: across axes, its small moment would be a difference of
     large ones, of which noise and shrinkage leave nothing.
 
-    `apart`: by term, what x_j is for records without it, and by how much it differs for those with it.
+    `apart`: by term, what x_j is for records without it, and by how much it differs for those with it. A level is
+    rare, or not, beside the other levels of its column, and on all other axes it lies at the mean of those not rare.
     """
     reach = math.sqrt(min(most, float(np.sum(np.abs(frame @ frame.T)))))  # entries of x lie in [−1, 1]
     frame = frame / reach
-    rare = [j for j, atom in apart.items() if abs(atom.step) * np.linalg.norm(frame[j]) > 1]
+    rare = [j for j, term in apart.items() if np.linalg.norm(_line(frame, j, term)) > 1]
     if not rare or not design.has_intercept:
         return frame, reach
-    rest, step = np.array([apart[j] for j in rare]).T
+    rest, step = np.array([apart[j][:2] for j in rare]).T
+    usual = np.array([_usual(frame, apart[j], rare) for j in rare])
+    line = frame[rare] - usual
     if alone:
-        frame = frame @ _turn(frame[rare], rare)
-        frame[0] += rest @ frame[rare]  # u of the records without it stays
-        frame[rare], frame[:, rare] = 0.0, 0.0
+        turn = _turn(line, rare)
+        frame, usual = frame @ turn, usual @ turn
+        frame[0] += rest @ (frame[rare] - usual)  # u of the records without it stays
+        frame[rare], frame[:, rare] = usual, 0.0
         frame[rare, rare], frame[0, rare] = 1 / step, -rest / step
         return frame, reach
-    for j, without, size in zip(rare, rest.tolist(), np.abs(step).tolist(), strict=True):
-        size *= float(np.linalg.norm(frame[j]))
-        frame[0] += without * frame[j] * (1 - 1 / size)  # the row of the records without it stays
-        frame[j] /= size
+    for j, without, row, size in zip(rare, rest.tolist(), line, np.abs(step).tolist(), strict=True):
+        size *= float(np.linalg.norm(row))
+        frame[0] += without * row * (1 - 1 / size)  # the row of the records without it stays
+        frame[j] -= row * (1 - 1 / size)
     return frame, reach
+
+
+def _line(frame: Floats, j: int, term: Apart) -> Floats:
+    """How far u of the records that have the j-th term lies from the mean of u of the others."""
+    shares = np.array([*term.others.values()])
+    return np.asarray(term.step * (frame[j] - shares @ frame[[*term.others]]))
+
+
+def _usual(frame: Floats, term: Apart, rare: list[int]) -> Floats:
+    """The row that puts a level at the mean of the others of its column that are not rare."""
+    common = {i: share for i, share in term.others.items() if i not in rare}
+    total = 1 - sum(share for i, share in term.others.items() if i in rare)  # with the level that has no term
+    return np.asarray(np.array([*common.values()]) @ frame[[*common]] / max(total, 1e-12))
 
 
 def _turn(moves: Floats, axes: list[int]) -> Floats:

@@ -41,6 +41,7 @@ __all__ = [
     "histogram",
     "huber_curvature",
     "huber_score",
+    "level_means",
     "logistic_curvature",
     "logistic_score",
     "logistic_slope",
@@ -93,6 +94,12 @@ def column_histograms(x: Any, y: Any, pick: Any) -> Any:
 def column_means(x: Any, y: Any, pick: Any) -> Any:
     """K terms of the design, each in [−1, 1], over √K."""
     return times(x, pick) / jnp.sqrt(1.0 * pick.shape[1])
+
+
+def level_means(x: Any, y: Any, pick: Any, middle: Any, half: Any, levels: Any) -> Any:
+    """K terms of the design, in units of windows and cut to [−1, 1], times x·`levels` of norm at most 1, over √K."""
+    inside = jnp.clip((times(x, pick) - middle) / half, -1.0, 1.0) / jnp.sqrt(1.0 * pick.shape[1])
+    return (inside[:, None] * times(x, levels)).reshape(-1)
 
 
 def moment(x: Any, y: Any, frame: Any) -> Any:
