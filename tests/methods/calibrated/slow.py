@@ -136,12 +136,8 @@ def cut(v, most):
     return v / max(math.sqrt(sum(v * v)), most)
 
 
-def beyond(v, bound, most, part):
-    length = math.sqrt(sum(v * v))
-    over = max(length - bound, 0.0)
-    square = min(max((length**2 - bound**2) / ((most + 1) * bound) ** 2, 0.0), 1.0)
-    taken = v / max(length, 1e-30) * min(over / (most * bound), 1.0)
-    return np.concatenate([taken, part * np.array([float(over > 0), square])]) / math.sqrt(1 + 2 * part**2)
+def longer(v, bound):
+    return np.array([min(max(math.sqrt(sum(v * v)) / bound - 1, 0.0), 1.0)])
 
 
 def linear(x, y, theta, frame, _):
@@ -166,7 +162,7 @@ FAMILY = {
     "lengths": lambda of: lambda x, y, t, f, g, edges, a: binned(of(x, y, t, f, g)[0], edges, a),
     "score": lambda of: lambda x, y, t, f, g, bound: cut(of(x, y, t, f, g)[0], bound),
     "curvature": lambda of: lambda x, y, t, f, g, most: packed(cut(of(x, y, t, f, g)[1], most)),
-    "excess": lambda of: lambda x, y, t, f, g, bound, most, part: beyond(of(x, y, t, f, g)[0], bound, most, part),
+    "excess": lambda of: lambda x, y, t, f, g, bound: longer(of(x, y, t, f, g)[0], bound),
 }
 
 
@@ -299,7 +295,7 @@ def parameters(rng, scale=1.0, spread=1.0):
                 "lengths": (LENGTHS, first),
                 "score": (0.7,),
                 "curvature": (0.7,),
-                "excess": (0.7, 3.0, 0.4),
+                "excess": (0.7,),
             }.items()
         },
         "logistic_score": (ask_for.logistic_score, logistic_score, (theta, frame), True),

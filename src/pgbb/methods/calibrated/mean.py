@@ -10,9 +10,8 @@ import numpy as np
 
 from pgbb._numerics import Floats
 from pgbb.methods.calibrated.asking import Asker
-from pgbb.methods.calibrated.pareto import Lengths
+from pgbb.methods.calibrated.pareto import Lengths, Tails, tails_of
 from pgbb.methods.calibrated.response import Distribution, Located, histogram, locate
-from pgbb.methods.calibrated.score_clip import Tails, tails_of
 from pgbb.methods.calibrated.stages import BINS
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian

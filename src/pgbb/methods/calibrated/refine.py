@@ -43,6 +43,7 @@ def refine(
     bound: float = 1.0,
     model: "LogisticCurvature | None" = None,
     common: Floats | float = 0.0,
+    moves: float = 0.0,
     quadratic: bool = False,
     follows: bool = False,
     bends: Callable[[Floats, Floats], tuple[Floats, Floats]] | None = None,
@@ -65,6 +66,7 @@ def refine(
       model: how the curvature changes with θ, if that is known. Steps then follow it, and the curvature at their end is
         released.
       common: covariance of an error that both gradients have in common.
+      moves: how large another such error is, in sampling errors.
       quadratic: whether the loss is quadratic: then a long last step is no sign of another one.
       follows: whether the posterior is widened along its axes, in place of given up, where the curvature of the model
         varies over it.
@@ -129,7 +131,7 @@ def refine(
             factor, best = np.inf, prior.center  # the estimate ran away
     step, unseen = kalman(bend.solid, g, sd_second, error)
     blur = bend.blur(unseen, (1 - weight) * walked - step)  # noise of H over the ways that both estimates had to go
-    privacy, noise = felt(sd, blur + common + bent, sampling / n, factor)
+    privacy, noise = felt(sd, blur + common + bent + moves**2 * sampling / n, sampling / n, factor)
     noise = noise + wider
     if box.touched(best, frame, bend, noise) or not located:
         factor = np.inf

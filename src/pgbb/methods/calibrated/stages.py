@@ -311,7 +311,7 @@ def _linear(design: Design, noise: float) -> tuple[Stage, ...]:
         first,
         Stage("residuals", 0.03, "histogram of the lengths of scores", (lengths,)),
         Stage("curvature", 0.05, "second moments of far-out covariates too", (Question("wide_moment", (frame, ())),)),
-        Stage("tail", 0.06, "mean of what the clip takes off", (Question("clipped_excess", (*given, (), (), ())),)),
+        Stage("tail", 0.06, "how much longer scores are than the clip", (Question("clipped_excess", (*given, ())),)),
         Stage("spread", 0.05, "second moments of the score", (replace(score, power=2, outer=True),)),
         Stage("refine", REFINE[noise > FEW], "gradient", (score,)),
     )
@@ -354,7 +354,7 @@ def _clipped(
         Stage("curvature", 0.07, "curvature, before and after the first of the gradients below", (
             Question("clipped_curvature", (*given, ()), times=2),
         )),
-        Stage("tail", 0.04, "mean of what the clip takes off", (Question("clipped_excess", (*given, (), (), ())),)),
+        Stage("tail", 0.04, "how much longer scores are than the clip", (Question("clipped_excess", (*given, ())),)),
         Stage("spread", 0.04, "second moments of the score", (replace(score, power=2, outer=True),)),
         Stage("refine", REFINE[noise > FEW], "gradient", (score,)),
     )  # fmt: skip
