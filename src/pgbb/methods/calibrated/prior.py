@@ -15,8 +15,6 @@ from pgbb._numerics import Floats
 from pgbb._numerics.symmetric import direction_sd, geometric_mean, roots, triangle
 from pgbb.methods.calibrated.curvature import Curvature
 
-__all__ = ["LOGITS", "SPREADS", "Prior", "Settled", "tempered"]
-
 SPREADS = 5.0  # prior standard deviation of the effect of a standard deviation of a covariate, in located spreads
 LOGITS = 8.0  # the same prior standard deviation in a logistic regression, in logits
 HIDDEN = 0.6  # relative noise at which a curvature counts as none; below it, it counts in part
