@@ -32,7 +32,7 @@ import pgbb
 from pgbb.model.formula import Design
 
 Floats = NDArray[np.float64]
-SLOW = 3  # replicates of methods that take seconds
+SLOW = 1  # replicates of methods that take seconds
 OTHERS = {"AdaSSP": 9, "diffprivlib": 13, "noisy_gibbs": 13, "repro": 8}  # width of a column
 
 
