@@ -25,7 +25,7 @@ NEAREST = 0.9  # the nearest clip is at this quantile of lengths
 LENGTH, OF_COUNTS = 1.15, 1.6  # of a clip, see `loudness`; it is longer for counts, since large ones lie on one side
 EVEN = 1.5  # root mean square of ordinary scores, over that of the same ones cut at their ninth decile
 USUAL = 0.3  # by how much a clip moves a coefficient, in units of the noise that it leaves
-HEAVY = 4.0  # by how many sampling errors, where scores are less even than that by a factor of two
+HEAVY = 4.0  # the same, where scores are less even than that by a factor of two
 FEW = 1.0  # mean excess of scores, in bounds, that does no harm, in units of the noise of a gradient with b = 1
 UNSEEN, SEEN = 1.8, 2.8  # more of it counts from the first of these on, in its noise, and from the second in full
 LONG, TOWARD = 1.5, 0.3  # it is longer by this factor than it is asked, and this part of it moves one coordinate
@@ -124,7 +124,7 @@ def clip_for(
     answer, sd = asker.ask("tail", "clipped_excess", theta, near.matrix, given, bound)
     more = max(float(answer[0]) - FEW * noise, 0.0)
     excess = LONG * more * float(np.clip((more / max(sd, QUIETEST) - UNSEEN) / (SEEN - UNSEEN), 0.0, 1.0))
-    tail = USUAL * loud + HEAVY * float(uneven[place] - 1)
+    tail = loud * (USUAL + HEAVY * float(uneven[place] - 1))
     moves = float(np.hypot(tail, TOWARD * bound * excess / max(error, 1e-300)))
     share = 1 - float(np.interp(bound, law.edges, law.below)) + 2 * law.sd
     note = (
