@@ -47,9 +47,10 @@ def moment(x, y, frame):
     return omega * packed(u)
 
 
-def moment_and_cut(x, y, frame, part):
+def moment_and_cut(x, y, frame, part, steep):
     u, omega = weighted(x, frame)
-    return np.append(omega * packed(u), part * (omega < 1)) / math.sqrt(1 + part**2)
+    beyond = min(max(steep * (omega**-0.5 - 1), 0.0), 1.0)
+    return np.append(omega * packed(u), part * beyond) / math.sqrt(1 + part**2)
 
 
 def distances(x, y, frame, edges, a):
@@ -75,6 +76,11 @@ def column_means(x, y, pick):
     return np.array([sum(x[i] * pick[i, k] for i in range(len(x))) for k in range(pick.shape[1])]) / math.sqrt(
         pick.shape[1]
     )
+
+
+def level_means(x, y, pick, middle, half, levels):
+    inside = [max(-1.0, min(1.0, (sum(x * pick[:, k]) - middle[k]) / half[k])) for k in range(len(half))]
+    return np.array([z * sum(x * column) for z in inside for column in levels.T]) / math.sqrt(len(half))
 
 
 def histogram(x, y, theta, edges, a):
@@ -255,11 +261,17 @@ def parameters(rng, scale=1.0, spread=1.0):
     columns = np.sort(np.random.default_rng(99).uniform(-1, 1, (2, BINS + 1)), axis=1)
     return {
         "moment": (ask_for.moment, moment, (frame,), False),
-        "moment_and_cut": (ask_for.moment_and_cut, moment_and_cut, (frame, 1 / 3), False),
+        "moment_and_cut": (ask_for.moment_and_cut, moment_and_cut, (frame, 1 / 3, 3.0), False),
         "distances": (ask_for.distances, distances, (frame, LENGTHS, first), False),
         "weighted_response": (ask_for.weighted_response, weighted_response, (theta, h, frame), False),
         "column_histograms": (ask_for.column_histograms, column_histograms, (pick, columns, first), False),
         "column_means": (ask_for.column_means, column_means, (pick,), False),
+        "level_means": (
+            ask_for.level_means,
+            level_means,
+            (pick, np.array([0.1, -0.2]), np.array([0.3, 2.0]), 0.5 * np.eye(P)),
+            False,
+        ),
         "histogram": (ask_for.histogram, histogram, (theta, EDGES, first), False),
         "cells": (ask_for.cells, cells, (many, widths, a, frame, around), False),
         "cell_curvature": (ask_for.cell_curvature, cell_curvature, (many, widths, OVERLAP, frame, around), False),

@@ -40,7 +40,7 @@ USUAL = 0.1  # prior mean of t
 SELDOM, FAR = 0.003, 0.7  # prior share of entries that deviate much more than the others, and the size of that
 
 
-def as_answered(raw: Floats, target: Floats, sd: float, *_: object, **__: object) -> tuple[Floats, Floats]:
+def as_answered(raw: Floats, target: Floats, sd: Floats | float, *_: object, **__: object) -> tuple[Floats, Floats]:
     """The matrix as it was answered, with all of its noise: `shrink` of a fit without shrinkage."""
     return raw.copy(), np.full(len(pack(raw)), sd)
 
@@ -48,7 +48,7 @@ def as_answered(raw: Floats, target: Floats, sd: float, *_: object, **__: object
 def shrink(
     raw: Floats,
     target: Floats,
-    sd: float,
+    sd: Floats | float,
     target_sd: Floats | float = 0.0,
     pulled: Any = True,
     usual: float = USUAL,
@@ -68,7 +68,7 @@ def shrink(
       pulled: which packed coordinates are shrunk; the others stay as answered, with all of their noise.
       usual: prior mean of t.
     """
-    if sd == 0:
+    if not np.any(sd):
         return as_answered(raw, target, sd)
     root = np.sqrt(np.diag(target))
     i, j, _ = triangle(len(raw))

@@ -22,7 +22,9 @@ __all__ = [
     "filtered",
     "kalman",
     "noise_of_multiple",
+    "noise_of_shape",
     "raised",
+    "scaled_to",
     "unlike",
 ]
 
@@ -30,6 +32,7 @@ BENDS = 0.25  # relative change of a curvature over a step that is expected
 WHITE = 0.12  # prior relative difference of a curvature that is not asked from a multiple of E xxᵀ, on each entry
 FEW = 8  # `WHITE` holds up to so many terms; for more the sum of squares over all entries stays as for these
 NONE = 1e-25  # mean square of scores below which all count as zero
+APART = 0.8  # doubt of a curvature, as a share of how far its entries lie from a multiple of E uuᵀ
 STEP = 0.5  # for a step, an eigenvalue of the curvature is raised to this share of what stands clear of its noise
 
 
@@ -105,6 +108,13 @@ class Curvature:
         least = FLOOR * max(float(np.linalg.eigvalsh(self.value)[0]), 1e-300)
         return replace(self, value=floored(self.value + trust * update, least))
 
+    def apart(self, moment: Floats) -> "Curvature":
+        """This curvature with doubt in place of noise: `APART` of how far its entries lie from a multiple of E uuᵀ."""
+        unit = _unit(moment)
+        multiple = float(np.trace(np.linalg.solve(moment, self.value))) / len(moment)
+        away = float(np.sqrt(np.mean(((pack(self.value) - multiple * pack(moment)) / unit) ** 2)))
+        return Curvature(self.value, APART * away * unit)
+
     def step(self, gradient: Floats) -> Floats:
         """The Newton step H⁻¹ gradient, in the frame, with the raised eigenvalues of `solid`."""
         step: Floats = np.linalg.solve(self.solid, gradient).astype(np.float64)
@@ -156,10 +166,14 @@ def curvature_of(
 
 def unlike(moment: Floats) -> Floats:
     """Prior standard deviation of a curvature, over its multiple of E xxᵀ, on each packed coordinate."""
+    return WHITE * min(1.0, FEW / len(moment)) * _unit(moment)
+
+
+def _unit(moment: Floats) -> Floats:
+    """√(M_aa M_bb) on each packed coordinate (a, b) of a matrix M."""
     i, j, length = triangle(len(moment))
     diagonal = np.maximum(np.diag(moment), 0.0)
-    result: Floats = WHITE * min(1.0, FEW / len(moment)) * length * np.sqrt(diagonal[i] * diagonal[j])
-    return result
+    return np.asarray(length * np.sqrt(diagonal[i] * diagonal[j]))
 
 
 def noise_of_multiple(target: Floats, shape: Floats, sd: Floats) -> Floats:
@@ -176,6 +190,29 @@ def asked_again(raw: Floats, before: Curvature, noise: float, *, shrink: Shrink)
     unit = pack(before.value)
     factor = float(np.clip(pack(raw) @ unit / float(unit @ unit), 0.1, 10.0))
     return curvature_of(raw, factor * before.value, noise, factor * before.sd, shrink=shrink)
+
+
+def noise_of_shape(target: Floats, shape: Floats, sd: Floats, most: float) -> Floats:
+    """Noise of the packed coordinates of a target that follows from a shape with noise `sd`, as large beside it.
+
+    The target is at most `most` times the shape.
+    """
+    i, j, _ = triangle(len(target))
+    ratio = np.diag(target) / np.maximum(np.diag(shape), np.diag(target) / most)
+    return sd * np.sqrt(ratio[i] * ratio[j])
+
+
+def scaled_to(raw: Floats, before: Curvature, noise: float, *, shrink: Shrink) -> Curvature:
+    """The curvature of an answer, shrunk to a multiple of what was expected `before` it.
+
+    The multiple is expected to be 1 within `before.factor_sd`: of a small curvature an answer tells less than that.
+    """
+    unit = pack(before.value)
+    square = max(float(unit @ unit), 1e-300)
+    sure, told = before.factor_sd**-2.0, square / max(noise**2, 1e-18 * square)
+    factor = float(np.clip((sure + told * (pack(raw) @ unit) / square) / (sure + told), 0.1, 10.0))
+    found = curvature_of(raw, factor * before.value, noise, factor * before.sd, shrink=shrink)
+    return replace(found, factor_sd=(sure + told) ** -0.5)
 
 
 def bordered(

@@ -41,6 +41,7 @@ __all__ = [
     "histogram",
     "huber_curvature",
     "huber_score",
+    "level_means",
     "logistic_curvature",
     "logistic_score",
     "logistic_slope",
@@ -95,6 +96,12 @@ def column_means(x: Any, y: Any, pick: Any) -> Any:
     return times(x, pick) / jnp.sqrt(1.0 * pick.shape[1])
 
 
+def level_means(x: Any, y: Any, pick: Any, middle: Any, half: Any, levels: Any) -> Any:
+    """K terms of the design, in units of windows and cut to [−1, 1], times x·`levels` of norm at most 1, over √K."""
+    inside = jnp.clip((times(x, pick) - middle) / half, -1.0, 1.0) / jnp.sqrt(1.0 * pick.shape[1])
+    return (inside[:, None] * times(x, levels)).reshape(-1)
+
+
 def moment(x: Any, y: Any, frame: Any) -> Any:
     """ωuuᵀ, packed."""
     return packed(_bounded(x, frame)[0])
@@ -105,10 +112,14 @@ def wide_moment(x: Any, y: Any, frame: Any, most: Any) -> Any:
     return packed(_cut(times(x, frame), most))
 
 
-def moment_and_cut(x: Any, y: Any, frame: Any, part: Any) -> Any:
-    """(ωuuᵀ, k·1{ω < 1})/√(1 + k²): second moments, and whether the record is weighted down; k is `part`."""
+def moment_and_cut(x: Any, y: Any, frame: Any, part: Any, steep: Any) -> Any:
+    """(ωuuᵀ, k·min(s(‖u‖ − 1)₊, 1))/√(1 + k²): second moments, and how far the record is beyond the reach.
+
+    k is `part`, s is `steep`.
+    """
     bounded, root = _bounded(x, frame)
-    return jnp.append(packed(bounded), part * (root < 1)) / jnp.sqrt(1 + part**2)
+    beyond = jnp.clip(steep * (1 / root - 1), 0.0, 1.0)
+    return jnp.append(packed(bounded), part * beyond) / jnp.sqrt(1 + part**2)
 
 
 @_looked_up

@@ -115,7 +115,10 @@ def _make_step(
     """
     shift, scale = generator.input_map(problem, mechanism, pseudo_blocks, unit=settings.unit_weights)
     center, radius = (problem.center, problem.radius) if joint is None else dither.white_box(problem)
-    box = jnp.asarray(np.stack([center, radius, generator.reach_of(radius, settings.slope)]), jnp.float32)
+    reach = generator.reach_of(radius, settings.slope)
+    if joint is not None:
+        reach = dither.reach_of(problem, reach)
+    box = jnp.asarray(np.stack([center, radius, reach]), jnp.float32)
     decay = max(1, round(settings.decay * mechanism.steps))
     schedule = optax.cosine_decay_schedule(settings.learning_rate, decay, settings.floor)
     optimiser = optax.adam(schedule)
