@@ -108,7 +108,7 @@ def test_a_record_adds_the_same_wherever_it_stands_in_a_batch():
 
 THREADS = """
 import os, hashlib, numpy as np, jax.numpy as jnp
-from tests.private.test_exact_sums import records_of, total
+from tests.private.test_exact_sums import packed, total
 out = hashlib.sha256()
 for name in ("huber", "quantile"):
     rows = packed(64 * 160, 7)

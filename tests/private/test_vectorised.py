@@ -22,7 +22,9 @@ def odd(shared, record):
     both = jnp.stack([ordered, jnp.flip(record)]).T @ jnp.array([1.0, 2.0])
     steps = jax.lax.scan(lambda s, v: (s * 0.5 + v, s), 0.0, record)[1]
     chosen = jax.lax.cond(record[0] > 0, lambda: jnp.exp(record[1]), lambda: jnp.abs(record[2]))
-    return jnp.concatenate([both, steps, jnp.stack([total, picked, chosen]), jax.grad(lambda v: jnp.sum(v**3))(record)])
+    placed, beyond = record[np.array([2, 0, 2])], record.at[np.array([1, 9])].get(mode="fill", fill_value=5.0)
+    slope = jax.grad(lambda v: jnp.sum(v**3))(record)
+    return jnp.concatenate([both, steps, jnp.stack([total, picked, chosen]), slope, placed, beyond])
 
 
 def test_columns_are_what_each_record_gives_alone_and_a_record_changes_its_own_only():

@@ -21,7 +21,7 @@ _Tree = TypeVar("_Tree")
 _TERMS = 32  # products that are added up in one expression
 _LANES = 16
 _STREAMS = 8
-_WRITTEN_OUT = 128, 32  # outer products of so few numbers, on a CPU and elsewhere: slow are columns taken one by one
+_WRITTEN_OUT = 32  # numbers whose outer products an accelerator takes row by row; a CPU is faster column by column
 
 _PASSES = "cse_barrier_expander,small-while-loop-hoisting"
 """The first drops barriers before fusion, the second makes one function of a small loop and knows no barriers."""
@@ -112,13 +112,13 @@ def times(rows: jax.Array, matrix: jax.Array) -> jax.Array:
 
 def packed(v: jax.Array) -> jax.Array:
     """The packed outer product v vᵀ; its length is ‖v‖²."""
-    d = v.shape[0]
-    scale = jnp.asarray(np.where(np.arange(d) == 0, 1.0, np.sqrt(2.0)), v.dtype)
-    v = computed_once(v)
-    if d > _WRITTEN_OUT[jax.default_backend() != "cpu"]:  # a GPU takes longer to put many parts side by side
-        i, j = np.triu_indices(d)
-        return v[i] * v[j] * scale[j - i]
-    return jnp.concatenate([v[k : k + 1] * v[k:] * scale[: d - k] for k in range(d)])
+    d, v = v.shape[0], computed_once(v)
+    i, j = np.triu_indices(d)
+    scale = np.where(i == j, 1.0, np.sqrt(2.0)).astype(v.dtype)
+    if d > _WRITTEN_OUT or jax.default_backend() == "cpu":
+        left, right = (v.at[k].get(mode="promise_in_bounds", wrap_negative_indices=False) for k in (i, j))
+        return left * right * scale
+    return jnp.concatenate([v[k : k + 1] * v[k:] * scale[i == k] for k in range(d)])
 
 
 @lru_cache(maxsize=64)

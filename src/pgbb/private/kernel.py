@@ -195,9 +195,17 @@ def _slice(arrays: list[Any], shape: tuple[int, ...], options: Any) -> Any:
     return arrays[0][tuple(map(slice, options["start_indices"], options["limit_indices"], strides))]
 
 
+def _picked(arrays: list[Any], shape: tuple[int, ...], options: Any) -> Any:
+    numbers, places = arrays
+    if options["slice_sizes"] != (1,):
+        raise _NotServedError("gather")
+    return numbers[places.reshape(shape).astype(int)]
+
+
 _MOVES: dict[str, Callable[[list[Any], tuple[int, ...], Any], Any]] = {
     "broadcast_in_dim": _broadcast,
     "concatenate": lambda a, shape, o: np.concatenate(a, axis=o["dimension"]),
+    "gather": _picked,
     "reshape": lambda a, shape, o: a[0].reshape(shape),
     "slice": _slice,
     "squeeze": lambda a, shape, o: a[0].reshape(shape),

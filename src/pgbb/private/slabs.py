@@ -122,9 +122,12 @@ def slab_rows(n: int, width: int) -> int:
 
 def formed(stored: Array, form: Form | None) -> Array:
     """The columns that statistics see, (width, rows), from stored rows: the one place where they are formed."""
-    columns = computed_once(stored).T
-    if form is not None:
-        columns = computed_once(form.formed(columns, jnp, computed_once))
+    columns = computed_once(_laid(stored.T))
+    return columns if form is None else _laid(computed_once(form.formed(columns, jnp, computed_once)))
+
+
+def _laid(columns: Array) -> Array:
+    """Each column in one piece of memory."""
     laid: Array = with_layout_constraint(columns, Layout((0, 1)))  # type: ignore[no-untyped-call]
     return laid
 

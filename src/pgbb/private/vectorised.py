@@ -77,6 +77,10 @@ def _step(step: JaxprEqn, given: list[Value], records: int) -> list[Value]:
         if name in _PLACED:
             return [(_PLACED[name](arrays, (*shape, records), options), True)]
         return [(bind(*arrays, **options), True)]
+    if name == "gather" and options["slice_sizes"] == (1,) and not given[1][1]:  # numbers at places that all share
+        numbers, places = arrays[0], arrays[1][..., 0]
+        how = {key: options[key] for key in ("mode", "fill_value")}
+        return [(numbers.at[places].get(wrap_negative_indices=False, **how), True)]
     axes = tuple(-1 if along else None for _, along in given)
     found = jax.vmap(lambda *a: bind(*a, **options), in_axes=axes, out_axes=-1)(*arrays)
     return [(a, True) for a in (found if step.primitive.multiple_results else [found])]

@@ -9,9 +9,8 @@ import pytest
 
 import pgbb
 from pgbb.methods.calibrated import frame, mean, quantile
-from pgbb.methods.calibrated.pareto import Lengths, Tail
+from pgbb.methods.calibrated.pareto import Lengths, Tail, Tails, tails_of
 from pgbb.methods.calibrated.response import Distribution
-from pgbb.methods.calibrated.score_clip import Tails
 
 
 def spending(n, seed):
@@ -60,6 +59,28 @@ def test_what_tails_leave_beyond_a_window_ends_where_the_range_ends():
     left = np.array([tail.excess(tail.beyond(np.array(10.0))) for tail in tails.each])
     assert cut == pytest.approx(whole - left, rel=0.02)
     assert cut[1] != pytest.approx(whole[1], rel=0.02) and shares[1] > shares[0]
+
+
+def test_a_tail_has_the_lengths_and_the_excess_of_its_distribution():
+    lengths = np.random.default_rng(0).pareto(4.0, 10**6) + 1  # shape 1/4
+    start = float(np.quantile(lengths, 0.95))
+    heavy = Tail(start, 0.05, start / 4, 0.25)
+    assert heavy.lengths(np.array([0.001]))[0] == pytest.approx(np.quantile(lengths, 0.999), rel=0.03)
+    beyond = np.maximum(lengths - np.quantile(lengths, 0.999), 0).mean()
+    assert heavy.excess(np.array([0.001]))[0] == pytest.approx(beyond, rel=0.1)
+    assert Tail(start, 0.05, start / 4).excess(np.array([0.001]))[0] != pytest.approx(beyond, rel=0.1)
+
+
+def test_noise_makes_a_longer_tail_possible():
+    lengths = np.random.default_rng(0).exponential(1, 10**6)
+    edges = np.linspace(0, 40, 401)
+    share = np.histogram(lengths, edges)[0] / 10**6
+    sure, unsure = (tails_of(Distribution(edges, share, sd)) for sd in (1e-5, 0.02))
+    for tails in (sure, unsure):
+        assert tails.chance.sum() == pytest.approx(1)
+    (mean, root), (other, wide) = (t.excess(np.array([6.0])) for t in (sure, unsure))
+    assert 0.5 < mean[0] / np.maximum(lengths - 6, 0).mean() < 4 and root[0] < 2 * mean[0]
+    assert wide[0] > 3 * root[0] and other[0] > mean[0]
 
 
 def skewed(n, seed):

@@ -13,20 +13,9 @@ from typing import Any
 
 from pgbb.accountant import Composition, Mechanism, compose, noise_scale
 from pgbb.errors import InvalidValue
-from pgbb.methods.calibrated.column_terms import own_terms
+from pgbb.methods.calibrated.column_terms import many_levels, own_terms
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
-
-__all__ = [
-    "BINS",
-    "JITTERS",
-    "LEAST_REACH",
-    "Question",
-    "Stage",
-    "composition",
-    "questions_for",
-    "whole_noise",
-]
 
 BINS = 64  # number of bins of every histogram
 LEAST_REACH = (16.0, 2.5)  # the squared reach R² of a frame of p terms is at least the first, and p times the second
@@ -34,6 +23,7 @@ JITTERS = 8  # places over which a response with a declared step is spread
 
 # Shares of the budget.
 COLUMNS, FRAME, DISTANCES = 0.05, 0.07, 0.02  # of the stages that every design has; the last only where noise is small
+LEVELS = 0.03  # of the means of covariates by level, where a column has many
 RESPONSE, START, RESIDUALS = 0.03, 0.05, 0.03  # of the stages that most responses have
 CURVATURE = 0.09  # of the curvature matrices of all quantile levels
 MOMENTS = 0.08, 0.14  # of second moments of a design; the second value where other matrices follow from them
@@ -197,6 +187,10 @@ def _design(design: Design, noise: float, lean: bool = False) -> tuple[Stage, ..
         if shares:
             asked.append(Question("column_means", ((p, shares),), power=0))
         stages.append(Stage("columns", _grown(COLUMNS, noise, 3), "where the columns lie", tuple(asked)))
+        if numeric and (many := many_levels(design)):
+            cells = (p, sum(len(terms) + 1 for terms in many))
+            means = Question("level_means", ((p, numeric), (numeric,), (numeric,), cells), power=0)
+            stages.append(Stage("by level", LEVELS, "means of covariates by level", (means,)))
     times = (4 if dear < 0.03 else 3 if dear < 0.06 else 2 if noise < FEW else 1) if located else 5
     rounds = Question("moment", ((p, p),), times=times, power=0)
     stages.append(Stage("frame", FRAME if located else COLUMNS + FRAME, "a design made white by rounds", (rounds,)))
@@ -315,7 +309,7 @@ def _linear(design: Design, noise: float) -> tuple[Stage, ...]:
         first,
         Stage("residuals", 0.03, "histogram of the lengths of scores", (lengths,)),
         Stage("curvature", 0.05, "second moments of far-out covariates too", (Question("wide_moment", (frame, ())),)),
-        Stage("tail", 0.06, "mean of what the clip takes off", (Question("clipped_excess", (*given, (), (), ())),)),
+        Stage("tail", 0.06, "how much longer scores are than the clip", (Question("clipped_excess", (*given, ())),)),
         Stage("spread", 0.05, "second moments of the score", (replace(score, power=2, outer=True),)),
         Stage("refine", REFINE[noise > FEW], "gradient", (score,)),
     )
@@ -358,7 +352,7 @@ def _clipped(
         Stage("curvature", 0.07, "curvature, before and after the first of the gradients below", (
             Question("clipped_curvature", (*given, ()), times=2),
         )),
-        Stage("tail", 0.04, "mean of what the clip takes off", (Question("clipped_excess", (*given, (), (), ())),)),
+        Stage("tail", 0.04, "how much longer scores are than the clip", (Question("clipped_excess", (*given, ())),)),
         Stage("spread", 0.04, "second moments of the score", (replace(score, power=2, outer=True),)),
         Stage("refine", REFINE[noise > FEW], "gradient", (score,)),
     )  # fmt: skip
