@@ -13,21 +13,6 @@ from pgbb._numerics.symmetric import pack, triangle, unpack
 from pgbb.methods.calibrated.algebra import USUAL, Shrink, clear_of, floored
 from pgbb.release.local_gaussian import FLOOR
 
-__all__ = [
-    "Curvature",
-    "asked_again",
-    "bordered",
-    "covariance_of",
-    "curvature_of",
-    "filtered",
-    "kalman",
-    "noise_of_multiple",
-    "noise_of_shape",
-    "raised",
-    "scaled_to",
-    "unlike",
-]
-
 BENDS = 0.25  # relative change of a curvature over a step that is expected
 WHITE = 0.12  # prior relative difference of a curvature that is not asked from a multiple of E xxᵀ, on each entry
 FEW = 8  # `WHITE` holds up to so many terms; for more the sum of squares over all entries stays as for these

@@ -26,7 +26,6 @@ from pgbb.model.formula import Design
 
 Floats = NDArray[np.float64]
 
-__all__ = ["MOST_REACH", "SCORE", "Cut", "Frame", "design_frame", "score_of", "squared_reach", "wrong_of"]
 
 MOST_REACH = (25.0, 5.0)  # the squared reach R² of p terms is at most the first, or p times the second
 LEVEL = 0.5  # prior relative difference of the common level of second moments from white

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from pgbb.methods.calibrated.logistic import Followed, LogisticCurvature
 
 
-__all__ = ["combined", "felt", "refine", "widening_for_contradiction", "widening_for_last_step"]
-
 NEGLIGIBLE = 0.02  # privacy variance over sampling variance below which the second gradient alone is used
 SELDOM = 1e-3  # chance with which noise alone may widen the posterior of a local model that holds
 RARE = 1e-6  # chance with which noise alone may make such a posterior be given up

@@ -16,7 +16,6 @@ from pgbb.methods.calibrated.stages import BINS
 
 Floats = NDArray[np.float64]
 
-__all__ = ["LENGTH", "NOTHING", "OF_COUNTS", "Clip", "clip_for", "loudness", "ordinary_error"]
 
 NOTHING = np.zeros(0)  # what the statistics of least squares need beside θ and the frame
 FINEST, FARTHEST = 0.03, 4.0  # lengths are told apart from the first to the second of these, in sizes of the response
