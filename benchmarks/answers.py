@@ -18,12 +18,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from real import floors, gaussian_mu
+from real_files import Case
 from scipy.special import expit, ndtri
 
 import pgbb
 from pgbb.model.models import Model
 
-DELTA = 1e-6
+Floats = NDArray[np.float64]
+DELTA, Z = 1e-6, 1.959963984540054
 SCHEMA = pgbb.Schema(
     y=pgbb.Range(-30, 60), sick=pgbb.Flag(), age=pgbb.Range(18, 90), female=pgbb.Flag(), dose=pgbb.Range(0, 40)
 )
@@ -155,25 +158,44 @@ def pooled(job: tuple[int, str, float]) -> dict[str, Any]:
     return {
         "inside": inside[0], "alone": inside[1], "each": np.mean(inside[2:], axis=0),
         "marked": ~tables[0]["identified"].to_numpy(bool), "ratio": width[0] / width[1],
-        "paid": np.sqrt(1 + 2 * share), "chance": together.stored_diagnostics["heterogeneity"]["pvalue"],
+        "paid": np.sqrt(1 + 2 * share), "sampling": tables[1]["sampling_sd"].to_numpy(), "width": width[1],
+        "chance": together.stored_diagnostics["heterogeneity"]["pvalue"],
     }  # fmt: skip
+
+
+def floor(name: str) -> Floats:
+    """The noise of one answer with the whole budget, times nμ/2, for each coefficient: see `real.py`."""
+    frame, (_, truth) = sample(100_000, np.random.default_rng(3)), MODELS[name]
+    x = np.column_stack([np.ones(len(frame)), frame[list(SLOPES)]])
+    y = frame["sick" if name == "logistic" else "y"].to_numpy(float)
+    case = Case("cps", name, f"answer ~ {TERMS}", TAUS)  # of which only the kind and the levels are read
+    return floors(case, x, y, np.reshape(truth, (-1, len(LOGIT)))).ravel()
 
 
 def combine(simulations: int, each: Jobs) -> None:
     """Three custodians of 10,000 against one of 30,000: width, coverage, marks.
 
-    Each custodian has the noise of the whole budget on a third of the records. If a share s of the variance of the one
-    fit is noise of privacy, three of them pooled have √(1 + 2s) times its width: the column "paid".
+    "Width" is the ratio of the pooled interval to that of the one fit. Each custodian has the noise of the whole budget
+    on a third of the records. "Ideal" is the ratio for three custodians that know all but the answer: each makes one
+    Gaussian answer with its whole budget, in the coordinates that suit the coefficient best, and the sampling error is
+    known. "Paid": if a share s of the variance of the one fit is noise of privacy, and custodians are as good as it at
+    a third of its size, their pooled interval has √(1 + 2s) times its width.
     """
-    print(f"{'model':10}{'ε':>4}{'width':>8}{'paid':>7}{'coverage':>10}{'least':>7}{'of each':>9}{'of one':>8}"
-          f"{'marked':>8}{'Q < .05':>9}   {simulations} simulations")  # fmt: skip
+    print(
+        f"{'model':10}{'ε':>4}{'width':>8}{'ideal':>7}{'paid':>7}{'coverage':>10}{'least':>7}{'of each':>9}"
+        f"{'of one':>8}{'marked':>8}{'Q < .05':>9}   {simulations} simulations"
+    )
     for name in MODELS:
+        least = floor(name)
         for epsilon in (1.0, 4.0):
             rows = list(each(pooled, [(r, name, epsilon) for r in range(simulations)]))
             f = {key: np.array([row[key] for row in rows]) for key in rows[0]}
+            noise = least * 2 / (30_000 * gaussian_mu(epsilon, DELTA))
+            ideal = 2 * Z * np.hypot(f["sampling"], np.sqrt(3) * noise) / f["width"]
             print(
-                f"{name:10}{epsilon:4g}{np.median(f['ratio']):8.3f}{np.median(f['paid']):7.3f}{f['inside'].mean():10.3f}"
-                f"{f['inside'].mean(axis=0).min():7.2f}{f['each'].mean():9.3f}{f['alone'].mean():8.3f}"
+                f"{name:10}{epsilon:4g}{np.median(f['ratio']):8.3f}{np.median(ideal):7.3f}{np.median(f['paid']):7.3f}"
+                f"{f['inside'].mean():10.3f}{f['inside'].mean(axis=0).min():7.2f}{f['each'].mean():9.3f}"
+                f"{f['alone'].mean():8.3f}"
                 f"{f['marked'].mean():8.3f}{np.mean(f['chance'] < 0.05):9.3f}",
                 flush=True,
             )

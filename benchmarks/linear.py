@@ -7,11 +7,13 @@ the same records and the same declared ranges. "ratio" is the width over √(sam
 the worst coefficient, marked or not. MAE is over coefficients, each in units of its own non-private sampling error.
 diffprivlib (`pip install --no-deps diffprivlib`; left out where it is not installed) is (ε, 0)-private, the others
 (ε, 1e-6)-private: AdaSSP (Wang 2018, Algorithm 2), and methods "noisy_gibbs" and "repro" of pgbb, on `SLOW` replicates.
+Estimates of the others are kept in the folder.
 """
 
 import argparse
 import fnmatch
 import importlib.util
+import json
 import sys
 import types
 import warnings
@@ -30,7 +32,7 @@ import pgbb
 from pgbb.model.formula import Design
 
 Floats = NDArray[np.float64]
-SLOW = 6  # replicates of methods that take seconds
+SLOW = 1  # replicates of methods that take seconds
 OTHERS = {"AdaSSP": 9, "diffprivlib": 13, "noisy_gibbs": 13, "repro": 8}  # width of a column
 
 
@@ -79,6 +81,16 @@ def competitors(name: str, n: int, epsilon: float, replicate: int) -> dict[str, 
     return found | {"diffprivlib": np.append(model.intercept_, model.coef_)}
 
 
+def kept(name: str, n: int, epsilon: float, replicate: int, folder: Path) -> dict[str, Floats]:
+    """`competitors`, kept in the folder: they do not change with the default method."""
+    path = folder / "others" / f"{name}-n{n}-eps{epsilon:g}-{replicate}.json"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        found = competitors(name, n, epsilon, replicate)
+        path.write_text(json.dumps({method: theta.tolist() for method, theta in found.items()}))
+    return {method: np.array(theta) for method, theta in json.loads(path.read_text()).items()}
+
+
 def diffprivlib_model() -> type:
     """Its linear regression; its forests do not import with recent versions of scikit-learn, and are not needed."""
     if "diffprivlib.models.forest" not in sys.modules:
@@ -94,8 +106,8 @@ def cell(name: str, n: int, epsilon: float, replicates: int, folder: Path) -> tu
     """Its line of the table, and what the last line counts."""
     known = facts(name, folder)
     truth, unit = np.array(known["truth"])[0], np.array(known["sampling"])[0] / np.sqrt(n)
-    fits = [one((name, n, epsilon, False, r)) for r in range(replicates)]
-    found, others = measure(fits, known), [competitors(name, n, epsilon, r) for r in range(replicates)]
+    fits = [one((name, n, epsilon, False, "calibrated", r)) for r in range(replicates)]
+    found, others = measure(fits, known), [kept(name, n, epsilon, r, folder) for r in range(replicates)]
     ours = float(np.mean([np.abs(f["mean"][0] - truth) / unit for f in fits]))
     errors = {
         method: float(np.mean([np.abs(o[method] - truth) / unit for o in others if method in o]))

@@ -69,11 +69,12 @@ def line(data: str, n: int, epsilon: float, replicates: int) -> str:
         if not local.columns(None, transform)["identified"][0, 0]:
             continue
         quiet = replace(local, privacy=0 * local.privacy, curvature_sd=0 * local.curvature_sd)
-        variants = (local, quiet, replace(local, bend=None, skew=None))
-        draws, own, straight = ((v.draw(DRAWS, None, seed)[0] @ transform.T)[:, 0] for v in variants)
+        known = replace(local, curvature_sd=0 * local.curvature_sd, sampling_sd=0 * local.sampling_sd)
+        variants = (local, quiet, replace(local, bend=None, skew=None), known)
+        draws, own, straight, sure = ((v.draw(DRAWS, None, seed)[0] @ transform.T)[:, 0] for v in variants)
         loud = float(np.sqrt(np.sum(local.privacy**2)))
         noisy = skew(bootstrap(data, frame, seed, loud)) if data == "exponential" else np.nan
-        found.append([skew(draws), noisy, skew(own), skew(bootstrap(data, frame, seed)), skew(straight)])
+        found.append([skew(draws), noisy, skew(own), skew(bootstrap(data, frame, seed)), skew(straight), skew(sure)])
         low, high = np.quantile(draws + release.model.offset[0], [0.025, 0.975])
         inside.append(low <= truth[0, 0] <= high)
     if not found:
@@ -88,7 +89,10 @@ def main() -> None:
     warnings.simplefilter("ignore", PgbbWarning)
     data, *rest = sys.argv[1:] or sys.exit(__doc__)
     replicates = int(rest[0]) if rest else 100
-    print("identified, coverage; skew: draws, bootstrap with noise; their sampling part, bootstrap; a quadratic loss")
+    print(
+        "identified, coverage; skew: draws, bootstrap with noise; their sampling part, bootstrap; a quadratic loss; "
+        "second moments as if known"
+    )
     for epsilon in [float(v) for v in rest[1:]] or [1.0, 4.0]:
         print(line(data, {"exponential": 300, "rare": 10_000}[data], epsilon, replicates), flush=True)
 

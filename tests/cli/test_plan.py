@@ -52,6 +52,20 @@ def test_plan_prints_every_part_and_opens_no_data():
     assert "Traceback" not in done.stderr
 
 
+def test_a_plan_counts_the_coefficients_of_a_formula_under_a_schema(tmp_path):
+    file = tmp_path / "s.toml"
+    declared = pgbb.Schema(y=pgbb.Range(0, 9), x=pgbb.Range(0, 1), g=pgbb.Levels("a", "b", "c"))
+    file.write_text(declared.to_toml())
+    own = ["--schema", str(file), "--formula", "y ~ x + g"]
+    told = invoke(*BUDGET, *own, "--json").stdout
+    assert told == invoke(*BUDGET, "--terms", "4", "--json").stdout != invoke(*BUDGET, "--terms", "3", "--json").stdout
+    for wrong, word in ((own[:2], "--formula"), (own[2:], "--schema"), ([*own, "--terms", "4"], "--terms")):
+        with pytest.raises(PgbbError, match=word):
+            invoke(*BUDGET, *wrong)
+    with pytest.raises(PgbbError, match="not declared"):
+        invoke(*BUDGET, *own[:2], "--formula", "y ~ z")
+
+
 def test_a_plan_of_the_papers_experiment_has_its_constants_and_refuses_others():
     printed = ["--method", "pgbb", *BUDGET, "--settings", "printed", "--family", "huber", "--json"]
     shown = json.loads(invoke(*printed, "--accountant", "paper").stdout)["mechanism"]

@@ -212,7 +212,7 @@ def test_the_reservation_is_on_disk_before_a_record_is_read_and_the_mark_before_
 ):
     from pgbb.private import door, loading
 
-    seen, load, ask = [], loading.records_for, door.noisy_sums
+    seen, load, ask = [], loading.records_for, door.Dataset.moments
 
     def on_disk():
         with closing(sqlite3.connect(ledger.path)) as connection:
@@ -220,7 +220,7 @@ def test_the_reservation_is_on_disk_before_a_record_is_read_and_the_mark_before_
         return json.loads(events[-1][0])["kind"]
 
     monkeypatch.setattr(loading, "records_for", lambda *a, **k: (seen.append(on_disk()), load(*a, **k))[1])
-    monkeypatch.setattr(door, "noisy_sums", lambda *a, **k: (seen.append(on_disk()), ask(*a, **k))[1])
+    monkeypatch.setattr(door.Dataset, "moments", lambda *a, **k: (seen.append(on_disk()), ask(*a, **k))[1])
     fit(data, ledger)
     assert seen == ["reserve", "answer"] and on_disk() == "settle"
 
@@ -244,7 +244,7 @@ def test_an_error_after_the_first_answer_is_spent(ledger, data, error, monkeypat
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr(door, "noisy_sums", fail)
+    monkeypatch.setattr(door.Dataset, "moments", fail)
     with pytest.raises(error):
         fit(data, ledger)
     (entry,) = ledger.dataset("d").entries

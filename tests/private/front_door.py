@@ -610,7 +610,7 @@ def beside(source: Any) -> Opened:
 
     return Opened(
         [*opened.names, "more"],
-        lambda names, schema: opened.count(but(names), schema),
+        opened.count,
         lambda names, schema: {**opened.kinds(but(names), schema), "more": Stored("float64", True, True)},
         pieces,
     )

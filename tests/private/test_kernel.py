@@ -19,7 +19,7 @@ from tests.methods.calibrated import slow
 N, WIDTH = 64, slow.P + EXTRA
 SHOWN = [
     "moment_and_cut", "column_histograms", "distances", "cells", "cell_curvature", "huber_score", "logistic_slope",
-    "poisson: clipped_excess",
+    "poisson: clipped_score",
 ]  # fmt: skip
 
 
@@ -70,7 +70,7 @@ def test_a_long_vector_is_added_up_in_groups_without_a_change(monkeypatch):
     assert len(whole) == 18 and np.array_equal(sums(fast, given, rows()), whole)
 
 
-@pytest.mark.parametrize("name", ["cells", "poisson: clipped_excess"])
+@pytest.mark.parametrize("name", ["cells", "poisson: clipped_score"])
 def test_no_record_adds_more_than_one(name):
     fast, _, given, _ = asked(name, scale=30.0, spread=30.0)
     packed = rows(512)[:, None, :].repeat(32, axis=1)

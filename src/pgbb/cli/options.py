@@ -18,6 +18,8 @@ from pgbb import _validate
 from pgbb.errors import InvalidValue
 from pgbb.methods.registry import METHODS
 from pgbb.model import models
+from pgbb.model.formula import Design
+from pgbb.model.schema import Schema
 from pgbb.private.door import File
 
 SchemaFile = Annotated[Path, typer.Option("--schema", "-s", help="Public schema (TOML).")]
@@ -228,3 +230,12 @@ def constants_of(given: list[str]) -> dict[str, dict[str, object]]:
         except json.JSONDecodeError:
             found.setdefault(method, {})[setting] = number_or_text(value)  # .1 is no JSON number
     return found
+
+
+def coefficients_of(terms: int | None, formula: str | None, schema: Path | None) -> int | None:
+    """The number of coefficients: as given, or those of a formula under a schema file."""
+    if formula is None and schema is None:
+        return terms
+    if formula is None or schema is None or terms is not None:
+        raise InvalidValue("--formula and --schema go together, in place of --terms: pass both, or --terms alone.")
+    return len(Design.parse(formula, Schema.from_toml(schema)).names)

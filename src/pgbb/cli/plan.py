@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from pgbb.accountant.calibrate import Accountant
-from pgbb.cli.options import LEVELS, constants_of, method_names, numbers
+from pgbb.cli.options import LEVELS, coefficients_of, constants_of, method_names, numbers
 from pgbb.cli.output import Json, print_json
 from pgbb.cli.tables import plain_table
 from pgbb.errors import InvalidValue
@@ -50,6 +50,10 @@ def plan_command(
     method: Annotated[str, typer.Option(help=f"{method_names('or')}.")] = "calibrated",
     family: Annotated[str | None, typer.Option(help=f"{', '.join(FAMILIES)}; default quantile.")] = None,
     terms: Annotated[int | None, typer.Option(help="Coefficients, with the intercept; default 4.")] = None,
+    formula: Annotated[
+        str | None, typer.Option("--formula", "-f", help="With --schema, in place of --terms: its coefficients count.")
+    ] = None,
+    schema: Annotated[Path | None, typer.Option("--schema", "-s", help="Public schema (TOML), of --formula.")] = None,
     levels: Annotated[str | None, typer.Option(help=f"Quantile levels; default {LEVELS}.")] = None,
     spread: Annotated[float | None, typer.Option(help="Assumed sd of the residuals, units of y; default 1.")] = None,
     reach: Annotated[
@@ -96,10 +100,13 @@ def plan_command(
 
     pgbb plan --n 65023 --epsilon 1 --delta 1e-6 --terms 4 --spread .6
 
+    pgbb plan --n 65023 --epsilon 1 --delta 1e-6 --schema wages.toml --formula "logwage ~ educ + region" --spread .6
+
     pgbb plan --method pgbb --n 10000 --epsilon 1 --delta 1e-4 --clip 2.386 --dim 4
 
     pgbb plan --method dp_mcmc --n 10000 --epsilon 1 --delta 1e-6 --family mean --set tempering=.01
     """
+    terms = coefficients_of(terms, formula, schema)
     given = locals()
     method = method_called(method, "--method").name
     known = {"calibrated": _CALIBRATED, "pgbb": _PGBB}

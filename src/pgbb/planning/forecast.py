@@ -14,12 +14,12 @@ from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
 from pgbb import _validate
-from pgbb.accountant import ACCOUNTANTS, noise_scale
-from pgbb.accountant.calibrate import Accountant
+from pgbb.accountant.calibrate import ACCOUNTANTS, Accountant, noise_scale
 from pgbb.methods.calibrated.algebra import strategy
 from pgbb.methods.calibrated.frame import SCORE, score_of, squared_reach
 from pgbb.methods.calibrated.mean import CLOSEST, UNCLEAR, half_window
 from pgbb.methods.calibrated.quantile import REACH, WIDEST
+from pgbb.methods.calibrated.score_clip import LENGTH, OF_COUNTS, ordinary_error
 from pgbb.methods.calibrated.stages import Stage, composition, questions_for, whole_noise
 from pgbb.methods.calibrated.start import score_bound
 from pgbb.model import models
@@ -30,7 +30,7 @@ from pgbb.planning import costs
 Family = Literal["quantile", "linear", "expectile", "huber", "logistic", "poisson", "iv", "mean", "means", "custom"]
 MEANS = ("mean", "means")
 SIZES = 1.22  # factor of the noise of means by groups, since the last answer asks for sizes too
-LENGTHS = 4.0  # bound of the scores of a linear regression with normal errors, in √p spreads
+CLIPPED = {"linear": LENGTH, "expectile": LENGTH, "iv": LENGTH, "poisson": OF_COUNTS}  # length of the clip of scores
 FAMILIES: tuple[Family, ...] = get_args(Family)
 
 Z = 1.959963984540054  # half a 95 % interval, in standard deviations
@@ -60,8 +60,8 @@ USUAL: dict[str, Usual] = {
     "huber": Usual(1.3, 6.0, 0.38),
     "logistic": Usual(1.4, 5.0, 0.28),
     "linear": Usual(1.1, 8.0, 0.24),
-    "expectile": Usual(2.8, 5.0, 0.11),
-    "poisson": Usual(2.1, 0.0, 0.11),
+    "expectile": Usual(1.3, 5.0, 0.11),
+    "poisson": Usual(1.1, 0.0, 0.11),
 }
 OTHERWISE = Usual(1.1, 8.0, 0.24)  # as least squares
 
@@ -141,7 +141,10 @@ class Reference:
         return made[self.family](), schema
 
     def errors(self) -> list[tuple[float | None, float, float]]:
-        """For every level: (τ or None; √n times the sampling error; the error that a unit of answer noise makes)."""
+        """For every level: (τ or None; √n times the sampling error; the error that a unit of answer noise makes).
+
+        The last is 0 where scores are clipped: that error is a multiple of the sampling error.
+        """
         s, radius = self.spread, self.radius
         if self.family == "quantile":
             loud = np.sqrt((strategy(self.levels)[1] ** 2).sum(axis=1)).tolist()
@@ -150,9 +153,9 @@ class Reference:
         if self.family == "means":
             return [(None, s * math.sqrt(self.terms), (self.half or CLOSEST * s) * SIZES * self.terms)]
         if self.family in ("linear", "expectile", "iv"):
-            return [(None, s, LENGTHS * s * math.sqrt(self.terms))]
+            return [(None, s, 0.0)]
         if self.family == "poisson":
-            return [(None, 1 / s, LENGTHS / s * math.sqrt(self.terms))]
+            return [(None, 1 / s, 0.0)]
         if self.family == "huber":
             c, kappa = HuberRegression.c, HuberRegression.kappa
             scale = s / _huber_ratio(c, kappa)
@@ -306,9 +309,10 @@ def forecast(
 
     The gradient of a coefficient is answered with noise R·b·σ/√share, where the two rounds of gradients have that share
     of the budget and the statistic is b times a vector of norm ≤ 1; over the curvature f this is the error of the
-    coefficient. Where second moments are hard to see it is larger, and so it is for usual designs, whose records lie
-    farther out than those of the reference (not where `reach` is told), by factors that were found by fits. σ is 2/(nμ)
-    for the μ of Gaussian DP that (ε, δ) allows.
+    coefficient. Where scores are clipped, noise and clip are a public multiple of the sampling error. Where second
+    moments are hard to see the error is larger, and so it is for usual designs, whose records lie farther out than
+    those of the reference (not where `reach` is told), by factors that were found by fits. σ is 2/(nμ) for the μ of
+    Gaussian DP that (ε, δ) allows.
 
     >>> f = forecast(10_000, 1.0, 1e-4, Reference("quantile", terms=4, levels=(0.5,)))
     >>> f.passes, round(f.widths[0].sampling, 4), round(f.widths[0].privacy, 4)
@@ -320,7 +324,7 @@ def forecast(
     noise = whole_noise(n, goal, failure)
     stages = questions_for(reference.problem(), len(reference.levels), noise, weighted=False)
     sigma = noise_scale(composition(stages, n), goal, failure, accountant)
-    unit = sigma / math.sqrt(gradient_share(stages))
+    unit = alone = sigma / math.sqrt(gradient_share(stages))
     score = score_of(np.array(reference.levels)) if reference.family == "quantile" else SCORE
     farthest = squared_reach(n, reference.terms, sigma * stages[-1].scale, score)
     told, reference = reference.reach, replace(reference, reach=min(reference.reach or math.inf, farthest))
@@ -335,6 +339,8 @@ def forecast(
     if reference.family == "mean":
         share = next(s.scale for s in stages if s.name == "spread") * sigma / math.sqrt(2)
         beyond = UNCLEAR * share * BEYOND * reference.spread
+    if reference.family in CLIPPED:
+        through = unit / alone * ordinary_error(alone, n, CLIPPED[reference.family]) / math.sqrt(n)
     widths = tuple(
         Width(tau, sampling / math.sqrt(n), math.hypot(slope * unit, through * sampling, beyond))
         for tau, sampling, slope in reference.errors()

@@ -107,17 +107,7 @@ def forecast_noise(
         )
         for factor in _CURVE
     )
+    leading, floor = leading_order(mechanism, goal, failure), noise_floor(mechanism, sigma, dim)
     return NoiseForecast(
-        target=target,
-        mechanism=mechanism,
-        epsilon=goal,
-        delta=failure,
-        accountant=accountant,
-        sigma=sigma,
-        certified=certified,
-        noise=noise,
-        leading=leading_order(mechanism, goal, failure),
-        floor=noise_floor(mechanism, sigma, dim),
-        dim=dim,
-        curve=curve,
+        target, mechanism, goal, failure, accountant, sigma, certified, noise, leading, floor, dim, curve
     )

@@ -14,6 +14,7 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -253,11 +254,11 @@ def open_csv(file: File) -> Opened:
     columns = list(file.names) if file.names else quietly(file.where, lambda: _header(file, rules))
     return Opened(
         columns,
-        lambda *_: None,
+        None,
         lambda names, schema: {
             n: Kind("str" if hasattr(schema[n], "levels") else "float64", True, True) for n in names
         },
-        lambda *given: quiet(file.where, lambda: _pieces(file, rules, columns, *given)),
+        quiet(file.where, partial(_pieces, file, rules, columns)),
         typed=False,
         remedy="" if file.names else _REMEDY.format(between=file.between, encoding=file.encoding),
     )

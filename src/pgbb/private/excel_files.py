@@ -176,7 +176,7 @@ def open_sheet(file: File) -> Opened:
     each = Kind("cell", True, True)
     return Opened(
         names,
-        lambda *_: len(records),
+        len(records),
         lambda wanted, _: dict.fromkeys(wanted, each),
         pieces,
         remedy="Correct the names in the schema or in the sheet; where no row holds names, put one first.",

@@ -7,7 +7,7 @@ message may quote cells, so `quietly` replaces it.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from pgbb.errors import PgbbError
 from pgbb.model.schema import Schema
@@ -25,6 +25,10 @@ class Piece:
     cells: Mapping[str, Cells]
 
 
+Reader: TypeAlias = Callable[[list[str], Schema], Iterator[Piece]]
+"""Reads some columns, one piece after another."""
+
+
 @dataclass(frozen=True)
 class Opened:
     """Data that can be read from the beginning.
@@ -33,16 +37,16 @@ class Opened:
       names: of all columns.
       count: how many records there are, or None where only reading tells; no cell changes it.
       kinds: the stored types of some columns; they do not depend on a cell.
-      pieces: reads some columns, one piece after another.
+      pieces: reads them.
       typed: whether a column has a stored type; a text file has none.
       remedy: what to change where names do not fit, if they are those of a first line, which is a header by agreement
         alone: in a file without one it is a record, so that nothing else may be said of it.
     """
 
     names: Sequence[str | None]
-    count: Callable[[list[str], Schema], int | None]
+    count: int | None
     kinds: Callable[[list[str], Schema], dict[str, Kind]]
-    pieces: Callable[[list[str], Schema], Iterator[Piece]]
+    pieces: Reader
     typed: bool = True
     remedy: str = ""
 
@@ -66,18 +70,22 @@ def quietly(path: Path, read: Callable[[], T]) -> T:
         ) from None
 
 
-def quiet(path: Path, begin: Callable[[], Iterator[Piece]]) -> Iterator[Piece]:
-    """The pieces of a reader, quietly; an error at the end if the file is not the one it was at the beginning."""
-    before = _stamp(path)
-    pieces = quietly(path, begin)
-    while (piece := quietly(path, lambda: next(pieces, None))) is not None:
-        yield piece
-        del piece  # before the next is read
-    if _stamp(path) != before:
-        raise PgbbError(
-            f"data file {str(path)!r} has changed while it was read. Leave it alone while a fit runs. Nothing was "
-            "asked or spent."
-        )
+def quiet(path: Path, read: Reader) -> Reader:
+    """The reader, quietly; an error at the end if the file is not the one it was at the beginning."""
+
+    def pieces(names: list[str], schema: Schema) -> Iterator[Piece]:
+        before = _stamp(path)
+        found = quietly(path, lambda: read(names, schema))
+        while (piece := quietly(path, lambda: next(found, None))) is not None:
+            yield piece
+            del piece  # before the next is read
+        if _stamp(path) != before:
+            raise PgbbError(
+                f"data file {str(path)!r} has changed while it was read. Leave it alone while a fit runs. Nothing was "
+                "asked or spent."
+            )
+
+    return pieces
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

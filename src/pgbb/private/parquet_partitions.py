@@ -60,7 +60,7 @@ class Partition:
                 with _quietly(path):
                     yield from arrow_pieces(file, names, [group], low, high)
 
-        return Opened(self.names, lambda *_: self.n, kinds, pieces)
+        return Opened(self.names, self.n, kinds, pieces)
 
 
 def survey(source: object, workers: int) -> list[Partition]:

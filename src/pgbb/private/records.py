@@ -220,7 +220,7 @@ def stored(
 ) -> "Words | Scratch":
     """Rows of so many words, filled piece by piece from clamped columns, in memory or in a folder."""
     opened = _typed(source, schema, names)
-    counted, at = opened.count(list(names), schema), 0
+    counted, at = opened.count, 0
     held = InMemory(counted, words) if scratch is None else Scratch(scratch, counted, words)
     clamped = partial(_clamped, schema=schema, names=names, persons=persons)
     with ExitStack() as undo:
@@ -372,7 +372,7 @@ def _checked(source: Source, columns: Iterable[str], schema: Schema) -> Opened:
     twice = [name for name in names if opened.names.count(name) > 1]
     if twice:
         raise InvalidValue(f"the data has column {twice[0]!r} more than once; names must differ. Rename or remove one.")
-    if opened.count(names, schema) == 0:
+    if opened.count == 0:
         raise NoRecords(_NOTHING)
     return opened
 

@@ -103,9 +103,9 @@ def open_statistical(file: File) -> Opened:
         )
     return Opened(
         list(variables),
-        lambda *_: None if rows is None else int(rows),
+        None if rows is None else int(rows),
         lambda names, _: {name: variables[name].stored() for name in names},
-        lambda *given: quiet(path, lambda: read(*given)),
+        quiet(path, read),
     )
 
 

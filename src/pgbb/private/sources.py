@@ -195,7 +195,7 @@ def _columns(given: Mapping[str, object]) -> Opened:
     def pieces(names: list[str], _: Schema) -> Iterator[Piece]:
         return (Piece(part.stop - part.start, {name: found[name][2](part) for name in names}) for part in parts(n))
 
-    return Opened(list(found), lambda *_: n, lambda names, _: {name: found[name][1] for name in names}, pieces)
+    return Opened(list(found), n, lambda names, _: {name: found[name][1] for name in names}, pieces)
 
 
 def _frame(frame: pd.DataFrame) -> Opened:
@@ -210,7 +210,7 @@ def _frame(frame: pd.DataFrame) -> Opened:
     given = [name if isinstance(name, str) else None for name in frame.columns.tolist()]  # other names are not declared
     return Opened(
         given,
-        lambda *_: len(frame),
+        len(frame),
         lambda names, _: {name: _pandas_kind(frame.iloc[:, given.index(name)].dtype) for name in names},
         pieces,
     )
@@ -255,7 +255,7 @@ def _arrow(source: object) -> Opened:
     at = {name: i for i, name in enumerate(table.column_names)}
     return Opened(
         table.column_names,
-        lambda *_: len(table),
+        len(table),
         lambda names, _: {name: arrow_kind(table.schema.types[at[name]]) for name in names},
         pieces,
     )
@@ -269,12 +269,12 @@ def _parquet(path: Path) -> Opened:
     import pyarrow.parquet
 
     metadata = quietly(path, lambda: pyarrow.parquet.read_metadata(path))
-    found, count = quietly(path, metadata.schema.to_arrow_schema), metadata.num_rows
+    found = quietly(path, metadata.schema.to_arrow_schema)
     return Opened(
         list(found.names),
-        lambda *_: count,
+        metadata.num_rows,
         lambda names, _: {name: arrow_kind(found.field(name).type) for name in names},
-        lambda names, _: quiet(path, lambda: arrow_pieces(parquet_file(path), names)),
+        quiet(path, lambda names, _: arrow_pieces(parquet_file(path), names)),
     )
 
 
@@ -319,5 +319,4 @@ def _folder(path: Path) -> Opened:
         for part in each:
             yield from part.pieces(names, schema)
 
-    n = sum(part.count([], Schema()) or 0 for part in each)
-    return Opened(each[0].names, lambda *_: n, each[0].kinds, pieces)
+    return Opened(each[0].names, sum(part.count or 0 for part in each), each[0].kinds, pieces)

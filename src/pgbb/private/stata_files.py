@@ -162,7 +162,7 @@ def open_stata(path: Path) -> Opened:
     variables, n, encoding = quietly(path, header)
     return Opened(
         list(variables),
-        lambda *_: n,
+        n,
         lambda names, _: {name: variables[name].stored() for name in names},
-        lambda *given: quiet(path, lambda: read(*given)),
+        quiet(path, read),
     )

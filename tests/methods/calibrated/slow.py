@@ -47,9 +47,10 @@ def moment(x, y, frame):
     return omega * packed(u)
 
 
-def moment_and_cut(x, y, frame, part):
+def moment_and_cut(x, y, frame, part, steep):
     u, omega = weighted(x, frame)
-    return np.append(omega * packed(u), part * (omega < 1)) / math.sqrt(1 + part**2)
+    beyond = min(max(steep * (omega**-0.5 - 1), 0.0), 1.0)
+    return np.append(omega * packed(u), part * beyond) / math.sqrt(1 + part**2)
 
 
 def distances(x, y, frame, edges, a):
@@ -75,6 +76,11 @@ def column_means(x, y, pick):
     return np.array([sum(x[i] * pick[i, k] for i in range(len(x))) for k in range(pick.shape[1])]) / math.sqrt(
         pick.shape[1]
     )
+
+
+def level_means(x, y, pick, middle, half, levels):
+    inside = [max(-1.0, min(1.0, (sum(x * pick[:, k]) - middle[k]) / half[k])) for k in range(len(half))]
+    return np.array([z * sum(x * column) for z in inside for column in levels.T]) / math.sqrt(len(half))
 
 
 def histogram(x, y, theta, edges, a):
@@ -131,12 +137,8 @@ def cut(v, most):
     return v / max(math.sqrt(sum(v * v)), most)
 
 
-def beyond(v, bound, most, part):
-    length = math.sqrt(sum(v * v))
-    over = max(length - bound, 0.0)
-    square = min(max((length**2 - bound**2) / ((most + 1) * bound) ** 2, 0.0), 1.0)
-    taken = v / max(length, 1e-30) * min(over / (most * bound), 1.0)
-    return np.concatenate([taken, part * np.array([float(over > 0), square])]) / math.sqrt(1 + 2 * part**2)
+def longer(v, bound):
+    return np.array([min(max(math.sqrt(sum(v * v)) / bound - 1, 0.0), 1.0)])
 
 
 def linear(x, y, theta, frame, _):
@@ -161,7 +163,7 @@ FAMILY = {
     "lengths": lambda of: lambda x, y, t, f, g, edges, a: binned(of(x, y, t, f, g)[0], edges, a),
     "score": lambda of: lambda x, y, t, f, g, bound: cut(of(x, y, t, f, g)[0], bound),
     "curvature": lambda of: lambda x, y, t, f, g, most: packed(cut(of(x, y, t, f, g)[1], most)),
-    "excess": lambda of: lambda x, y, t, f, g, bound, most, part: beyond(of(x, y, t, f, g)[0], bound, most, part),
+    "excess": lambda of: lambda x, y, t, f, g, bound: longer(of(x, y, t, f, g)[0], bound),
 }
 
 
@@ -259,11 +261,17 @@ def parameters(rng, scale=1.0, spread=1.0):
     columns = np.sort(np.random.default_rng(99).uniform(-1, 1, (2, BINS + 1)), axis=1)
     return {
         "moment": (ask_for.moment, moment, (frame,), False),
-        "moment_and_cut": (ask_for.moment_and_cut, moment_and_cut, (frame, 1 / 3), False),
+        "moment_and_cut": (ask_for.moment_and_cut, moment_and_cut, (frame, 1 / 3, 3.0), False),
         "distances": (ask_for.distances, distances, (frame, LENGTHS, first), False),
         "weighted_response": (ask_for.weighted_response, weighted_response, (theta, h, frame), False),
         "column_histograms": (ask_for.column_histograms, column_histograms, (pick, columns, first), False),
         "column_means": (ask_for.column_means, column_means, (pick,), False),
+        "level_means": (
+            ask_for.level_means,
+            level_means,
+            (pick, np.array([0.1, -0.2]), np.array([0.3, 2.0]), 0.5 * np.eye(P)),
+            False,
+        ),
         "histogram": (ask_for.histogram, histogram, (theta, EDGES, first), False),
         "cells": (ask_for.cells, cells, (many, widths, a, frame, around), False),
         "cell_curvature": (ask_for.cell_curvature, cell_curvature, (many, widths, OVERLAP, frame, around), False),
@@ -288,7 +296,7 @@ def parameters(rng, scale=1.0, spread=1.0):
                 "lengths": (LENGTHS, first),
                 "score": (0.7,),
                 "curvature": (0.7,),
-                "excess": (0.7, 3.0, 0.4),
+                "excess": (0.7,),
             }.items()
         },
         "logistic_score": (ask_for.logistic_score, logistic_score, (theta, frame), True),

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import pgbb
-from pgbb import Flag, HuberRegression, Levels, PgbbWarning, QuantileRegression, Range, Schema
+from pgbb import Flag, HuberRegression, Levels, LinearRegression, PgbbWarning, QuantileRegression, Range, Schema
 from pgbb.methods.calibrated import columns, frame, statistics
 from pgbb.methods.calibrated.algebra import prefixes
 from pgbb.methods.calibrated.column_terms import own_terms
@@ -90,6 +90,100 @@ def test_statistics_of_columns_have_norm_at_most_one():
         assert np.linalg.norm(statistics.column_histograms(x, 0.0, pick, edges, a)) <= 1 + 1e-6
         assert np.linalg.norm(statistics.column_means(x, 0.0, pick)) <= 1 + 1e-6
     assert np.linalg.norm(statistics.column_means(np.ones(6), 0.0, pick)) == pytest.approx(1, abs=1e-6)  # attained
+
+
+class Noisy:
+    """Answers the mean of a statistic over these rows, with noise; remembers the longest statistic of a record."""
+
+    def __init__(self, rows, sd):
+        self.rows, self.sd, self.rng, self.longest = rows, sd, np.random.default_rng(5), 0.0
+
+    def asks(self, _):
+        return False
+
+    def ask(self, stage, statistic, pick):
+        each = np.array(statistics.column_means(self.rows, 0.0, pick))
+        self.longest = max(self.longest, float(np.linalg.norm(each, axis=1).max()))
+        return each.mean(axis=0) + self.sd * self.rng.standard_normal(pick.shape[1]), self.sd
+
+
+def test_shares_of_many_levels_have_the_noise_of_a_few(monkeypatch):
+    schema = Schema(y=Range(0, 1), f=Flag(), g=Levels(*range(40)), h=Levels("a", "b", "c"))
+    design = HuberRegression("y ~ f + g + h").prepare(schema).design
+    rng, n = np.random.default_rng(0), 4_000
+    codes = {"f": rng.integers(2, size=n), "g": rng.integers(40, size=n), "h": rng.integers(3, size=n)}
+    rows = design.matrix({name: v.astype(float) for name, v in codes.items()}).astype(float)
+    _, shares = own_terms(design)
+
+    def far():
+        asker = Noisy(rows, 1e-3)
+        found = columns.locate_columns(asker, (), shares, design)
+        away = np.array([found.means[j] - rows[:, j].mean() for j in shares])
+        assert found.rest.keys() <= {"g", "h"}
+        for name, share in found.rest.items():
+            assert share == pytest.approx(np.mean(codes[name] == 0), abs=5 * found.noise)
+        assert np.sqrt(np.mean(away**2)) == pytest.approx(found.noise, rel=0.4)
+        return found.noise, asker.longest
+
+    noise, longest = far()
+    assert longest == pytest.approx(1, abs=1e-6) and noise < 2 * 1e-3 * np.sqrt(3)
+    monkeypatch.setattr(columns, "_exclusive", lambda _, shares: [[j] for j in shares])
+    assert far() == (pytest.approx(1e-3 * np.sqrt(42)), pytest.approx(1, abs=1e-6))
+
+
+def levels_and_line(levels, shares, n, seed):
+    """y = effect of the level + x/2 + noise, with x that differs between levels; and the effects."""
+    rng = np.random.default_rng(seed)
+    effects, at = rng.normal(size=levels), rng.choice(levels, size=n, p=shares)
+    x = (0.7 * effects[at] + rng.normal(size=n)).clip(-5, 5)
+    y = (effects[at] + 0.5 * x + rng.normal(size=n)).clip(-12, 12)
+    return pd.DataFrame({"x": x, "at": at, "y": y}), effects
+
+
+@pytest.mark.filterwarnings("ignore::pgbb.errors.PgbbWarning")
+def test_a_rare_first_level_is_found(monkeypatch):
+    rows, effects = levels_and_line(6, [0.01] + 5 * [0.198], 6_000, 4)
+    schema = Schema(y=Range(-12, 12), x=Range(-5, 5), at=Levels(*range(6)))
+
+    def found():
+        model = LinearRegression("y ~ x + at")
+        first = pgbb.fit(model, rows, schema=schema, epsilon=4.0, delta=1e-6, insecure_seed=4).summary(seed=0).iloc[0]
+        return first["identified"] and abs(first["mean"] - effects[0]) < 4 * first["sd"] < 1.2
+
+    assert found()
+    monkeypatch.setattr(columns, "_exclusive", lambda _, shares: [[j] for j in shares])
+    assert not found()
+
+
+def test_a_covariate_that_differs_between_levels_is_white_from_the_start(monkeypatch):
+    levels, n, kept, least = 40, 12_000, frame.reference_design, []
+    rows, _ = levels_and_line(levels, None, n, 3)
+    schema, model = Schema(y=Range(-12, 12), x=Range(-5, 5), at=Levels(*range(levels))), LinearRegression("y ~ x + at")
+    x = model.prepare(schema).design.matrix({name: rows[name].to_numpy(float) for name in ("x", "at")}).astype(float)
+
+    def seen(*given):
+        made = kept(*given)
+        start = x @ whitening(made)
+        least.append(np.linalg.eigvalsh(start.T @ start / n)[0])
+        return made
+
+    monkeypatch.setattr(frame, "reference_design", seen)
+    for _ in range(2):
+        pgbb.fit(model, rows, schema=schema, epsilon=4.0, delta=1e-6, insecure_seed=3)
+        monkeypatch.setattr(columns, "_moved", lambda *_: {})
+    assert least[0] > 0.65 and least[1] < 0.5
+
+
+def test_a_level_without_a_term_is_taken_for_one_and_back():
+    design = HuberRegression("y ~ x + g").prepare(SCHEMA).design  # g is a, b or c
+    at = Columns({}, {2: -0.9, 3: 0.4}, 0.0, rest={"g": 0.25})
+    turn = at.based(design)
+    assert turn @ turn == pytest.approx(np.eye(4))
+    a, c = np.array([1, 0.3, -1, -1]), np.array([1, 0.3, -1, 1])  # c, the most frequent, is the one without a term
+    assert (a @ turn).tolist() == [1, 0.3, -1, 1] and (c @ turn).tolist() == [1, 0.3, -1, -1]
+    assert at.apart(design)[3].others == pytest.approx({2: 0.05 / 0.75}) and 1 not in at.apart(design)
+    common = Columns({}, {2: -0.9, 3: 0.4}, 0.0, rest={"g": 0.8})
+    assert common.based(design) == pytest.approx(np.eye(4))
 
 
 def test_a_square_over_a_lazy_range_is_identified_and_right(monkeypatch):

@@ -12,7 +12,7 @@ from pgbb import Flag, Levels, Mean, Range, Schema
 from pgbb.cli import app
 from pgbb.methods.calibrated import groups
 from pgbb.methods.calibrated.groups import BEYOND, CLEAR, LAZY, UNEVEN, UNSEEN, End
-from pgbb.methods.calibrated.score_clip import Tail
+from pgbb.methods.calibrated.pareto import Tail
 
 pytestmark = pytest.mark.filterwarnings("ignore:not identified")
 NAMES = [f"g{j}" for j in range(20)]

@@ -10,10 +10,12 @@ from scipy.special import ndtr
 import pgbb
 from pgbb import Custom, HuberRegression, InvalidValue, LogisticRegression, Mean, QuantileRegression, Range, Schema
 from pgbb.accountant import Composition, Mechanism, epsilon
+from pgbb.methods.pgbb import dither as dithering
+from pgbb.methods.pgbb import training
 from pgbb.methods.pgbb.all_levels import joint_of
 from pgbb.methods.pgbb.coordinates import Coordinates
 from pgbb.methods.pgbb.moment_answers import SHARE, _bend, asks_bend, sizes, with_moments
-from pgbb.methods.pgbb.noise_aware import CURVED, Found, analyse, bent, curvature_of, posterior_of, pulled, shrunk
+from pgbb.methods.pgbb.noise_aware import CURVED, Found, analyse, bent, curvature_of, near, posterior_of, pulled, shrunk
 from pgbb.methods.pgbb.posterior import SecondMoments
 from pgbb.methods.pgbb.settings import by_difference
 from pgbb.methods.pgbb.shape import bend_at, bends_alike, shape_of
@@ -193,6 +195,50 @@ def test_a_line_with_too_many_records_that_may_lie_on_either_side_is_marked():
     assert [free.any() for free in found.free] == [True, False] and "at 0.1" in reasons[0]
 
 
+@pytest.mark.parametrize(("far", "first"), [(0.5, 0.1), (4.0, 0.3)])
+def test_answers_count_from_when_points_are_near(far, first):
+    rng = np.random.default_rng(0)
+    age = np.repeat(np.arange(100) / 100, 20)
+    late = age >= 0.3
+    y = rng.standard_normal((len(age), 3)) + np.where(late, 0.0, far * (age > 0.099) + 9.0 * (age < 0.099))[:, None]
+    rows = near(y, age, late)
+    assert rows[late].all()
+    assert age[rows].min() == pytest.approx(first, abs=0.015)
+
+
+def scores_of_a_scale(rng, off, sd=0.05):
+    """Huber's scores of standard normal errors, at points `off` in the mean square and scales around 1.2."""
+    x = rng.standard_normal((4_000, 3))
+    errors = rng.standard_normal(len(x))
+    points = np.column_stack(
+        [off / np.sqrt(3) * rng.standard_normal((1_500, 3)), 1.2 + 0.1 * rng.standard_normal(1_500)]
+    )
+    found = []
+    for point in points:
+        score = np.clip((errors - x @ point[:3]) / point[3], -1.345, 1.345)
+        found.append([*(-x.T @ score / len(x)), np.mean(0.71 - score**2) / 2])
+    return np.array(found) + sd * rng.standard_normal(points.shape), points
+
+
+@pytest.mark.parametrize("off", [0.3, 0.7])
+def test_points_off_the_line_are_not_taken_for_a_larger_scale(off):
+    rng = np.random.default_rng(1)
+    answers, points = scores_of_a_scale(rng, off)
+    d = points.shape[1]
+    where = Coordinates(np.eye(d), np.ones(d), np.arange(d) < 3, np.zeros(d * (d + 1) // 2))
+    u, late = rng.dirichlet(np.ones(5), len(points)), np.ones(len(points), dtype=bool)
+    dither = points - points.mean(axis=0)
+
+    def estimate(coordinates):
+        part = analyse(answers, u, points, dither, late, coordinates, 0.05, np.array([0, 0, 0, 0.5 / 1.2]))
+        step = -np.linalg.solve(part.curvature, part.gradient)
+        return (part.reference + part.bent(step))[3]
+
+    assert estimate(where) == pytest.approx(1.0, abs=0.03)
+    line = np.polyfit(points[:, 3], answers[:, 3], 1)
+    assert -line[1] / line[0] > 1 + 0.35 * off**2  # where the scores of the scale are zero at such points
+
+
 def test_the_scale_of_a_regression_is_allowed_for_how_its_gradient_bends():
     near, far = (posterior(spread=spread)[0].sampling for spread in (0.01, 0.3))
     assert far[2, 2] - near[2, 2] == pytest.approx((CURVED * 0.3**2) ** 2, rel=0.01)
@@ -366,6 +412,24 @@ def test_a_slope_beyond_half_the_range_of_the_response_is_found():
     row, problem = release.summary().loc["a"], HuberRegression("y ~ a").prepare(schema)
     assert row["identified"] and abs(row["mean"] - 1.8) < 3.5 * row["sd"] < 0.3
     assert problem.center[1] + problem.radius[1] < 1.5  # the declared box has no room for it
+
+
+@pytest.mark.parametrize(("faster", "high"), [(dithering.FASTER, False), (1.0, True)])
+def test_points_come_near_a_scale_that_is_a_small_part_of_its_range(monkeypatch, faster, high):
+    monkeypatch.setattr(dithering, "FASTER", faster)
+    training._make_step.cache_clear()
+    points = []
+    posterior = SecondMoments.posterior
+
+    def look(self, answers, transcript):
+        points.append(transcript["query"][-1000:, -1].mean())
+        return posterior(self, answers, transcript)
+
+    monkeypatch.setattr(SecondMoments, "posterior", look)
+    wide = Schema(a=Range(-1, 1), b=Range(-1, 1), y=Range(-100, 100))
+    fit(HuberRegression("y ~ a + b"), frame(5000, 4), schema=wide, epsilon=0.7, delta=1e-6, steps=1000, insecure_seed=1)
+    training._make_step.cache_clear()
+    assert (points[0] > 1.2) == high  # errors have a standard deviation of .5
 
 
 def test_dither_leaves_most_records_on_their_side_of_the_line():

@@ -15,19 +15,6 @@ from pgbb._numerics.symmetric import direction_sd, pack, triangle, unpack
 Shrink = Callable[..., tuple[Floats, Floats]]
 """`shrink` or `as_answered`: (raw, target, sd, …) → the matrix, and the noise left in its packed coordinates."""
 
-__all__ = [
-    "USUAL",
-    "Shrink",
-    "as_answered",
-    "clear_of",
-    "floored",
-    "limited",
-    "monotone",
-    "prefixes",
-    "shrink",
-    "strategy",
-]
-
 
 def floored(a: Floats, floor: float) -> Floats:
     """The symmetric matrix with eigenvalues raised to at least `floor`."""

@@ -15,7 +15,6 @@ from pgbb.model.models import Problem
 if TYPE_CHECKING:
     from pgbb.private.door import Sums
 
-__all__ = ["INGREDIENTS", "Asker", "Ingredient"]
 
 Ingredient = Literal["whitening", "shrinkage", "redrawing"]
 """The frame that is found by rounds; matrices shrunk to their targets; covariances drawn with their noise."""
@@ -59,6 +58,21 @@ class Asker:
         """The stage that asks for second moments of the score, or None."""
         return next((stage for stage in ("persons", "spread") if self.asks(stage)), None)
 
+    @property
+    def counts_each(self) -> bool:
+        """Whether second moments of the score are those of single records without weights."""
+        return any(stage == "spread" and question.power == 0 for (stage, _), question in self._questions.items())
+
+    @property
+    def _persons(self) -> int:
+        """What makes a second moment by person of its answer; 1 for second moments of single records."""
+        return 2 * self.group_size if self.spread == "persons" else 1
+
+    @property
+    def moments_noise(self) -> float:
+        """The noise of `score_moments`."""
+        return self._persons * self.noise(str(self.spread))
+
     def score_moments(self, *parameters: Any) -> tuple[NDArray[np.float64], float]:
         """n times the covariance of the mean score, and the noise of its packed coordinates.
 
@@ -68,8 +82,7 @@ class Asker:
         stage = str(self.spread)
         statistic = next(name for at, name in self._questions if at == stage)
         answer, sd = self.ask(stage, statistic, *parameters)
-        unit = 2 * self.group_size if stage == "persons" else 1
-        return unpack(unit * answer, round(math.sqrt(2 * len(answer) + 0.25) - 0.5)), unit * sd
+        return unpack(self._persons * answer, round(math.sqrt(2 * len(answer) + 0.25) - 0.5)), self._persons * sd
 
     def question(self, stage: str, statistic: str) -> Question:
         """The description of a question."""

@@ -14,8 +14,6 @@ from pgbb.methods.calibrated.curvature import Curvature
 from pgbb.methods.calibrated.frame import Frame
 from pgbb.model.models import Problem
 
-__all__ = ["Box", "box_for"]
-
 EFFECT = 6.0  # the most that one standard deviation of a covariate may move the response, in sizes of three spreads
 LOGITS = 16.0  # the most that it may move a logistic regression, in logits
 NEAR = 2.0  # a posterior touches an end of the box that is at most so many standard deviations away

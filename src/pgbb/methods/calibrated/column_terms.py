@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pgbb._numerics import Floats
-from pgbb.model.formula import Curve, Design, Power
+from pgbb.model.formula import Curve, Design, Dummy, Power
 
-__all__ = ["Own", "own_terms"]
+MANY = 16  # number of levels of a column from which covariates are asked by level
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,3 +56,14 @@ def _line(design: Design, curves: dict[int, Curve]) -> Own | None:
     weights = np.zeros(len(design.terms))
     weights[terms] = found
     return Own(curves[terms[-1]].column, weights, (low + high) / 2, (high - low) / 2)
+
+
+def many_levels(design: Design) -> list[list[int]]:
+    """The terms of each column that has a term of its own for each of `MANY` levels, beside an intercept."""
+    columns: dict[str, list[int]] = {}
+    if not design.has_intercept:
+        return []
+    for j, term in enumerate(design.terms):
+        if len(term.factors) == 1 and isinstance(term.factors[0], Dummy):
+            columns.setdefault(term.factors[0].column, []).append(j)
+    return [terms for terms in columns.values() if len(terms) >= MANY]

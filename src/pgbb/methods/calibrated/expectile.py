@@ -20,7 +20,6 @@ from pgbb.methods.calibrated.curvature import (
 )
 from pgbb.methods.calibrated.frame import design_frame
 from pgbb.methods.calibrated.prior import SPREADS, Prior
-from pgbb.methods.calibrated.score_clip import ONE_SIDED, usual_tail
 from pgbb.methods.calibrated.start import first_fit, locate_response
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
@@ -28,7 +27,6 @@ from pgbb.release.local_gaussian import LocalGaussian
 
 Floats = NDArray[np.float64]
 
-__all__ = ["fit_expectile"]
 
 OTHER = 0.1  # error of a step because the curvature changes along it, in spreads of the response
 
@@ -43,7 +41,7 @@ def fit_expectile(asker: Asker, problem: Problem, design: Design) -> tuple[Local
     theta, error = first_fit(asker, near, at, box, constant)
     apart = abs(2 * tau - 1)  # difference of the weights on the two sides of the line
     level = 2 * tau * (1 - tau)  # typical weight
-    family = Clipped(asker, near, tau, (1 + apart) * ONE_SIDED, tails=usual_tail)
+    family = Clipped(asker, near, tau)
     error = error + (at.spread * near.reach * apart) ** 2 * np.eye(p)
     for _ in range(asker.question("locate", "clipped_score").times):
         g, sd = family.score("locate", theta, max(tau, 1 - tau) * size * np.sqrt(p) / near.reach)

@@ -11,12 +11,13 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit, log_ndtr
 
 from pgbb._numerics.symmetric import pack, triangle, unpack
 from pgbb.methods.calibrated.algebra import USUAL, Shrink, clear_of, strategy
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.column_terms import own_terms
-from pgbb.methods.calibrated.columns import Atom, Columns, locate_columns, reference_design, whitening
+from pgbb.methods.calibrated.columns import Apart, Columns, locate_columns, reference_design, whitening
 from pgbb.methods.calibrated.curvature import raised
 from pgbb.methods.calibrated.pareto import Lengths
 from pgbb.methods.calibrated.response import asked_law
@@ -25,7 +26,6 @@ from pgbb.model.formula import Design
 
 Floats = NDArray[np.float64]
 
-__all__ = ["MOST_REACH", "SCORE", "Cut", "Frame", "design_frame", "score_of", "squared_reach", "wrong_of"]
 
 MOST_REACH = (25.0, 5.0)  # the squared reach R² of p terms is at most the first, or p times the second
 LEVEL = 0.5  # prior relative difference of the common level of second moments from white
@@ -35,10 +35,13 @@ CLEAREST = 0.7  # largest value of that ratio by which a reach is chosen
 LOUD = 1.0  # the reach grows while the noise of the last gradient is below so many sampling errors
 SEEN = 3.0  # an axis counts as seen if its second moment exceeds so many standard deviations of noise
 WRONG = 1.2  # mean of scores far out where a model is wrong there, in standard deviations of a score
+ONE_SIDED = 0.35  # E(1 − √ω)‖u‖ of a far-out record that the columns do not tell of, times the mean score there
+UNTOLD, SOME = 0.03, 0.1  # usual share of far-out records that columns do not tell of, in so many of all designs
+STEEP = 3.0  # a record at 1 + 1/`STEEP` reaches counts as far beyond it, a nearer one in part
 SMALL = 0.1  # what the reach leaves out may be so much of the sampling error
 FARTHEST = 8.0  # largest factor by which R² grows for a skewed design
 WIDER = 2.0  # second moment of the reference design along a direction, over a white one, that a skewed column may make
-CUT = 1 / 3  # weight of the share of records with ω < 1 in the last answer on moments; its noise grows by 5 %
+CUT = 1 / 3  # weight of the share of far-out records in the last answer on moments; its noise grows by 5 %
 FULL = 0.99  # largest mean score of a group that is assumed, over the bound of scores
 FINEST = 2.0**18  # largest magnification of a direction: single precision shows no finer ones
 NEAREST = 0.1  # upper end of the first bin of distances, in reaches
@@ -82,7 +85,10 @@ def wrong_of(levels: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Cut:
-    """The share of records that are weighted down, P(ω < 1), as answered, and the standard deviation of its noise."""
+    """The share of records that are clearly weighted down, as answered, and the standard deviation of its noise.
+
+    A record at ‖u‖ counts as min(`STEEP`(‖u‖ − 1), 1): fully if its weight is .56 or less.
+    """
 
     share: float
     sd: float
@@ -106,6 +112,7 @@ class Frame:
       reference: u of the reference design; None without one.
       doubtful: which terms may be constant, by where their columns lie; None if that is not known.
       answers: second moments as answered, each with its frame and noise.
+      untold: mean square of the share of records far beyond the reach that the reference design does not tell of.
     """
 
     matrix: Floats
@@ -117,6 +124,7 @@ class Frame:
     reference: Floats | None = None
     doubtful: NDArray[np.bool_] | None = None
     answers: tuple[tuple[Floats, Floats, float], ...] = ()
+    untold: float = 0.0
 
     def unseen(self, directions: Floats) -> NDArray[np.bool_]:
         """Which directions (columns, in the frame) have no second moment that stands out of noise, by all answers.
@@ -178,6 +186,10 @@ class Frame:
         """
         return (wrong * WRONG) ** 2 * self.excess
 
+    def overlooked(self, wrong: float = 1.0) -> Floats:
+        """The same covariance for records that the reference design does not tell of: they may lie along any axis."""
+        return (wrong * ONE_SIDED) ** 2 * self.untold * np.eye(len(self.matrix))
+
     @property
     def solid(self) -> Floats:
         """The moment with eigenvalues raised to where they stand clear of its noise: for steps, not for intervals."""
@@ -221,15 +233,20 @@ def design_frame(
         moment, moment_sd, cut, answered = _second_moments(asker, frame, reach, doubtful)
         return Frame(frame, moment, moment_sd, cut, reach, np.zeros((p, p)), answers=(answered,))
     frame, own, rows, doubtful = np.eye(p), own_terms(design), None, np.ones(p, dtype=bool)  # until it is known
-    apart = unknown.apart(design)
+    apart, based = unknown.apart(design), np.eye(p)
     if own is not None and any(own):
-        at = locate_columns(asker, *own, p)
-        rows, doubtful, apart = reference_design(design, at), at.doubtful(design), at.apart(design)
-        frame = whitening(rows, doubtful)
+        at = locate_columns(asker, *own, design)
+        rows, doubtful = reference_design(design, at), at.doubtful(design)
+        frame, apart, based = whitening(rows, doubtful), at.apart(design), at.based(design)
+
+    def scaled(frame: Floats, most: float) -> tuple[Floats, float]:
+        frame, reach = _scaled(based @ frame, design, most, alone, apart)
+        return based @ frame, reach
+
     least = squared_reach(asker.n, p, math.inf)
     answers: list[tuple[Floats, Floats, float]] = []
     for _ in range(asker.question("frame", "moment").times):
-        frame, reach = _scaled(frame, design, least, alone, apart)
+        frame, reach = scaled(frame, least)
         answer, sd = asker.ask("frame", "moment", frame)
         answers.append((frame, unpack(answer, p), sd))
         found, left = _moment(unpack(answer, p), sd, reach, asker.shrink, doubtful)
@@ -238,16 +255,19 @@ def design_frame(
         floor = np.maximum(floor, (np.linalg.norm(frame @ axes, axis=0) / FINEST) ** 2)
         frame = frame @ (axes / np.sqrt(np.maximum(values, floor))) @ axes.T  # axes stay near the terms
     most, noise = squared_reach(asker.n, p, asker.noise("final"), score), asker.noise("final") / score
-    near, reach = _scaled(frame, design, least, alone, apart)
+    near, reach = scaled(frame, least)
     lengths = _distances(asker, near) if asker.asks("distances") else None
     wider = 1.0 if lengths is None else WIDER
     far = _Far(lengths, None if rows is None else _no_farther(rows @ near, reach, wider))
     farther = far.balanced(math.sqrt(most) / reach, noise, SMALL / math.sqrt(asker.n) / reach, wrong)
-    frame, reach = _scaled(frame, design, (reach * farther) ** 2, alone, apart)
+    frame, reach = scaled(frame, (reach * farther) ** 2)
     reference = None if rows is None else rows @ frame
     moment, moment_sd, cut, answered = _second_moments(asker, frame, reach, doubtful, answers)
+    inside = float(np.sum(np.abs(frame @ frame.T))) <= 1 + 1e-9  # the declared box is
+    told = np.zeros((1, p)) if rows is None else _no_farther(rows @ frame, reach, wider)
+    untold = 0.0 if inside else _untold(cut, told)
     excess = far.left_out(farther, p)
-    made = Frame(frame, moment, moment_sd, cut, reach, excess, reference, None, (*answers, answered))
+    made = Frame(frame, moment, moment_sd, cut, reach, excess, reference, None, (*answers, answered), untold)
     return made if rows is None else replace(made, doubtful=doubtful & ~made.clear(frame.T))
 
 
@@ -262,7 +282,7 @@ def _second_moments(
 
     The answers `before`, in other frames, count too, by their noise in this one.
     """
-    answer, sd = asker.ask("moments", "moment_and_cut", frame, CUT)
+    answer, sd = asker.ask("moments", "moment_and_cut", frame, CUT, STEEP)
     unit = np.sqrt(1 + CUT**2)
     raw = unpack(answer[:-1] * unit, len(frame))
     answered = frame, raw, sd * unit
@@ -349,7 +369,26 @@ def _no_farther(reference: Floats, reach: float, wider: float = 1.0) -> Floats:
     return np.asarray(reference @ (axes / np.sqrt(np.maximum(values / wider, 1.0))) @ axes.T)
 
 
-def _scaled(frame: Floats, design: Design, most: float, alone: bool, apart: Mapping[int, Atom]) -> tuple[Floats, float]:
+def _untold(cut: Cut, reference: Floats) -> float:
+    """The mean square of the share of records beyond the reach that the reference design does not tell of.
+
+    Most designs have no such records, a tenth of them (`SOME`) have some hundredths (`UNTOLD`): a mixture of zero and
+    an exponential distribution, given the answer on all that lie there.
+    """
+    told = float(np.mean(np.clip(STEEP * (np.linalg.norm(reference, axis=1) - 1), 0.0, 1.0)))
+    share, sd = cut.share - told, cut.sd
+    if sd == 0:
+        return max(share, 0.0) ** 2
+    a = share / sd - sd / UNTOLD
+    some = math.log(SOME / UNTOLD) + (sd / UNTOLD) ** 2 / 2 - share / UNTOLD + float(log_ndtr(a))
+    none = math.log(1 - SOME) - (share / sd) ** 2 / 2 - math.log(sd * math.sqrt(2 * math.pi))
+    tail = math.exp(-0.5 * a * a - float(log_ndtr(a))) / math.sqrt(2 * math.pi)
+    return float(expit(some - none)) * sd**2 * max(1 + a * a + a * tail, 0.0)
+
+
+def _scaled(
+    frame: Floats, design: Design, most: float, alone: bool, apart: Mapping[int, Apart]
+) -> tuple[Floats, float]:
     """The frame over R, for R² at most `most` and no larger than the declared box allows; and R.
 
     A flag, or a level, that is rarer than one record in R² would be cut by ω, and its records would count the less
@@ -357,25 +396,42 @@ def _scaled(frame: Floats, design: Design, most: float, alone: bool, apart: Mapp
     stands `alone` it has an axis of its own, on which u is d: across axes, its small moment would be a difference of
     large ones, of which noise and shrinkage leave nothing.
 
-    `apart`: by term, what x_j is for records without it, and by how much it differs for those with it.
+    `apart`: by term, what x_j is for records without it, and by how much it differs for those with it. A level is
+    rare, or not, beside the other levels of its column, and on all other axes it lies at the mean of those not rare.
     """
     reach = math.sqrt(min(most, float(np.sum(np.abs(frame @ frame.T)))))  # entries of x lie in [−1, 1]
     frame = frame / reach
-    rare = [j for j, atom in apart.items() if abs(atom.step) * np.linalg.norm(frame[j]) > 1]
+    rare = [j for j, term in apart.items() if np.linalg.norm(_line(frame, j, term)) > 1]
     if not rare or not design.has_intercept:
         return frame, reach
-    rest, step = np.array([apart[j] for j in rare]).T
+    rest, step = np.array([apart[j][:2] for j in rare]).T
+    usual = np.array([_usual(frame, apart[j], rare) for j in rare])
+    line = frame[rare] - usual
     if alone:
-        frame = frame @ _turn(frame[rare], rare)
-        frame[0] += rest @ frame[rare]  # u of the records without it stays
-        frame[rare], frame[:, rare] = 0.0, 0.0
+        turn = _turn(line, rare)
+        frame, usual = frame @ turn, usual @ turn
+        frame[0] += rest @ (frame[rare] - usual)  # u of the records without it stays
+        frame[rare], frame[:, rare] = usual, 0.0
         frame[rare, rare], frame[0, rare] = 1 / step, -rest / step
         return frame, reach
-    for j, without, size in zip(rare, rest.tolist(), np.abs(step).tolist(), strict=True):
-        size *= float(np.linalg.norm(frame[j]))
-        frame[0] += without * frame[j] * (1 - 1 / size)  # the row of the records without it stays
-        frame[j] /= size
+    for j, without, row, size in zip(rare, rest.tolist(), line, np.abs(step).tolist(), strict=True):
+        size *= float(np.linalg.norm(row))
+        frame[0] += without * row * (1 - 1 / size)  # the row of the records without it stays
+        frame[j] -= row * (1 - 1 / size)
     return frame, reach
+
+
+def _line(frame: Floats, j: int, term: Apart) -> Floats:
+    """How far u of the records that have the j-th term lies from the mean of u of the others."""
+    shares = np.array([*term.others.values()])
+    return np.asarray(term.step * (frame[j] - shares @ frame[[*term.others]]))
+
+
+def _usual(frame: Floats, term: Apart, rare: list[int]) -> Floats:
+    """The row that puts a level at the mean of the others of its column that are not rare."""
+    common = {i: share for i, share in term.others.items() if i not in rare}
+    total = 1 - sum(share for i, share in term.others.items() if i in rare)  # with the level that has no term
+    return np.asarray(np.array([*common.values()]) @ frame[[*common]] / max(total, 1e-12))
 
 
 def _turn(moves: Floats, axes: list[int]) -> Floats:

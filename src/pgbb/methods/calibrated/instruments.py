@@ -15,18 +15,16 @@ from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import EFFECT, Box
 from pgbb.methods.calibrated.curvature import Curvature, filtered, raised
 from pgbb.methods.calibrated.frame import Frame, design_frame
-from pgbb.methods.calibrated.linear import score_spread, wide_curvature
+from pgbb.methods.calibrated.linear import wide_curvature
 from pgbb.methods.calibrated.prior import SPREADS, Prior
 from pgbb.methods.calibrated.refine import refine
-from pgbb.methods.calibrated.score_clip import NOTHING, ONE_SIDED, bound_for, excess, lengths, read_tail
+from pgbb.methods.calibrated.score_clip import NOTHING, clip_for
 from pgbb.methods.calibrated.start import locate_response
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
 
 Floats = NDArray[np.float64]
-
-__all__ = ["fit_instruments"]
 
 
 @dataclass(frozen=True)
@@ -84,18 +82,14 @@ def fit_instruments(asker: Asker, problem: Problem, design: Design) -> tuple[Loc
     believed = np.diag((at.spread / moved) ** 2)
     step, error = filtered(found.curvature.solid, found.turn.T @ answer * size, sd * size, believed)
     beta = box.clip(start + found.frame @ step)
-    law = lengths(asker, near, everywhere(beta), size)
-    tails = read_tail(law)
-    sampling = float(np.sqrt(law.mean(np.minimum(law.middles, tails.start) ** 2) / len(near.matrix) / n))
-    b, _, root = bound_for(tails, asker.noise("final"), sampling)
-    cut = excess(asker, near, everywhere(beta), b, ONE_SIDED * root, sampling)
+    clip = clip_for(asker, near, everywhere(beta), size)
 
     def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
-        answer, sd = asker.ask(stage, "clipped_score", everywhere(at), near.matrix, NOTHING, b)
-        return found.turn.T @ (answer * b + cut.moved), sd * b
+        answer, sd = asker.ask(stage, "clipped_score", everywhere(at), near.matrix, NOTHING, clip.bound)
+        return found.turn.T @ answer * clip.bound, sd * clip.bound
 
     def spread(at: Floats, _: Curvature) -> tuple[Floats, Floats]:
-        value, left = score_spread(asker, near, everywhere(at), b, moments, cut.square)
+        value, left = clip.moments(asker, moments.value, everywhere(at), near.matrix, NOTHING)
         value = found.turn.T @ value @ found.turn
         return (value + value.T) / 2, np.full(p * (p + 1) // 2, float(np.sqrt(np.mean(left**2))))
 
@@ -104,9 +98,8 @@ def fit_instruments(asker: Asker, problem: Problem, design: Design) -> tuple[Loc
         start, SPREADS * at.spread / moved, problem.transform, doubtful, lambda axes: near.unseen(found.turn @ axes)
     )
     asked = (lambda *_: found.curvature), gradient, spread  # the curvature is the same everywhere
-    common = found.turn.T @ cut.covariance @ found.turn
     posterior = refine(
-        box, n, beta, error, found.frame, *asked, box.clip, prior, b, common=common, quadratic=True,
+        box, n, beta, error, found.frame, *asked, box.clip, prior, clip.bound, moves=clip.moves, quadratic=True,
         located=at.found,
     )  # fmt: skip
-    return posterior, [cut.note]
+    return posterior, [clip.note]

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from pgbb._numerics.symmetric import unpack
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import box_for
-from pgbb.methods.calibrated.curvature import Curvature, covariance_of, curvature_of
+from pgbb.methods.calibrated.curvature import Curvature, curvature_of
 from pgbb.methods.calibrated.frame import Frame, design_frame
 from pgbb.methods.calibrated.prior import SPREADS, Prior
 from pgbb.methods.calibrated.refine import refine
-from pgbb.methods.calibrated.score_clip import NOTHING, ONE_SIDED, bound_for, excess, lengths, read_tail
+from pgbb.methods.calibrated.score_clip import NOTHING, clip_for
 from pgbb.methods.calibrated.start import first_fit, locate_response
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
@@ -24,7 +24,6 @@ from pgbb.release.local_gaussian import LocalGaussian
 
 Floats = NDArray[np.float64]
 
-__all__ = ["fit_linear", "score_spread", "wide_curvature"]
 
 LOUD = 0.1  # relative noise of the curvature up to which records far out are not cut
 
@@ -37,18 +36,14 @@ def fit_linear(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGau
     box = box_for(problem, near, at.size(constant), at.start(p, constant))
     bend = wide_curvature(asker, near)
     theta, error = first_fit(asker, near, at, box, constant)
-    law = lengths(asker, near, theta, at.size(constant))
-    tails = read_tail(law)
-    sampling = float(np.sqrt(law.mean(np.minimum(law.middles, tails.start) ** 2) / p / n))
-    b, _, root = bound_for(tails, asker.noise("final"), sampling)
-    cut = excess(asker, near, theta, b, ONE_SIDED * root, sampling)
+    clip = clip_for(asker, near, theta, at.size(constant))
 
     def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
-        answer, sd = asker.ask(stage, "clipped_score", at, near.matrix, NOTHING, b)
-        return answer * b + cut.moved, sd * b
+        answer, sd = asker.ask(stage, "clipped_score", at, near.matrix, NOTHING, clip.bound)
+        return answer * clip.bound, sd * clip.bound
 
     def spread(at: Floats, _: Curvature) -> tuple[Floats, Floats]:
-        return score_spread(asker, near, at, b, bend, cut.square)
+        return clip.moments(asker, bend.value, at, near.matrix, NOTHING)
 
     prior = Prior(
         at.start(p, constant),
@@ -59,23 +54,10 @@ def fit_linear(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGau
     )
     asked = (lambda *_: bend), gradient, spread  # the curvature is the same everywhere
     posterior = refine(
-        box, n, theta, error, near.matrix, *asked, box.clip, prior, b, common=cut.covariance, quadratic=True,
+        box, n, theta, error, near.matrix, *asked, box.clip, prior, clip.bound, moves=clip.moves, quadratic=True,
         located=at.found,
     )  # fmt: skip
-    return posterior, [cut.note]
-
-
-def score_spread(
-    asker: Asker, near: Frame, at: Floats, b: float, bend: Curvature, square: float
-) -> tuple[Floats, Floats]:
-    """Ask the stage "spread": second moments of scores cut at b, scaled up by what the cut takes off, and their noise.
-
-    `square` is the mean that the cut takes off the squared length.
-    """
-    raw, sd = asker.score_moments(at, near.matrix, NOTHING, b)
-    found, left = covariance_of(raw * b**2, bend.value, sd * b**2, shrink=asker.shrink)
-    wider = 1 + min(square / max(float(np.trace(found)), 1e-300), 2.0)
-    return found * wider, left * wider
+    return posterior, [clip.note]
 
 
 def wide_curvature(asker: Asker, near: Frame) -> Curvature:

@@ -31,8 +31,6 @@ from pgbb.release.local_gaussian import LocalGaussian
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Followed", "LogisticCurvature", "fit_logistic", "logistic_curvature"]
-
 POINTS = 2**11
 UNLIKE = 0.1  # prior relative difference of a curvature from that of the made-up design
 EFFECT = 4.0  # typical effect of a standard deviation of a covariate, in logits

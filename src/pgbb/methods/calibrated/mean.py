@@ -10,14 +10,11 @@ import numpy as np
 
 from pgbb._numerics import Floats
 from pgbb.methods.calibrated.asking import Asker
-from pgbb.methods.calibrated.pareto import Lengths
+from pgbb.methods.calibrated.pareto import Lengths, Tails, tails_of
 from pgbb.methods.calibrated.response import Distribution, Located, histogram, locate
-from pgbb.methods.calibrated.score_clip import Tails, tails_of
 from pgbb.methods.calibrated.stages import BINS
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
-
-__all__ = ["CLOSEST", "UNCLEAR", "fit_mean", "half_window"]
 
 PRIOR = 0.5  # prior relative difference of the variance from the square of the located spread
 HINT = 0.5  # prior difference, in logarithms, of the located spread from the scale that the model was given

@@ -11,10 +11,11 @@ import numpy as np
 from pgbb._numerics import Floats
 from pgbb.methods.calibrated.response import Distribution
 
-__all__ = ["Lengths", "Tail", "heaviest", "tail_of"]
-
 LEAST_TAIL, MOST_TAIL = 0.01, 0.2  # the tail begins at a share between these, as noise allows
 HEAVIEST = 0.6  # largest shape of the tail of a score
+USUAL, VARIES = 0.25, 0.15  # prior mean and standard deviation of the shape of a tail
+READ = 0.7  # noise of the shape of a tail whose share is as large as the noise of that share
+SHAPES, OFF = (0.0, 0.15, 0.3, 0.45, 0.6), (-1.5, -0.75, 0.0, 0.75, 1.5)  # grids of shapes, and of noise in its sd
 HEAVY = 0.35  # largest shape of the tail of a column whose last hundredth is seen; it is larger where less is seen
 
 
@@ -99,3 +100,33 @@ class Lengths:
         t = length * np.geomspace(1, max(self.longest / length, 1.0), 201)
         shares = self.beyond(t)
         return float(np.trapezoid(shares, t)), float(np.trapezoid(2 * (t - length) * shares, t))
+
+
+@dataclass(frozen=True)
+class Tails:
+    """Tails that lengths may have: each, its probability, and the longest length."""
+
+    each: tuple[Tail, ...]
+    chance: Floats
+    longest: float
+
+    def excess(self, bounds: Floats) -> tuple[Floats, Floats]:
+        """E(length − bound)₊: its mean over the tails, and its root mean square."""
+        near = [t.share * np.maximum(t.start - bounds, 0.0) for t in self.each]
+        cut = np.stack([t.excess(t.beyond(bounds)) + more for t, more in zip(self.each, near, strict=True)])
+        return self.chance @ cut, np.sqrt(self.chance @ cut**2)
+
+
+def tails_of(law: Distribution) -> Tails:
+    """A grid of tails around the one that the distribution shows, weighted by noise and by the prior of the shape."""
+    each, log = [], []
+    for off in OFF:
+        below = np.clip(law.below - off * law.sd, 0.0, 1.0)  # as if noise had moved all partial sums
+        below[0], below[-1] = 0.0, 1.0
+        read = tail_of(Distribution(law.edges, np.diff(below), law.sd))
+        doubt = READ * law.sd / read.share + 0.1
+        for shape in SHAPES:
+            each.append(Tail(read.start, read.share, read.slope, shape))
+            log.append(-0.5 * (off**2 + ((shape - USUAL) / VARIES) ** 2 + ((shape - read.weight) / doubt) ** 2))
+    chance = np.exp(np.array(log) - max(log))
+    return Tails(tuple(each), chance / chance.sum(), float(law.edges[-1]))

@@ -32,12 +32,10 @@ from pgbb.release.local_gaussian import LocalGaussian
 
 Floats = NDArray[np.float64]
 
-__all__ = ["fit_poisson"]
 
 EFFECT = 0.7  # typical effect of a standard deviation of a covariate on log μ
 OTHER = 0.1  # error of a step in log μ, because the curvature changes along it
 BELIEVED = 3.0  # prior standard deviation of the effect of a standard deviation of a covariate on log μ
-PART = 0.35  # share of the mean excess length by which a clip may move one coordinate
 WITHIN = 2.5  # scores up to so many typical lengths, by the spread of the counts, are not clipped
 FARTHEST = 1.5  # the most by which a step may move log μ
 LEAST = 1e-3  # least mean count that the first fit may give, in spreads of the response
@@ -57,11 +55,6 @@ class PoissonCurvature(LogisticCurvature):
         """E μuuᵀ."""
         mean = np.exp(np.minimum(self.points @ (self.inverse @ theta) + self.base, self.most))
         return (self.points.T * mean) @ self.points * (self.mass / len(self.points))
-
-    def aim(self, theta: Floats) -> Floats:
-        """The mean direction of the scores of large counts, −E μu/E μ‖u‖."""
-        mean = np.exp(np.minimum(self.points @ (self.inverse @ theta) + self.base, self.most))
-        return np.asarray(-mean @ self.points / (mean @ np.linalg.norm(self.points, axis=1)))
 
 
 def fit_poisson(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaussian, list[str]]:
@@ -94,7 +87,7 @@ def fit_poisson(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGa
     near, error = near.turned(axes), axes.T @ error @ axes
     model = _model(near, constant, base, float(link[0]))
     least = WITHIN * at.spread * float(np.sqrt(np.trace(near.moment)))
-    family = Clipped(asker, near, link, PART, least, model.aim(theta))
+    family = Clipped(asker, near, link, least, counts=True)
 
     def curvature(at: Floats, before: Curvature | None) -> Curvature:
         shape = model.at(at)

@@ -16,8 +16,6 @@ from pgbb._numerics.symmetric import direction_sd, geometric_mean, roots, triang
 from pgbb.methods.calibrated.curvature import Curvature
 from pgbb.release.local_gaussian import HIDDEN
 
-__all__ = ["LOGITS", "SPREADS", "Prior", "Settled", "tempered"]
-
 SPREADS = 5.0  # prior standard deviation of the effect of a standard deviation of a covariate, in located spreads
 LOGITS = 8.0  # the same prior standard deviation in a logistic regression, in logits
 NONE = 0.6  # relative noise at which a curvature counts as none; below it, it counts in part

@@ -1,181 +1,144 @@
-"""Chooses the length at which scores are clipped, and estimates what the clip takes off, from their distribution.
+"""Chooses the length at which scores are clipped, by a public rule, and what intervals allow for because of the clip.
 
 Public arithmetic on answers.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pgbb.methods.calibrated.asking import Asker
+from pgbb.methods.calibrated.curvature import covariance_of
 from pgbb.methods.calibrated.frame import Frame
-from pgbb.methods.calibrated.pareto import Tail, tail_of
 from pgbb.methods.calibrated.response import Distribution, asked_law
 from pgbb.methods.calibrated.stages import BINS
 
 Floats = NDArray[np.float64]
 
-__all__ = [
-    "NOTHING",
-    "ONE_SIDED",
-    "PART",
-    "Cut",
-    "Tails",
-    "bound_for",
-    "excess",
-    "lengths",
-    "read_tail",
-    "tails_of",
-    "usual_tail",
-]
 
 NOTHING = np.zeros(0)  # what the statistics of least squares need beside θ and the frame
-ONE_SIDED = 0.5  # share of the mean excess length by which a clip may move one coordinate
-NEAREST, FARTHEST = 1.5, 30.0  # the excess is asked up to this range of bounds; bounds lie within `FARTHEST` starts
-RAREST = np.exp(-9.0)  # least share of a tail beyond a bound: farther out, rows would be rounded coarsely
-LOUD = 0.6  # the bound grows while the noise of the last gradient stays below this share of the sampling error
-QUIET = 0.35  # the excess is asked as far out as its noise stays below this share of the sampling error
-FINEST = 0.03  # width of the narrowest bins of lengths, in typical lengths
-USUAL, VARIES = 0.25, 0.15  # prior mean and standard deviation of the shape of a tail of scores
-READ = 0.7  # noise of the shape of a tail whose share is as large as the noise of that share
-SHAPES, OFF = (0.0, 0.15, 0.3, 0.45, 0.6), (-1.5, -0.75, 0.0, 0.75, 1.5)  # grids of shapes, and of noise in its sd
-PART = 0.5  # weight of the number of clipped scores, and of their squares, in the answer on the excess
+FINEST, FARTHEST = 0.03, 4.0  # lengths are told apart from the first to the second of these, in sizes of the response
+QUIETEST = 1e-9  # in place of no noise
+NEAREST = 0.9  # the nearest clip is at this quantile of lengths
+LENGTH, OF_COUNTS = 1.15, 1.6  # of a clip, see `loudness`; it is longer for counts, since large ones lie on one side
+EVEN = 1.5  # root mean square of ordinary scores, over that of the same ones cut at their ninth decile
+USUAL = 0.3  # by how much a clip moves a coefficient, in units of the noise that it leaves
+HEAVY = 4.0  # the same, where scores are less even than that by a factor of two
+FEW = 1.0  # mean excess of scores, in bounds, that does no harm, in units of the noise of a gradient with b = 1
+UNSEEN, SEEN = 1.8, 2.8  # more of it counts from the first of these on, in its noise, and from the second in full
+LONG, TOWARD = 1.5, 0.3  # it is longer by this factor than it is asked, and this part of it moves one coordinate
+SQUARE = 4.0  # what such scores lack in their squares, in squared bounds, over their excess in bounds
+NOISE = 0.5  # of a mean squared length, in that of a share and squared bounds
+ROUGH = 0.1  # relative noise of second moments up to which scores are not cut nearer for them
+MOST = 4.0  # the most by which second moments are scaled up because scores are cut
 
 
 @dataclass(frozen=True)
-class Tails:
-    """Tails that the lengths of scores may have: each, its probability, and the longest length."""
-
-    each: tuple[Tail, ...]
-    chance: Floats
-    longest: float
-
-    def excess(self, bounds: Floats) -> tuple[Floats, Floats]:
-        """E(length − bound)₊: its mean over the tails, and its root mean square."""
-        near = [t.share * np.maximum(t.start - bounds, 0.0) for t in self.each]
-        cut = np.stack([t.excess(t.beyond(bounds)) + more for t, more in zip(self.each, near, strict=True)])
-        return self.chance @ cut, np.sqrt(self.chance @ cut**2)
-
-    def square(self, bound: float) -> float:
-        """The mean over the tails of E(length² − bound²)₊."""
-        at = np.geomspace(bound, max(self.longest, bound), 65)
-        return float(np.trapezoid(2 * at * (self.chance @ np.stack([t.beyond(at) for t in self.each])), at))
-
-    @property
-    def start(self) -> float:
-        """Where the middle one of the tails begins."""
-        return self.each[len(self.each) // 2].start
-
-    def bounds(self, least: float) -> Floats:
-        """The grid of bounds that are tried."""
-        low, high = (max(pick(t.start for t in self.each), least) for pick in (min, max))
-        top = max(float(t.lengths(np.array(RAREST * t.share))) for t in self.each)
-        return np.geomspace(low, min(max(top, 1.1 * high), FARTHEST * high), 241)
-
-
-def read_tail(law: Distribution) -> Tails:
-    """The tail that the distribution shows, as the only one."""
-    return Tails((tail_of(law),), np.ones(1), float(law.edges[-1]))
-
-
-def usual_tail(law: Distribution) -> Tails:
-    """The tail that the distribution shows, as the only one, with its shape shrunk to the usual one."""
-    tail = tail_of(law)
-    keep = VARIES**2 / (VARIES**2 + (READ * law.sd / tail.share) ** 2)
-    return Tails((replace(tail, weight=USUAL + keep * (tail.weight - USUAL)),), np.ones(1), float(law.edges[-1]))
-
-
-def tails_of(law: Distribution) -> Tails:
-    """A grid of tails around the one that the distribution shows, weighted by noise and by the prior of the shape."""
-    each, log = [], []
-    for off in OFF:
-        below = np.clip(law.below - off * law.sd, 0.0, 1.0)  # as if noise had moved all partial sums
-        below[0], below[-1] = 0.0, 1.0
-        read = tail_of(Distribution(law.edges, np.diff(below), law.sd))
-        doubt = READ * law.sd / read.share + 0.1
-        for shape in SHAPES:
-            each.append(Tail(read.start, read.share, read.slope, shape))
-            log.append(-0.5 * (off**2 + ((shape - USUAL) / VARIES) ** 2 + ((shape - read.weight) / doubt) ** 2))
-    chance = np.exp(np.array(log) - max(log))
-    return Tails(tuple(each), chance / chance.sum(), float(law.edges[-1]))
-
-
-def bound_for(
-    tails: Tails, noise: float, sampling: float, part: float = ONE_SIDED, least: float = 0.0
-) -> tuple[float, float, float]:
-    """The bound b that minimises the sum of squares of noise and bias; E(length − b)₊, and its root mean square.
-
-    The noise of a gradient is b·`noise`, and the bias of a coordinate is a `part` of the excess. b is larger while the
-    noise stays at `LOUD` of the `sampling` error, and at least `least`.
-
-    >>> one = Tails((Tail(2.0, 0.02, 0.5),), np.ones(1), 60.0)
-    >>> [round(v, 4) for v in bound_for(one, 1e-3, 0.001)]
-    [2.7252, 0.0023, 0.0023]
-    >>> [round(v, 4) for v in bound_for(one, 1e-3, 0.006)]
-    [3.5879, 0.0004, 0.0004]
-    """
-    bounds = tails.bounds(least)
-    mean, root = tails.excess(bounds)
-    best = int(np.argmin((noise * bounds) ** 2 + (part * root) ** 2))
-    best = max(best, int(np.searchsorted(noise * bounds, LOUD * sampling, side="right")) - 1)
-    return float(bounds[best]), float(mean[best]), float(root[best])
-
-
-def lengths(asker: Asker, near: Frame, theta: Floats, size: float, given: Floats | float = NOTHING) -> Distribution:
-    """Ask the stage "residuals": the distribution of lengths of scores at θ. `given` is what the family needs."""
-    far, unit = 4 * size * np.sqrt(len(theta)), FINEST * size / near.reach
-    edges = np.sinh(np.linspace(0, 1, BINS + 1) * np.arcsinh(far / unit)) * unit
-    return asked_law(asker, "residuals", "clipped_lengths", edges, theta, near.matrix, given)[0]
-
-
-@dataclass(frozen=True)
-class Cut:
-    """What the clip takes off.
+class Clip:
+    """A clip of scores.
 
     Args:
-      moved: the part of its mean that is put back.
-      covariance: of the rest.
-      square: mean of what the clip takes off the squared length.
+      bound: the length at which scores are cut.
+      moves: by how much the clip may move a coefficient, in sampling errors.
+      inner: the length at which scores are cut for their second moments, whose noise grows with its square.
+      inside: mean squared length of scores that are cut there, by the distribution of lengths.
+      inside_sd: its noise.
+      whole: mean squared length of all scores over `inside`, as far as they show.
       note: for the certificate.
     """
 
-    moved: Floats
-    covariance: Floats
-    square: float
+    bound: float
+    moves: float
+    inner: float
+    inside: float
+    inside_sd: float
+    whole: float
     note: str
 
+    def moments(self, asker: Asker, shape: Floats, *given: Floats | float) -> tuple[Floats, Floats]:
+        """Ask the stage "spread": second moments of scores, of about the `shape`, and their noise.
 
-def excess(
+        Their trace is also the mean squared length, by the distribution of lengths. Both are averaged by precision.
+        """
+        raw, sd = asker.score_moments(*given, self.inner)
+        raw, sd = raw * self.inner**2, sd * self.inner**2
+        if asker.counts_each:
+            own = len(raw) * sd**2
+            trust = own / max(own + self.inside_sd**2, 1e-300)
+            raw = raw + trust * (self.inside - float(np.trace(raw))) / max(float(np.trace(shape)), 1e-300) * shape
+        found, left = covariance_of(raw, shape, sd, shrink=asker.shrink)
+        return found * self.whole, left * self.whole
+
+
+def loudness(noise: float, n: int, length: float = LENGTH) -> float:
+    """The noise c that the last gradients may have, in sampling errors, which decides how far away a clip is.
+
+    A clip at b standard deviations s of a score leaves the noise c = bτ, where τ is √n times the `noise` of a gradient
+    with b = 1. If scores have three moments, the clip moves a coefficient by about √n/b² sampling errors. The sum of
+    both squares is least where c³ is a multiple of τ²√n; `length` is its cube root.
+
+    >>> [round(loudness(noise, n), 2) for noise, n in ((1.2e-3, 10_000), (4e-4, 30_000), (1.15e-4, 30_000))]
+    [1.3, 1.08, 0.47]
+    """
+    return length * float(np.cbrt(noise**2 * n**1.5))
+
+
+def ordinary_error(noise: float, n: int, length: float = LENGTH) -> float:
+    """What noise and clip add to a coefficient, in sampling errors, where scores are longer by no more than usual."""
+    return loudness(noise, n, length) * float(np.hypot(1.0, USUAL))
+
+
+def clip_for(
     asker: Asker,
     near: Frame,
     theta: Floats,
-    b: float,
-    expected: float,
-    sampling: float,
+    size: float,
     given: Floats | float = NOTHING,
-    toward: Floats | float = 0.0,
-) -> Cut:
-    """Ask the stage "tail": the mean of v − clip(v), up to as many bounds as its noise allows.
+    least: float = 0.0,
+    length: float = LENGTH,
+) -> Clip:
+    """Ask for the lengths of scores at θ, choose the bound, and ask how much longer scores are.
 
-    A priori its coordinates have the standard deviation `expected` around `toward`, whose size is as uncertain as
-    itself. `sampling` is the sampling error of a gradient.
+    Args:
+      asker: asks the stages "residuals" and "tail".
+      near: the frame of the design.
+      theta: a rough estimate.
+      size: of the response.
+      given: what the family needs beside θ and the frame.
+      least: least bound.
+      length: as of `loudness`.
     """
-    unit = np.sqrt(1 + 2 * PART**2)
-    noise = asker.noise("tail") * unit
-    times = float(np.clip(QUIET * sampling / max(noise * b, 1e-300), NEAREST, FARTHEST))
-    answer, sd = asker.ask("tail", "clipped_excess", theta, near.matrix, given, b, times, PART)
-    mean, doubt = answer[:-2] * unit * times * b, sd * unit * times * b
-    around = toward * np.ones_like(mean)
-    prior = max(expected**2, float(np.mean((mean - around) ** 2)) - doubt**2 * (1 + 3 * np.sqrt(2 / len(mean))))
-    keep = prior / (prior + doubt**2) if prior > 0 else 0.0
-    believed = prior * np.eye(len(mean)) + np.outer(around, around)
-    gain = believed @ np.linalg.pinv(believed + doubt**2 * np.eye(len(mean)))
-    share, share_sd = float(answer[-2]) * unit / PART, sd * unit / PART
-    square = keep * max(float(answer[-1]) * unit / PART, 0.0) * ((times + 1) * b) ** 2
-    most = min(max(share, 0.0) + 2 * share_sd, 1.0)
+    law, p = _lengths(asker, near, theta, size, given), len(theta)
+    early, late = (1 / max(asker.noise(stage), QUIETEST) for stage in ("refine", "final"))
+    noise = 1 / float(np.hypot(early, late))
+    loud = loudness(noise, asker.n, length)
+    bounds = np.geomspace(max(float(law.quantile(np.array(NEAREST))), 1e-3 * law.edges[-1]), law.edges[-1], 241)
+    squares = np.array([law.mean(np.minimum(law.middles, b) ** 2) for b in bounds])
+    errors = np.sqrt(squares / p / asker.n)
+    uneven = np.maximum(errors / max(float(errors[0]), 1e-300) / EVEN, 1.0)
+    dear = np.append(noise * bounds > loud * uneven * errors, True)
+    place = max(int(np.argmax(dear)) - 1, 0)
+    bound, error = max(float(bounds[place]), least), float(errors[place])
+    answer, sd = asker.ask("tail", "clipped_excess", theta, near.matrix, given, bound)
+    more = max(float(answer[0]) - FEW * noise, 0.0)
+    excess = LONG * more * float(np.clip((more / max(sd, QUIETEST) - UNSEEN) / (SEEN - UNSEEN), 0.0, 1.0))
+    tail = loud * (USUAL + HEAVY * float(uneven[place] - 1))
+    moves = float(np.hypot(tail, TOWARD * bound * excess / max(error, 1e-300)))
+    share = 1 - float(np.interp(bound, law.edges, law.below)) + 2 * law.sd
     note = (
-        f"Scores longer than a private bound are clipped, at most {most:.1%} of them; {keep:.0%} of what the clip "
-        "takes off is put back, and the intervals allow for the rest as far as the tail that is seen leaves it."
+        f"Scores longer than a private bound are clipped, at most {min(share, 1.0):.1%} of them; the intervals allow "
+        f"for coefficients that this moves by {moves:.1f} standard errors."
     )
-    return Cut(around + gain @ (mean - around), doubt**2 * (gain + gain.T) / 2, square, note)
+    seen = np.sqrt(p) * asker.moments_noise * bounds**2 <= ROUGH * squares
+    inner = min(max(int(np.sum(seen)) - 1, 0), place)
+    inside = max(float(squares[inner]), 1e-300)
+    whole = min((float(squares[place]) + SQUARE * excess * bound**2) / inside, MOST)
+    return Clip(bound, moves, float(bounds[inner]), inside, NOISE * law.sd * float(bounds[inner]) ** 2, whole, note)
+
+
+def _lengths(asker: Asker, near: Frame, theta: Floats, size: float, given: Floats | float) -> Distribution:
+    """Ask the stage "residuals": the distribution of lengths of scores at θ."""
+    far, unit = FARTHEST * size * np.sqrt(len(theta)), FINEST * size / near.reach
+    edges = np.sinh(np.linspace(0, 1, BINS + 1) * np.arcsinh(far / unit)) * unit
+    return asked_law(asker, "residuals", "clipped_lengths", edges, theta, near.matrix, given)[0]

@@ -13,20 +13,9 @@ from typing import Any
 
 from pgbb.accountant import Composition, Mechanism, compose, noise_scale
 from pgbb.errors import InvalidValue
-from pgbb.methods.calibrated.column_terms import own_terms
+from pgbb.methods.calibrated.column_terms import many_levels, own_terms
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
-
-__all__ = [
-    "BINS",
-    "JITTERS",
-    "LEAST_REACH",
-    "Question",
-    "Stage",
-    "composition",
-    "questions_for",
-    "whole_noise",
-]
 
 BINS = 64  # number of bins of every histogram
 LEAST_REACH = (16.0, 2.5)  # the squared reach R² of a frame of p terms is at least the first, and p times the second
@@ -34,6 +23,7 @@ JITTERS = 8  # places over which a response with a declared step is spread
 
 # Shares of the budget.
 COLUMNS, FRAME, DISTANCES = 0.05, 0.07, 0.02  # of the stages that every design has; the last only where noise is small
+LEVELS = 0.03  # of the means of covariates by level, where a column has many
 RESPONSE, START, RESIDUALS = 0.03, 0.05, 0.03  # of the stages that most responses have
 CURVATURE = 0.09  # of the curvature matrices of all quantile levels
 MOMENTS = 0.08, 0.14  # of second moments of a design; the second value where other matrices follow from them
@@ -41,6 +31,9 @@ LOCATE, ROBUST = 0.05, 0.12  # of one Newton step of a Huber loss, and of `STEPS
 REFINE = 0.14, 0.1  # of the gradient before the last; the second value with few records, where locating takes more
 LAST = 0.1  # of the last gradient, at least
 PERSONS = 0.12  # of second moments of the score by person
+
+LASTS = 3  # number of last gradients of quantile levels
+EASED = ("frame", "response", "start", "residuals")  # stages of a quantile regression that need less where n is large
 
 # Thresholds. "Noise" is that of one answer with the whole budget.
 WORTH = 0.021  # curvature of each quantile level is asked if the relative noise of its entries is below this
@@ -50,6 +43,7 @@ MANY = 8  # number of terms from which the first fit may miss a group of records
 STEPS = 4  # number of Newton steps of a Huber loss where the first fit may be far off
 OFF = 0.12  # error of the first fit, in spreads of the response, above which it may be far off
 NEARER = 0.25  # noise of a step, over the error that is left, above which more steps lead no nearer
+PLENTY, LEAST_EASED = 0.0008, 0.5  # below this noise a share of `EASED` falls with it, down to the second value of it
 FEW = 0.0045  # noise above which one answer, or two, replace several rounds
 
 CUT = 3.0  # the first fit clips the response at so many spreads
@@ -169,6 +163,11 @@ def _grown(share: float, noise: float, most: float) -> float:
     return share * min(max((noise / HIDING) ** 2, 1.0), most)
 
 
+def _eased(noise: float) -> float:
+    """The factor of the shares of `EASED`."""
+    return min(max(noise / PLENTY, LEAST_EASED), 1.0)
+
+
 def _design(design: Design, noise: float, lean: bool = False) -> tuple[Stage, ...]:
     """The stages that find the frame of a design.
 
@@ -188,13 +187,17 @@ def _design(design: Design, noise: float, lean: bool = False) -> tuple[Stage, ..
         if shares:
             asked.append(Question("column_means", ((p, shares),), power=0))
         stages.append(Stage("columns", _grown(COLUMNS, noise, 3), "where the columns lie", tuple(asked)))
+        if numeric and (many := many_levels(design)):
+            cells = (p, sum(len(terms) + 1 for terms in many))
+            means = Question("level_means", ((p, numeric), (numeric,), (numeric,), cells), power=0)
+            stages.append(Stage("by level", LEVELS, "means of covariates by level", (means,)))
     times = (4 if dear < 0.03 else 3 if dear < 0.06 else 2 if noise < FEW else 1) if located else 5
     rounds = Question("moment", ((p, p),), times=times, power=0)
     stages.append(Stage("frame", FRAME if located else COLUMNS + FRAME, "a design made white by rounds", (rounds,)))
     if times > 3:
         lengths = Question("distances", ((p, p), (BINS + 1,), (BINS, BINS)))
         stages.append(Stage("distances", DISTANCES, "how far out its records lie", (lengths,)))
-    moments = Question("moment_and_cut", ((p, p), ()))
+    moments = Question("moment_and_cut", ((p, p), (), ()))
     return (*stages, Stage("moments", MOMENTS[lean], "its second moments", (moments,)))
 
 
@@ -256,9 +259,9 @@ def _quantile(design: Design, levels: int, noise: float, weighted: bool) -> tupl
     around = (JITTERS if design.response_step else 1,)
     cells = (curves, each, (levels + 1, levels + 1), frame, around)
     fine = 0.03 if shown else 0.09 if noise < FEW else 0.05
+    located = (*_design(design, noise, not shown), *_start(p, noise))
     stages = (
-        *_design(design, noise, not shown),
-        *_start(p, noise),
+        *(replace(s, share=s.share * _eased(noise)) if s.name in EASED else s for s in located),
         *_robust(p, noise, 0),
         Stage("levels", 0.08, "all levels, roughly", (
             Question("cells", cells, times=6 if quiet else 4 if shown else 2 if noise < FEW else 1),
@@ -274,7 +277,7 @@ def _quantile(design: Design, levels: int, noise: float, weighted: bool) -> tupl
             Question("moment", (frame,), power=2),
         ))] if weighted else ()),
     )  # fmt: skip
-    return _rest(stages, "gradients of all levels, once more", Question("cells", cells))
+    return _rest(stages, "gradients of all levels, again", Question("cells", cells, times=LASTS))
 
 
 def _huber(design: Design, noise: float) -> tuple[Stage, ...]:
@@ -306,7 +309,7 @@ def _linear(design: Design, noise: float) -> tuple[Stage, ...]:
         first,
         Stage("residuals", 0.03, "histogram of the lengths of scores", (lengths,)),
         Stage("curvature", 0.05, "second moments of far-out covariates too", (Question("wide_moment", (frame, ())),)),
-        Stage("tail", 0.06, "mean of what the clip takes off", (Question("clipped_excess", (*given, (), (), ())),)),
+        Stage("tail", 0.06, "how much longer scores are than the clip", (Question("clipped_excess", (*given, ())),)),
         Stage("spread", 0.05, "second moments of the score", (replace(score, power=2, outer=True),)),
         Stage("refine", REFINE[noise > FEW], "gradient", (score,)),
     )
@@ -349,7 +352,7 @@ def _clipped(
         Stage("curvature", 0.07, "curvature, before and after the first of the gradients below", (
             Question("clipped_curvature", (*given, ()), times=2),
         )),
-        Stage("tail", 0.04, "mean of what the clip takes off", (Question("clipped_excess", (*given, (), (), ())),)),
+        Stage("tail", 0.04, "how much longer scores are than the clip", (Question("clipped_excess", (*given, ())),)),
         Stage("spread", 0.04, "second moments of the score", (replace(score, power=2, outer=True),)),
         Stage("refine", REFINE[noise > FEW], "gradient", (score,)),
     )  # fmt: skip

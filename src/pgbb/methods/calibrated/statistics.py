@@ -41,6 +41,7 @@ __all__ = [
     "histogram",
     "huber_curvature",
     "huber_score",
+    "level_means",
     "logistic_curvature",
     "logistic_score",
     "logistic_slope",
@@ -95,6 +96,12 @@ def column_means(x: Any, y: Any, pick: Any) -> Any:
     return times(x, pick) / jnp.sqrt(1.0 * pick.shape[1])
 
 
+def level_means(x: Any, y: Any, pick: Any, middle: Any, half: Any, levels: Any) -> Any:
+    """K terms of the design, in units of windows and cut to [−1, 1], times x·`levels` of norm at most 1, over √K."""
+    inside = jnp.clip((times(x, pick) - middle) / half, -1.0, 1.0) / jnp.sqrt(1.0 * pick.shape[1])
+    return (inside[:, None] * times(x, levels)).reshape(-1)
+
+
 def moment(x: Any, y: Any, frame: Any) -> Any:
     """ωuuᵀ, packed."""
     return packed(_bounded(x, frame)[0])
@@ -105,10 +112,14 @@ def wide_moment(x: Any, y: Any, frame: Any, most: Any) -> Any:
     return packed(_cut(times(x, frame), most))
 
 
-def moment_and_cut(x: Any, y: Any, frame: Any, part: Any) -> Any:
-    """(ωuuᵀ, k·1{ω < 1})/√(1 + k²): second moments, and whether the record is weighted down; k is `part`."""
+def moment_and_cut(x: Any, y: Any, frame: Any, part: Any, steep: Any) -> Any:
+    """(ωuuᵀ, k·min(s(‖u‖ − 1)₊, 1))/√(1 + k²): second moments, and how far the record is beyond the reach.
+
+    k is `part`, s is `steep`.
+    """
     bounded, root = _bounded(x, frame)
-    return jnp.append(packed(bounded), part * (root < 1)) / jnp.sqrt(1 + part**2)
+    beyond = jnp.clip(steep * (1 / root - 1), 0.0, 1.0)
+    return jnp.append(packed(bounded), part * beyond) / jnp.sqrt(1 + part**2)
 
 
 @_looked_up
@@ -206,19 +217,6 @@ def _cut(v: Any, most: Any) -> Any:
     return v / jnp.maximum(jnp.sqrt(dots(v, v)), most)
 
 
-def _beyond(v: Any, bound: Any, most: Any, part: Any) -> Any:
-    """(w/(mb), k·1{‖v‖ > b}, k·s)/√(1 + 2k²): what a clip to length b takes off the score v.
-
-    w is v − clip(v), cut to length mb. The indicator counts clipped scores. s = (‖v‖² − b²)₊/((m + 1)b)², cut to 1, is
-    what the clip takes off the squared length.
-    """
-    length = jnp.sqrt(dots(v, v))
-    over = jnp.maximum(length - bound, 0.0)
-    taken = v / jnp.maximum(length, 1e-30) * jnp.minimum(over / (most * bound), 1.0)
-    square = jnp.clip((length**2 - bound**2) / ((most + 1) * bound) ** 2, 0.0, 1.0)
-    return jnp.concatenate([taken, part * jnp.stack([1.0 * (over > 0), square])]) / jnp.sqrt(1 + 2 * part**2)
-
-
 def offset_mean(x: Any, y: Any, terms: Any) -> Any:
     """The offset, in [−1, 1]: the column of a row that follows the terms of the design."""
     return x[len(terms)]
@@ -273,9 +271,10 @@ def clipped_curvature(x: Any, y: Any, theta: Any, frame: Any, given: Any, most: 
     return packed(_cut(_family(x, y, theta, frame, given)[1], most))
 
 
-def clipped_excess(x: Any, y: Any, theta: Any, frame: Any, given: Any, bound: Any, most: Any, part: Any) -> Any:
-    """What the clip takes off the score: see `_beyond`."""
-    return _beyond(_family(x, y, theta, frame, given)[0], bound, most, part)
+def clipped_excess(x: Any, y: Any, theta: Any, frame: Any, given: Any, bound: Any) -> Any:
+    """By how many bounds b the score is longer than b, at most one, as one number."""
+    v = _family(x, y, theta, frame, given)[0]
+    return jnp.clip(jnp.sqrt(dots(v, v)) / bound - 1, 0.0, 1.0)[None]
 
 
 def logistic_score(x: Any, y: Any, theta: Any, frame: Any) -> Any:

@@ -4,8 +4,7 @@ Without it the point is a function of the weights u, and the curvature cannot be
 query may be any point, so that privacy is not affected. How much: the curvature H along each whitened direction is to
 be known to about 1/κ of itself. Unit noise ξ on a direction, times its size δ, moves answers by Hδξ; so δ is such that
 the mean of answer·ξ is κ standard deviations of the mean of all answers, or what a loss allows that is quadratic near
-its estimate alone. Answers by which the size is judged serve for nothing else: they would make the curvature look
-larger.
+its estimate alone. Answers by which the size is judged do not tell the curvature, which they would make look larger.
 
 With a design H is about one number in every direction, so that the size follows early from few answers with little
 dither, while the generator learns. Then it rests, and answers with full dither are asked around where it is. Without a
@@ -28,14 +27,13 @@ from pgbb.methods.pgbb.moment_answers import asks_bend
 from pgbb.model.models import Problem
 from pgbb.private.door import Step
 
-__all__ = ["PRECISION", "Phases", "phases_of", "start", "step", "white_box"]
-
 PRECISION = 14.0  # κ
 WHITE = 8.0  # κ with a design; more along directions that may vary less than they seem
 ROUGHLY = 5.0  # κ where the curvature is asked for
 BURN_IN = 0.15  # share of the steps in which the size is found where there is no design
 LOUD = 0.4  # share of the steps with full dither where there is no design
 LATER = 0.25  # of that size, afterwards
+LEARNS = 0.05  # share of the steps in which points are not near the estimate, with a design
 RESTS = 0.3  # share of the steps after which the generator rests, with a design
 QUIET = 0.4  # of the size, before that
 WARM = 0.01  # share of the steps before the size follows the curvature
@@ -44,6 +42,7 @@ RATE = 120.0  # steps of the logarithm of the size in a run, at first; slower an
 FIRST = 0.05  # size at the start, and
 MOST = 0.5  # largest, as a share of the box
 LOCAL = 0.5  # of the largest score on the smaller side of a line, by which the dither may move scores
+FASTER = 8.0  # times that a scale moves with the network's output of what coefficients do
 ROOM = 2.0  # times what fitted values need, that query points have
 _LEAP = 30.0
 
@@ -79,6 +78,16 @@ def white_box(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     return problem.center, radius
 
 
+def reach_of(problem: Problem, reach: np.ndarray) -> np.ndarray:
+    """How far the network's output must go to cross most of the box: less for a scale.
+
+    It lies near the lower end of its box, where θ moves slowly: as the logarithm of the distance from that end does.
+    """
+    if problem.design is None:
+        return reach
+    return np.where(np.arange(problem.dim) < len(problem.design.names), reach, reach / FASTER)
+
+
 @dataclass(frozen=True)
 class Phases:
     """Shares of the steps: after which the generator rests, answers are used, and points count as late."""
@@ -89,8 +98,13 @@ class Phases:
 
 
 def phases_of(problem: Problem) -> Phases:
-    """With a design, answers count from when the generator rests; without one, from when the size is found."""
-    return Phases(0.5, BURN_IN, LOUD) if problem.design is None else Phases(RESTS, RESTS, RESTS)
+    """With a design, answers count once points may be near; without one, once the size is found."""
+    return Phases(0.5, BURN_IN, LOUD) if problem.design is None else Phases(RESTS, LEARNS, RESTS)
+
+
+def _times(v: Any, matrix: Any) -> Any:
+    """v @ matrix in one kernel of a GPU with its neighbours; a product has one of its own."""
+    return jnp.sum(v[..., :, None] * matrix, axis=-2)
 
 
 def _local(joint: Joint) -> np.ndarray:
@@ -146,20 +160,21 @@ def step(
         unit = jax.random.normal(jax.random.fold_in(now["key"], draw["t"]), (k, 1, d))
         size = jnp.exp(now["size"]) * share_of(draw["t"])
         moved = jnp.clip(y.reshape(k, m, d) + size * unit, low, high)
-        points = (moved @ now["step"].T).reshape(k, m * d)
+        points = _times(moved, now["step"].T).reshape(k, m * d)
         return points, (points, pull, unit, size * unit)
 
     def update(state: Any, draw: dict[str, Any], memo: Any, answers: Any) -> Any:
         net, now = state
         points, pull, unit, added = memo
-        slopes = jnp.einsum("jl,kld->kjd", decode, answers.reshape(k, m, d)) @ now["step"]
+        gradients = jnp.sum(decode[:, :, None] * answers.reshape(k, 1, m, d), axis=2)
+        slopes = _times(gradients, now["step"])
         net = backward(net, pull, slopes.reshape(k * m, d), draw["t"])
         share = 1 / (1 + jnp.minimum(draw["t"], 0.1 * mechanism.steps))
         power = now["power"] + share * (jnp.mean(slopes**2, axis=0) - now["power"])
         wanted = jnp.minimum(precision / now["least"] * jnp.sqrt(power / mechanism.answers), most) + 1e-30
         size, bend = now["size"], now["bend"] * (1 - FORGOTTEN / mechanism.steps)
         if p:
-            bend = bend + jnp.stack([jnp.sum(added * v / power, axis=0) for v in (slopes, added)]) @ alike
+            bend = bend + _times(jnp.stack([jnp.sum(added * v / power, axis=0) for v in (slopes, added)]), alike)
             known = jnp.maximum(bend[0], 0) / (bend[1] + 1e-30) + 1 / jnp.sqrt(bend[1] + 1e-30)
             fixed = (draw["t"] < WARM * mechanism.steps) | (draw["t"] >= int(rests))
             size = jnp.where(fixed, size, jnp.log(wanted / known))

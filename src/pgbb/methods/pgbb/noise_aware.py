@@ -8,6 +8,9 @@ with the gradients g_s of the blocks at c and the curvature H. Query points carr
 which tells H apart from g. Least squares give ḡ = Σ g_s/S and H with their noise, and the posterior is local: see
 `pgbb.release.local_gaussian`. Public arithmetic on answers; nothing here sees a record.
 
+Predictors that are off by e look like errors of scale √(σ² + e²). So with a scale ‖θ − c‖² is taken along coefficients
+alone, as ‖y‖²/(1 + ‖y‖²/σ²), and k of the scale to be about −`STRETCHED`·H/σ.
+
 A loss without a design may bend far over the distances that a budget can tell apart. There H(θ − c) is taken along
 coordinates y/(1 + κy), with the shape κ of each that leaves least of the answers: draws are as skewed as that says.
 """
@@ -24,8 +27,6 @@ from pgbb.accountant import Mechanism
 from pgbb.methods.pgbb.coordinates import Coordinates
 from pgbb.release.local_gaussian import FLOOR, STEEPEST, LocalGaussian
 
-__all__ = ["Found", "analyse", "posterior_of", "pulled", "shrunk"]
-
 Floats = NDArray[np.float64]
 
 _SPREADS = np.concatenate([[0.0], np.geomspace(0.01, 3.0, 40)])  # of relative deviations of H from its target
@@ -40,6 +41,9 @@ BELIEF = 0.3  # relative change of H over the query points, before it is looked 
 MOST = 0.95  # of the largest shape κ with which 1 + κy is positive in the box
 SEEN = 6.0  # by how much twice the log-likelihood must grow for a shape
 LEAST = 0.05  # second moment of the design along a direction, over the expected one
+WINDOW = 0.05  # of the steps, in which points are looked at together
+AWAY = 8.0  # mean square distance from where later points are, in their variances, that is as near
+STRETCHED = 0.3  # of H/σ: how the score of a scale σ falls with ‖y‖², the square of what predictors are off by
 MISFIT = 1.5  # residual variance over what the noise explains, above which nothing is trusted
 
 
@@ -105,7 +109,7 @@ def analyse(
       answers: a/q, (N, d).
       u: block weights, (N, S).
       query: points, internal coordinates, (N, d).
-      dither: on the points, whitened, (N, d).
+      dither: on the points, whitened, (N, d); zero for answers that tell nothing of the curvature.
       late: answers around whose mean the reference lies.
       where: coordinates in which the curvature is near a multiple of the identity.
       noise: σ/q, on each number of a/q.
@@ -120,20 +124,25 @@ def analyse(
     spread_of_points = y.std(axis=0)
     dither = np.clip(dither, y.min(axis=0), y.max(axis=0)) if shape.any() else dither
     y, dither = (v / (1 + shape * v) for v in (y, dither))
-    x = np.concatenate([u, y, np.sum(y**2, axis=1)[:, None]], axis=1)
+    square = _square(y, start, where)
+    x = np.concatenate([u, y, square[:, np.newaxis]], axis=1)
     z = np.concatenate([u, dither, x[:, -1:]], axis=1)  # noise moves points either way, and not ‖y‖²
     unit = np.maximum(np.sqrt(np.mean(z**2, axis=0)), 1e-300)
     x, z = x / unit, z / unit
     b = where.slopes(answers)
-    far = float(np.sqrt(np.mean(np.sum(y**2, axis=1))))
-    before = _believed(x, z, b, unit, blocks, max(far, 1e-150), side)
+    slopes = slice(blocks, blocks + d)
+    rough = np.linalg.pinv(z[:, :-1].T @ x[:, :-1], rcond=1e-12) @ (z[:, :-1].T @ b)  # without k
+    left, bends = float(np.mean((b - x[:, :-1] @ rough) ** 2)), np.diagonal(rough[slopes].T / unit[slopes])
+    b = b - np.outer(square, _expected(bends, start, where))
+    far = max(float(np.sqrt(np.mean(square))), 1e-150)
+    before = np.zeros((x.shape[1], x.shape[1]))
+    before[-1, -1] = _believed(left, float(np.mean(np.abs(bends))), unit[-1], far, side)
     through = np.linalg.pinv(z.T @ x + before, rcond=1e-12)
     coefficients = through @ (z.T @ b)
     spread = through @ (z.T @ z + before) @ through.T  # covariance of the coefficients, for noise of variance 1
     seen = np.sum((b - x @ coefficients) ** 2, axis=0) / max(count - x.shape[1], 1)
     level = np.zeros(x.shape[1])
     level[:blocks] = 1 / (blocks * unit[:blocks])
-    slopes = slice(blocks, blocks + d)
     # at this point the gradient has least noise, and none in common with the curvature
     level[slopes] = -np.linalg.lstsq(spread[slopes, slopes], spread[slopes] @ level, rcond=None)[0]
     move = level[slopes] * unit[slopes]
@@ -158,6 +167,25 @@ def analyse(
         shape=shape * slope,
         answers=count,
     )
+
+
+def near(y: Floats, age: Floats, late: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which answers are asked as near as the `late` ones: these, and those before them while points stay there.
+
+    Args:
+      y: points, whitened, (N, d).
+      age: share of the steps that lie before each.
+      late: answers after which the generator rests.
+    """
+    rows, begin = late.copy(), float(age[late].min())
+    center, unit = y[late].mean(axis=0), np.maximum(y[late].std(axis=0), 1e-300)
+    while begin > age[0]:
+        begin -= WINDOW
+        window = (age >= begin) & ~rows
+        if np.mean(((y[window] - center) / unit) ** 2) > AWAY:
+            break
+        rows |= window
+    return rows
 
 
 def _start(y: Floats, late: NDArray[np.bool_]) -> Floats:
@@ -209,21 +237,38 @@ def bent(
     return analyse(answers, u, query, dither, late, where, noise, shape)
 
 
-def _believed(x: Floats, z: Floats, b: Floats, unit: Floats, blocks: int, far: float, side: float) -> Floats:
-    """The precision, in units of the noise, with which k is taken to be zero before it is looked at.
+def _square(y: Floats, start: Floats, where: Coordinates) -> Floats:
+    """‖y‖², (N,); beside a scale σ that of the coefficients, e², as e²/(1 + e²/σ²)."""
+    if where.alike.all() or not where.alike.any():
+        square: Floats = np.sum(y**2, axis=1)
+        return square
+    square = np.sum(y[:, where.alike] ** 2, axis=1)
+    return square / (1 + square / float(np.min(start[~where.alike] ** 2)))
+
+
+def _expected(bends: Floats, start: Floats, where: Coordinates) -> Floats:
+    """k as it is expected, from the rough curvature of each coordinate: zero, but for a scale, (d,)."""
+    if where.alike.all() or not where.alike.any():
+        return np.zeros(len(bends))
+    stretched = STRETCHED * max(float(np.mean(bends[where.alike])), 0.0)
+    return np.where(where.alike, 0.0, -stretched / np.abs(start))
+
+
+def _believed(noise: float, bends: float, unit: float, far: float, side: float) -> float:
+    """The precision, in units of the noise, with which k is taken to be as expected before it is looked at.
 
     The curvature is taken to change by about `BELIEF` of itself over the query points, which lie `far` apart, and that
     of a level by no more than the share of the records on its smaller `side` that these points move across the line.
     Where points follow the noise far beyond the dither, k would be left open otherwise, and the gradient with it.
+
+    Args:
+      noise: variance of what is left of the answers.
+      bends: a mean of the curvatures.
+      unit: of ‖y‖² among the instruments.
+      far, side: see above.
     """
-    slopes = slice(blocks, len(unit) - 1)
-    first = np.linalg.pinv(z[:, :-1].T @ x[:, :-1], rcond=1e-12) @ (z[:, :-1].T @ b)
-    noise = float(np.mean((b - x[:, :-1] @ first) ** 2))
-    bends = float(np.mean(np.abs(np.diagonal(first[slopes].T / unit[slopes]))))
-    precision = np.zeros((len(unit), len(unit)))
     change = min(BELIEF, bends * far / side) if side else BELIEF
-    precision[-1, -1] = noise / max(change * bends * unit[-1] / (2 * far), 1e-150) ** 2
-    return precision
+    return noise / max(change * bends * unit / (2 * far), 1e-150) ** 2
 
 
 def _symmetric(raw: Floats, variance: Floats) -> tuple[Floats, Floats]:

@@ -14,7 +14,7 @@ from pgbb.methods.pgbb import moment_answers
 from pgbb.methods.pgbb.all_levels import Joint
 from pgbb.methods.pgbb.coordinates import Coordinates
 from pgbb.methods.pgbb.dither import phases_of, white_box
-from pgbb.methods.pgbb.noise_aware import ASKED, BENT, Found, analyse, bent, curvature_of, posterior_of, pulled
+from pgbb.methods.pgbb.noise_aware import ASKED, BENT, Found, analyse, bent, curvature_of, near, posterior_of, pulled
 from pgbb.methods.pgbb.shape import bend_at, bends_alike, shape_of
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import FLOOR, LocalGaussian
@@ -22,7 +22,6 @@ from pgbb.release.local_gaussian import FLOOR, LocalGaussian
 if TYPE_CHECKING:
     from pgbb.private.door import Sums
 
-__all__ = ["SecondMoments"]
 
 Floats = NDArray[np.float64]
 
@@ -155,7 +154,8 @@ class SecondMoments:
         used = step >= phases.used * mechanism.steps
         if not used.any():  # another process has them all
             return [Found.nothing(self._problem.center) for _ in range(joint.count)]
-        late = step[used] >= phases.late * mechanism.steps
+        age = step[used] / mechanism.steps
+        late = age >= phases.late
         gradients = joint.gradients(transcript["answer"][used].astype(np.float64)) / q
         shape = (-1, joint.count, joint.dim)
         points, dither = (transcript[name][used].astype(np.float64).reshape(shape) for name in ("query", "dither"))
@@ -165,20 +165,22 @@ class SecondMoments:
             noise = self._sigma / q
             known = partial(shape_of, self._problem, where) if bends_alike(self._problem) else None
             return [bent(gradients[:, 0], u, points[:, 0], dither[:, 0], late, where, noise, self._box, known)]
-        found = [
-            analyse(
-                gradients[:, at],
-                u,
-                points[:, at],
-                dither[:, at],
-                late,
-                where,
-                self._sigma / q * float(loud[at]),
-                self._shape(points[:, at], where),
-                0.0 if joint.levels is None else min(joint.levels[at], 1 - joint.levels[at]),
+        found = []
+        for at in range(joint.count):
+            rows = near(where.whitened(points[:, at]), age, late)
+            found.append(
+                analyse(
+                    gradients[rows, at],
+                    u[rows],
+                    points[rows, at],
+                    np.where(late[rows, np.newaxis], dither[rows, at], 0.0),
+                    late[rows],
+                    where,
+                    self._sigma / q * float(loud[at]),
+                    self._shape(points[late, at], where),
+                    0.0 if joint.levels is None else min(joint.levels[at], 1 - joint.levels[at]),
+                )
             )
-            for at in range(joint.count)
-        ]
         return [self._leaning(part, where) for part in found] if self._problem.kind == "logistic" else found
 
     def _shape(self, points: Floats, where: Coordinates) -> Floats:

@@ -27,7 +27,6 @@ from pgbb.private.door import Session, Step, run_many
 if TYPE_CHECKING:
     from pgbb.methods.request import Checkpoint  # needs libraries that a machine that only trains may lack
 
-__all__ = ["Learning", "Trained", "train", "train_many"]
 
 PublicPart = Callable[[Any, Any, Any], Any] | None
 
@@ -115,7 +114,10 @@ def _make_step(
     """
     shift, scale = generator.input_map(problem, mechanism, pseudo_blocks, unit=settings.unit_weights)
     center, radius = (problem.center, problem.radius) if joint is None else dither.white_box(problem)
-    box = jnp.asarray(np.stack([center, radius, generator.reach_of(radius, settings.slope)]), jnp.float32)
+    reach = generator.reach_of(radius, settings.slope)
+    if joint is not None:
+        reach = dither.reach_of(problem, reach)
+    box = jnp.asarray(np.stack([center, radius, reach]), jnp.float32)
     decay = max(1, round(settings.decay * mechanism.steps))
     schedule = optax.cosine_decay_schedule(settings.learning_rate, decay, settings.floor)
     optimiser = optax.adam(schedule)
