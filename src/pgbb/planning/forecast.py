@@ -57,8 +57,8 @@ class Usual:
 
 USUAL: dict[str, Usual] = {
     "quantile": Usual(1.3, 7.0, 0.26),
-    "huber": Usual(1.4, 7.0, 0.27),
-    "logistic": Usual(1.5, 6.0, 0.19),
+    "huber": Usual(1.3, 6.0, 0.38),
+    "logistic": Usual(1.4, 5.0, 0.28),
     "linear": Usual(1.1, 8.0, 0.24),
     "expectile": Usual(1.3, 5.0, 0.11),
     "poisson": Usual(1.1, 0.0, 0.11),
