@@ -160,7 +160,7 @@ tau  coefficient       mean        sd  0.95 lower      upper  sampling   privacy
 
 note: Records whose covariates are far out are weighted down: where the linear
 model is wrong, this moves its target. Here at most 9.9% of the records are
-weighted down.
+clearly weighted down.
 """
 HIDDEN = """\
 tau  coefficient       mean        sd  0.95 lower      upper  sampling   privacy
@@ -181,8 +181,8 @@ box binds, or the fit did not settle.
 note: adjacent quantiles cross at the centre in up to 49% of the draws.
 
 note: Records whose covariates are far out are weighted down: where the linear
-model is wrong, this moves its target. Here 10.1% of the records are weighted
-down (± 1.3%).
+model is wrong, this moves its target. Here 10.1% of the records are clearly
+weighted down (± 1.3%).
 """
 
 

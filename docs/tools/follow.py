@@ -28,7 +28,7 @@ CHANCE = {
     r"(?:^| )note: #% of the draws of [^:]* lie at the edge of the parameter box: the box binds, .*? settle\.": "",
     r"(?:^| )note: adjacent quantiles cross at the centre in up to #% of the draws\.": "",
     r"(?:^| )note: the smallest curvature is only # times its noise: the width of the intervals is uncertain\.": "",
-    r"Here #% of the records are weighted down \(± #%\)\.": "Here at most #% of the records are weighted down.",
+    r"Here #% (of the records are clearly weighted down) \(± #%\)\.": r"Here at most #% \1.",
 }
 
 

@@ -47,9 +47,10 @@ def moment(x, y, frame):
     return omega * packed(u)
 
 
-def moment_and_cut(x, y, frame, part):
+def moment_and_cut(x, y, frame, part, steep):
     u, omega = weighted(x, frame)
-    return np.append(omega * packed(u), part * (omega < 1)) / math.sqrt(1 + part**2)
+    beyond = min(max(steep * (omega**-0.5 - 1), 0.0), 1.0)
+    return np.append(omega * packed(u), part * beyond) / math.sqrt(1 + part**2)
 
 
 def distances(x, y, frame, edges, a):
@@ -260,7 +261,7 @@ def parameters(rng, scale=1.0, spread=1.0):
     columns = np.sort(np.random.default_rng(99).uniform(-1, 1, (2, BINS + 1)), axis=1)
     return {
         "moment": (ask_for.moment, moment, (frame,), False),
-        "moment_and_cut": (ask_for.moment_and_cut, moment_and_cut, (frame, 1 / 3), False),
+        "moment_and_cut": (ask_for.moment_and_cut, moment_and_cut, (frame, 1 / 3, 3.0), False),
         "distances": (ask_for.distances, distances, (frame, LENGTHS, first), False),
         "weighted_response": (ask_for.weighted_response, weighted_response, (theta, h, frame), False),
         "column_histograms": (ask_for.column_histograms, column_histograms, (pick, columns, first), False),

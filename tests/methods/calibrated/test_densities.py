@@ -36,3 +36,15 @@ def test_a_curvature_without_doubt_adds_nothing():
     true, said, plain = _variances(0.0)
     np.testing.assert_allclose(said, plain, rtol=1e-12)
     assert true == pytest.approx(plain)
+
+
+def test_a_curvature_is_in_doubt_as_far_as_it_is_no_multiple_of_second_moments():
+    moment = np.array([[0.04, 0.01, 0.0], [0.01, 0.05, 0.0], [0.0, 0.0, 0.03]])
+    none = np.zeros(6)
+    assert Curvature(7 * moment, none).apart(moment).sd == pytest.approx(none, abs=1e-12)
+    other = moment.copy()
+    other[2, 2] *= 1.5  # a covariate whose records have another density
+    once, twice = (Curvature(k * other, none).apart(moment) for k in (1, 2))
+    assert once.factor_sd == 0
+    assert once.sd.min() > 0
+    np.testing.assert_allclose(twice.sd, 2 * once.sd)

@@ -191,3 +191,39 @@ def test_an_outer_quantile_of_a_bent_mean_is_that_of_all_records(monkeypatch):
     monkeypatch.setattr(frame, "WRONG", 0.0)
     monkeypatch.setattr(quantile, "wrong_of", lambda levels: np.ones(len(levels)))
     assert np.abs(np.mean([z(seed) for seed in range(8)])) > 2
+
+
+def overlooked(share, sd):
+    """E(share²) given an answer on it: a mixture of none and an exponential share, on a grid."""
+    grid = np.linspace(0, 1, 200_001)
+    law = frame.SOME / frame.UNTOLD * np.exp(-grid / frame.UNTOLD)
+    seen = law * np.exp(-0.5 * ((share - grid) / sd) ** 2)
+    some, none = np.trapezoid(seen, grid), (1 - frame.SOME) * np.exp(-0.5 * (share / sd) ** 2)
+    return np.trapezoid(seen * grid**2, grid) / (some + none)
+
+
+def test_records_that_columns_do_not_tell_of_are_seen_as_far_as_their_share_stands_out_of_noise():
+    inside, sd = np.full((4, 2), 0.5), 0.005
+    for share in (-0.01, 0.0, 0.01, 0.03):
+        found = frame._untold(frame.Cut(share, sd), inside)
+        assert found == pytest.approx(overlooked(share, sd), rel=1e-3)
+    assert frame._untold(frame.Cut(0.0, sd), inside) < (0.1 * 0.03) ** 2  # noise alone makes little of it
+    assert frame._untold(frame.Cut(0.03, 0.0), inside) == pytest.approx(0.03**2)
+    outside = np.array([[2.0, 0.0], *[[0.5, 0.0]] * 32])  # one row of 33 lies beyond the reach
+    assert frame._untold(frame.Cut(0.03, sd), outside) < 0.1 * frame._untold(frame.Cut(0.03, sd), inside)
+
+
+def test_a_skewed_covariate_that_noise_hides_is_in_the_interval_of_a_quantile(monkeypatch):
+    rng, n = np.random.default_rng(0), 10_000
+    x = np.where(rng.random(n) < 0.04, 8 + 8 * rng.random(n), rng.standard_normal(n))
+    data = pd.DataFrame({"x": x, "y": np.minimum(x, 2.0) + rng.standard_normal(n)})  # the line is wrong far out
+    model = pgbb.QuantileRegression("y ~ x", taus=[0.5])
+    schema = pgbb.Schema(x=pgbb.Range(-20, 20), y=pgbb.Range(-30, 30))
+
+    def width():
+        release = pgbb.fit(model, data, schema=schema, epsilon=1.0, delta=1e-6, insecure_seed=1)
+        return summary(release, tau=0.5).loc["x", "sd"]
+
+    wide = width()
+    monkeypatch.setattr(frame, "ONE_SIDED", 0.0)
+    assert wide > 1.2 * width()

@@ -458,7 +458,7 @@ def test_the_certificate_says_how_many_records_are_weighted_down():
     data = frame(20_000)
     data["a"] = np.clip(0.01 * np.random.default_rng(0).standard_t(2, len(data)), -1, 1)
     some = fit(HUBER, data, non_private=True).certificate.notes[0]
-    assert "of the records are weighted down (±" in some and "at most" not in some
+    assert "of the records are clearly weighted down (±" in some and "at most" not in some
     none = fit(HUBER, frame(20_000), epsilon=1.0).certificate.notes[0]
     assert "at most" in none
 

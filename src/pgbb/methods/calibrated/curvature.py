@@ -30,6 +30,7 @@ BENDS = 0.25  # relative change of a curvature over a step that is expected
 WHITE = 0.12  # prior relative difference of a curvature that is not asked from a multiple of E xxᵀ, on each entry
 FEW = 8  # `WHITE` holds up to so many terms; for more the sum of squares over all entries stays as for these
 NONE = 1e-25  # mean square of scores below which all count as zero
+APART = 0.8  # doubt of a curvature, as a share of how far its entries lie from a multiple of E uuᵀ
 STEP = 0.5  # for a step, an eigenvalue of the curvature is raised to this share of what stands clear of its noise
 
 
@@ -105,6 +106,13 @@ class Curvature:
         least = FLOOR * max(float(np.linalg.eigvalsh(self.value)[0]), 1e-300)
         return replace(self, value=floored(self.value + trust * update, least))
 
+    def apart(self, moment: Floats) -> "Curvature":
+        """This curvature with doubt in place of noise: `APART` of how far its entries lie from a multiple of E uuᵀ."""
+        unit = _unit(moment)
+        multiple = float(np.trace(np.linalg.solve(moment, self.value))) / len(moment)
+        away = float(np.sqrt(np.mean(((pack(self.value) - multiple * pack(moment)) / unit) ** 2)))
+        return Curvature(self.value, APART * away * unit)
+
     def step(self, gradient: Floats) -> Floats:
         """The Newton step H⁻¹ gradient, in the frame, with the raised eigenvalues of `solid`."""
         step: Floats = np.linalg.solve(self.solid, gradient).astype(np.float64)
@@ -156,10 +164,14 @@ def curvature_of(
 
 def unlike(moment: Floats) -> Floats:
     """Prior standard deviation of a curvature, over its multiple of E xxᵀ, on each packed coordinate."""
+    return WHITE * min(1.0, FEW / len(moment)) * _unit(moment)
+
+
+def _unit(moment: Floats) -> Floats:
+    """√(M_aa M_bb) on each packed coordinate (a, b) of a matrix M."""
     i, j, length = triangle(len(moment))
     diagonal = np.maximum(np.diag(moment), 0.0)
-    result: Floats = WHITE * min(1.0, FEW / len(moment)) * length * np.sqrt(diagonal[i] * diagonal[j])
-    return result
+    return np.asarray(length * np.sqrt(diagonal[i] * diagonal[j]))
 
 
 def noise_of_multiple(target: Floats, shape: Floats, sd: Floats) -> Floats:

@@ -137,10 +137,11 @@ def shapes_of(
     return LocationScale.like(near, levels, apart, n).shape
 
 
-def plain_curvatures(shape: Floats, shape_sd: Floats, density: Floats, factor_sd: float = 0.0) -> Curvatures:
+def plain_curvatures(shape: Floats, shape_sd: Floats, density: Floats, factor_sd: Floats | float = 0.0) -> Curvatures:
     """For each level a density times a shape, with the error that this model may have."""
     doubt = np.hypot(shape_sd, unlike(shape))
-    return [Curvature(f * shape, f * doubt, factor_sd) for f in density.tolist()]
+    each = zip(density.tolist(), np.broadcast_to(factor_sd, density.shape).tolist(), strict=True)
+    return [Curvature(f * shape, f * doubt, s) for f, s in each]
 
 
 def spread_of(

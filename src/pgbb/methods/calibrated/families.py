@@ -52,5 +52,5 @@ def fit(asker: Asker, problem: Problem, levels: NDArray[np.float64] | None) -> t
 def _weighted_down(cut: Cut) -> str:
     """A sentence on how many records are weighted down: an estimate, or an upper bound where noise hides it."""
     if cut.clear:
-        return f"Here {cut.share:.1%} of the records are weighted down (± {2 * cut.sd:.1%})."
-    return f"Here at most {min(max(cut.share, 0.0) + 2 * cut.sd, 1.0):.1%} of the records are weighted down."
+        return f"Here {cut.share:.1%} of the records are clearly weighted down (± {2 * cut.sd:.1%})."
+    return f"Here at most {min(max(cut.share, 0.0) + 2 * cut.sd, 1.0):.1%} of the records are clearly weighted down."

@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit, log_ndtr
 
 from pgbb._numerics.symmetric import pack, triangle, unpack
 from pgbb.methods.calibrated.algebra import USUAL, Shrink, clear_of, strategy
@@ -35,10 +36,13 @@ CLEAREST = 0.7  # largest value of that ratio by which a reach is chosen
 LOUD = 1.0  # the reach grows while the noise of the last gradient is below so many sampling errors
 SEEN = 3.0  # an axis counts as seen if its second moment exceeds so many standard deviations of noise
 WRONG = 1.2  # mean of scores far out where a model is wrong there, in standard deviations of a score
+ONE_SIDED = 0.35  # E(1 − √ω)‖u‖ of a far-out record that the columns do not tell of, times the mean score there
+UNTOLD, SOME = 0.03, 0.1  # usual share of far-out records that columns do not tell of, in so many of all designs
+STEEP = 3.0  # a record at 1 + 1/`STEEP` reaches counts as far beyond it, a nearer one in part
 SMALL = 0.1  # what the reach leaves out may be so much of the sampling error
 FARTHEST = 8.0  # largest factor by which R² grows for a skewed design
 WIDER = 2.0  # second moment of the reference design along a direction, over a white one, that a skewed column may make
-CUT = 1 / 3  # weight of the share of records with ω < 1 in the last answer on moments; its noise grows by 5 %
+CUT = 1 / 3  # weight of the share of far-out records in the last answer on moments; its noise grows by 5 %
 FULL = 0.99  # largest mean score of a group that is assumed, over the bound of scores
 FINEST = 2.0**18  # largest magnification of a direction: single precision shows no finer ones
 NEAREST = 0.1  # upper end of the first bin of distances, in reaches
@@ -80,7 +84,10 @@ def wrong_of(levels: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Cut:
-    """The share of records that are weighted down, P(ω < 1), as answered, and the standard deviation of its noise."""
+    """The share of records that are clearly weighted down, as answered, and the standard deviation of its noise.
+
+    A record at ‖u‖ counts as min(`STEEP`(‖u‖ − 1), 1): fully if its weight is .56 or less.
+    """
 
     share: float
     sd: float
@@ -104,6 +111,7 @@ class Frame:
       reference: u of the reference design; None without one.
       doubtful: which terms may be constant, by where their columns lie; None if that is not known.
       answers: second moments as answered, each with its frame and noise.
+      untold: mean square of the share of records far beyond the reach that the reference design does not tell of.
     """
 
     matrix: Floats
@@ -115,6 +123,7 @@ class Frame:
     reference: Floats | None = None
     doubtful: NDArray[np.bool_] | None = None
     answers: tuple[tuple[Floats, Floats, float], ...] = ()
+    untold: float = 0.0
 
     def unseen(self, directions: Floats) -> NDArray[np.bool_]:
         """Which directions (columns, in the frame) have no second moment that stands out of noise, by all answers.
@@ -165,6 +174,10 @@ class Frame:
         standard deviations, times `wrong`.
         """
         return (wrong * WRONG) ** 2 * self.excess
+
+    def overlooked(self, wrong: float = 1.0) -> Floats:
+        """The same covariance for records that the reference design does not tell of: they may lie along any axis."""
+        return (wrong * ONE_SIDED) ** 2 * self.untold * np.eye(len(self.matrix))
 
     @property
     def solid(self) -> Floats:
@@ -240,14 +253,17 @@ def design_frame(
     reference = None if rows is None else rows @ frame
     moment, moment_sd, cut, answered = _second_moments(asker, frame, reach, doubtful)
     may, excess = None if rows is None else doubtful, far.left_out(farther, p)
-    return Frame(frame, moment, moment_sd, cut, reach, excess, reference, may, (*answers, answered))
+    inside = float(np.sum(np.abs(frame @ frame.T))) <= 1 + 1e-9  # the declared box is
+    told = np.zeros((1, p)) if rows is None else _no_farther(rows @ frame, reach, wider)
+    untold = 0.0 if inside else _untold(cut, told)
+    return Frame(frame, moment, moment_sd, cut, reach, excess, reference, may, (*answers, answered), untold)
 
 
 def _second_moments(
     asker: Asker, frame: Floats, reach: float, doubtful: NDArray[np.bool_]
 ) -> tuple[Floats, Floats, Cut, tuple[Floats, Floats, float]]:
     """Ask the stage "moments": E ωuuᵀ, the noise left in it, how many records ω weights down, and the answer itself."""
-    answer, sd = asker.ask("moments", "moment_and_cut", frame, CUT)
+    answer, sd = asker.ask("moments", "moment_and_cut", frame, CUT, STEEP)
     unit = np.sqrt(1 + CUT**2)
     raw = unpack(answer[:-1] * unit, len(frame))
     found, left = _moment(raw, sd * unit, reach, asker.shrink, doubtful)
@@ -309,6 +325,23 @@ def _no_farther(reference: Floats, reach: float, wider: float = 1.0) -> Floats:
     """
     values, axes = np.linalg.eigh(reference.T @ reference * (reach**2 / len(reference)))
     return np.asarray(reference @ (axes / np.sqrt(np.maximum(values / wider, 1.0))) @ axes.T)
+
+
+def _untold(cut: Cut, reference: Floats) -> float:
+    """The mean square of the share of records beyond the reach that the reference design does not tell of.
+
+    Most designs have no such records, a tenth of them (`SOME`) have some hundredths (`UNTOLD`): a mixture of zero and
+    an exponential distribution, given the answer on all that lie there.
+    """
+    told = float(np.mean(np.clip(STEEP * (np.linalg.norm(reference, axis=1) - 1), 0.0, 1.0)))
+    share, sd = cut.share - told, cut.sd
+    if sd == 0:
+        return max(share, 0.0) ** 2
+    a = share / sd - sd / UNTOLD
+    some = math.log(SOME / UNTOLD) + (sd / UNTOLD) ** 2 / 2 - share / UNTOLD + float(log_ndtr(a))
+    none = math.log(1 - SOME) - (share / sd) ** 2 / 2 - math.log(sd * math.sqrt(2 * math.pi))
+    tail = math.exp(-0.5 * a * a - float(log_ndtr(a))) / math.sqrt(2 * math.pi)
+    return float(expit(some - none)) * sd**2 * max(1 + a * a + a * tail, 0.0)
 
 
 def _scaled(

@@ -4,7 +4,6 @@ One matrix gives the sampling covariance of all levels: the scores of levels τ 
 (min(τ, τ') − ττ') E ωuuᵀ. `quantile_levels` asks for the gradients. Public arithmetic on answers.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -40,51 +39,72 @@ PLACED = 1.5  # a level within so many standard deviations of noise of 0 or 1 is
 def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats) -> tuple[LocalGaussian, Cut]:
     """Ask all stages of a quantile regression. Returns the posterior, and how many records are weighted down."""
     start = started(asker, problem, design, levels, wrong_of(levels))
-    answers, near, density = Answers(asker, start, levels), start.near, start.density
-    rough = plain_curvatures(near.solid, near.moment_sd, density, ROUGH)
-    theta, h = start.theta, start.widths(start.reach, 2 * start.size)
-    for turn in range(asker.question("levels", "cells").times):
-        answers.ask("levels", theta, np.maximum(h / 2**turn, answers.narrow("levels", h)))  # long steps see farther
-        theta, reads = answers.followed(theta, rough)
+    answers, near = Answers(asker, start, levels), start.near
+    apart = float(np.diff(start.residuals.quantile(levels[[0, -1]]))[0])
+    shape = shapes_of(near, levels, apart, asker.n, start.constant)
+    theta, h, reads = _approached(asker, start, answers)
 
-    curves, h, f = _curves(asker, start, answers, theta, h)
-    bends = curves(reads)
-    before, sd_before = answers.ask("refine", theta, answers.narrow("refine", h / 2))
-    point, _ = answers.followed(theta, bends)
-    width = answers.narrow("final", h * LAST)
-    last, sd_last = answers.ask("final", point, width)
-    bends = curves(answers.followed(point, bends)[1])
+    h = start.widths(_reach(asker, start), h)
+    widths = np.stack([h, h / NEARER, np.minimum(answers.narrow("final", h) / 2, h / NEARER)])
+    smooth, ratio, ratio_sd = sharpness(asker, theta, levels, widths, start.density, start.around)
+    f, doubt = smooth * ratio, ratio_sd / ratio
+    answers.bend_with(f)
+    like = shape(reads, h)
+    rough = plain_curvatures(like.value, like.sd, f, doubt)
+    (first, before, _), (point, last, sd) = _last_gradients(asker, answers, theta, h, rough)
+
+    ahead, reads = answers.followed(point, rough)
+    middle = (point + ahead) / 2  # the curvature halfway tells what is left of the way, to third order
+    given = curvatures_of(asker, middle, levels, h, start.density, f, ratio, near, start.around)
+    bends = [replace(c, factor_sd=s) for c, s in zip(given(shape(reads, h)), doubt.tolist(), strict=True)]
     best, reads = answers.followed(point, bends)
-    found = _Found(theta, point, best, before, last, sd_before, sd_last, f)
-    scores = spread_of(asker, point, width, levels, near, start.around)
+    found = _Found(first, point, best, before, last, sd, f)
+    scores = spread_of(asker, point, answers.narrow("final", h * LAST), levels, near, start.around)
     return _posterior(problem, design, start, answers, found, bends, reads, scores, asker.n), near.cut
 
 
-def _curves(
-    asker: Asker, start: Start, answers: Answers, theta: Floats, h: Floats
-) -> tuple[Callable[[list[Read]], Curvatures], Floats, Floats]:
-    """Ask for densities and curvatures of all levels.
+def _approached(asker: Asker, start: Start, answers: Answers) -> tuple[Floats, Floats, list[Read]]:
+    """Rough gradients of all levels, from long steps to short ones, and one with less noise.
 
     Returns:
-      A function that gives the curvature of each level where the transcripts place the levels; bandwidths; densities.
+      Where they place the levels, the bandwidths of a curvature there, and what the answers say.
     """
-    near, levels, n, reach = start.near, start.levels, asker.n, start.reach
-    if asker.asks("curvature"):
-        seen = asker.noise("curvature") * near.reach**2 * np.sqrt(2 * theta.shape[1])
-        reach = np.clip(seen, np.minimum(n ** (-1 / 3), reach), reach)
-    h = start.widths(reach, h)
-    widths = np.stack([h, h / NEARER, np.minimum(answers.narrow("final", h) / 2, h / NEARER)])
-    smooth, ratio, ratio_sd = sharpness(asker, theta, levels, widths, start.density, start.around)
-    f = smooth * ratio
-    found = curvatures_of(asker, theta, levels, h, start.density, f, ratio, near, start.around)
-    apart = float(np.diff(start.residuals.quantile(levels[[0, -1]]))[0])
-    shape = shapes_of(near, levels, apart, n, start.constant)
+    rough = plain_curvatures(start.near.solid, start.near.moment_sd, start.density, ROUGH)
+    theta, h = start.theta, start.widths(start.reach, 2 * start.size)
+    for turn in range(asker.question("levels", "cells").times):
+        answers.ask("levels", theta, np.maximum(h / 2**turn, answers.narrow("levels", h)))  # long steps see farther
+        theta, _ = answers.followed(theta, rough)
+    answers.ask("refine", theta, answers.narrow("refine", h / 2))
+    theta, reads = answers.followed(theta, rough)
+    return theta, h, reads
 
-    def curves(reads: list[Read]) -> Curvatures:
-        """The curvature of each level, where the transcripts place the levels."""
-        return [replace(c, factor_sd=float(s)) for c, s in zip(found(shape(reads, h)), ratio_sd / ratio, strict=True)]
 
-    return curves, h, f
+def _reach(asker: Asker, start: Start) -> Floats:
+    """Half the share of records that a kernel of the curvature covers at each level: as few as stand out of noise."""
+    if not asker.asks("curvature"):
+        return start.reach
+    p = len(start.near.matrix)
+    seen = asker.noise("curvature") * start.near.reach**2 * np.sqrt(2 * p)
+    return np.asarray(np.clip(seen, np.minimum(asker.n ** (-1 / 3), start.reach), start.reach))
+
+
+_Asked = tuple[Floats, Floats, float]
+"""Where gradients were asked, (m, p); the gradients in the frame, (m, p); and sd: their noise is sd·B ⊗ I."""
+
+
+def _last_gradients(
+    asker: Asker, answers: Answers, theta: Floats, h: Floats, rough: Curvatures
+) -> tuple[_Asked, _Asked]:
+    """The last two of the gradients of the stage "final". Each is asked where all answers before it place the levels.
+
+    One step leaves an error in proportion to its length and to that of its curvature. A second and a third one, each
+    from nearer, leave little.
+    """
+    width, asked = answers.narrow("final", h * LAST), []
+    for _ in range(asker.question("final", "cells").times):
+        theta, _ = answers.followed(theta, rough)
+        asked.append((theta, *answers.ask("final", theta, width)))
+    return asked[-2], asked[-1]
 
 
 @dataclass(frozen=True)
@@ -95,7 +115,7 @@ class _Found:
       first, point: where they were asked, (m, p).
       best: the estimates.
       before, last: the gradients in the frame, (m, p).
-      sd_before, sd_last: their noise is so many times B ⊗ I.
+      sd: the noise of each is so many times B ⊗ I.
       density: of each level, (m,).
     """
 
@@ -104,8 +124,7 @@ class _Found:
     best: Floats
     before: Floats
     last: Floats
-    sd_before: float
-    sd_last: float
+    sd: float
     density: Floats
 
 
@@ -137,15 +156,18 @@ def _posterior(
     for j, (given, read, score) in enumerate(zip(bends, reads, start.scores, strict=True)):
         own, loud, bend = score * sampling / n, np.sqrt(answers.loudness[j]), read.bend
         before, g = found.before[j], found.last[j]
-        noises, late = (found.sd_before * loud, found.sd_last * loud), bend.step(g)
+        noise, late = found.sd * loud, bend.step(g)
         factor = max(
-            widening_for_last_step(bend.step(before), late, bend.solid, own, *noises),
-            widening_for_contradiction(g - before, walked[j], late, given, own, *noises),
+            widening_for_last_step(bend.step(before), late, bend.solid, own, noise, noise),
+            widening_for_contradiction(g - before, walked[j], late, given, own, noise, noise),
         )
         step, back = (best[j] - point[j]) @ answers.inverse.T, np.linalg.inv(bend.solid)
         down, up = (1 - levels[j]) / found.density[j], levels[j] / found.density[j]
         bent = near.bent(step, bend.value @ step, back @ (read.noise + own) @ back, down, up)
-        doubt = read.noise + bent + score * near.left_out(float(start.wrong[j])) + seen_through(bend, own)
+        apart = bend.apart(near.moment)
+        wrong = float(start.wrong[j])
+        doubt = read.noise + bent + score * (near.left_out(wrong) + near.overlooked(wrong)) + seen_through(bend, own)
+        doubt = doubt + seen_through(apart, own) + apart.blur(np.zeros((p, p)), step)
         wide, total = felt(0.0, doubt, own, factor)
         touched = start.box.touched(best[j], near.matrix, bend, total)
         known = smooth_enough and bool(placed[j]) and factor < np.inf and not touched

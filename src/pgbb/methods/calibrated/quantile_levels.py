@@ -4,7 +4,7 @@ The gradients of all levels come from the same answers: a record lies in one cel
 `algebra.strategy` asks for cells, not for levels. Public arithmetic on answers.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import ndtri
@@ -100,13 +100,18 @@ def _transcripts(start: Start, inverse: Floats) -> list[Transcript]:
     unlike = (UNLIKE * np.maximum(np.abs(ndtri(start.levels)) * spread, away) * near.reach) ** 2
     shifts = (residuals.sd / density) ** 2 * start.constant  # the intercept starts at a noisy quantile
     level = np.outer(inverse[:, 0], inverse[:, 0])
-    toward = near.moment @ inverse[:, 0] if start.constant else np.zeros(p)  # E u
-    uneven = np.outer(toward, toward) + near.solid
-    bends = [(BENDS * f**2 / (4 * r)) ** 2 * uneven for f, r in zip(density, start.reach, strict=True)]
+    bends = _bends(start, inverse, density)
     return [
         Transcript.begun(inverse @ t, start.error + v * np.eye(p) + s * level, f * near.solid, bend, near.solid)
         for t, v, s, f, bend in zip(start.theta, unlike, shifts, density, bends, strict=True)
     ]
+
+
+def _bends(start: Start, inverse: Floats, density: Floats) -> list[Floats]:
+    """Covariance of the error of the quadratic model of each level at a squared distance of 1, for these densities."""
+    toward = start.near.moment @ inverse[:, 0] if start.constant else np.zeros(len(inverse))  # E u
+    uneven = np.outer(toward, toward) + start.near.solid
+    return [(BENDS * f**2 / (4 * r)) ** 2 * uneven for f, r in zip(density, start.reach, strict=True)]
 
 
 class Answers:
@@ -129,6 +134,13 @@ class Answers:
         given = zip(self._transcripts, here, g, noise, width.tolist(), strict=True)
         self._transcripts = [t.adding(*one) for t, *one in given]
         return g, sd
+
+    def bend_with(self, density: Floats) -> None:
+        """Take these densities of the levels: for the errors of all answers, for bandwidths and for longest steps."""
+        self._start = replace(self._start, density=density)
+        self._farthest = 2 * self._start.reach / density
+        bends = _bends(self._start, self.inverse, density)
+        self._transcripts = [replace(t, bends=b) for t, b in zip(self._transcripts, bends, strict=True)]
 
     def followed(self, at: Floats, bends: Curvatures) -> tuple[Floats, list[Read]]:
         """Where all answers so far place the levels, with steps of limited length from `at`; and what they say."""

@@ -43,6 +43,9 @@ REFINE = 0.14, 0.1  # of the gradient before the last; the second value with few
 LAST = 0.1  # of the last gradient, at least
 PERSONS = 0.12  # of second moments of the score by person
 
+LASTS = 3  # number of last gradients of quantile levels
+EASED = ("frame", "response", "start", "residuals")  # stages of a quantile regression that need less where n is large
+
 # Thresholds. "Noise" is that of one answer with the whole budget.
 WORTH = 0.021  # curvature of each quantile level is asked if the relative noise of its entries is below this
 CHEAPER = 0.03  # the same threshold where one matrix serves all, as in Huber and logistic regression
@@ -51,6 +54,7 @@ MANY = 8  # number of terms from which the first fit may miss a group of records
 STEPS = 4  # number of Newton steps of a Huber loss where the first fit may be far off
 OFF = 0.12  # error of the first fit, in spreads of the response, above which it may be far off
 NEARER = 0.25  # noise of a step, over the error that is left, above which more steps lead no nearer
+PLENTY, LEAST_EASED = 0.0008, 0.5  # below this noise a share of `EASED` falls with it, down to the second value of it
 FEW = 0.0045  # noise above which one answer, or two, replace several rounds
 
 CUT = 3.0  # the first fit clips the response at so many spreads
@@ -170,6 +174,11 @@ def _grown(share: float, noise: float, most: float) -> float:
     return share * min(max((noise / HIDING) ** 2, 1.0), most)
 
 
+def _eased(noise: float) -> float:
+    """The factor of the shares of `EASED`."""
+    return min(max(noise / PLENTY, LEAST_EASED), 1.0)
+
+
 def _design(design: Design, noise: float, lean: bool = False) -> tuple[Stage, ...]:
     """The stages that find the frame of a design.
 
@@ -199,7 +208,7 @@ def _design(design: Design, noise: float, lean: bool = False) -> tuple[Stage, ..
     if times > 3:
         lengths = Question("distances", ((p, p), (BINS + 1,), (BINS, BINS)))
         stages.append(Stage("distances", DISTANCES, "how far out its records lie", (lengths,)))
-    moments = Question("moment_and_cut", ((p, p), ()))
+    moments = Question("moment_and_cut", ((p, p), (), ()))
     return (*stages, Stage("moments", MOMENTS[lean], "its second moments", (moments,)))
 
 
@@ -261,9 +270,9 @@ def _quantile(design: Design, levels: int, noise: float, weighted: bool) -> tupl
     around = (JITTERS if design.response_step else 1,)
     cells = (curves, each, (levels + 1, levels + 1), frame, around)
     fine = 0.03 if shown else 0.09 if noise < FEW else 0.05
+    located = (*_design(design, noise, not shown), *_start(p, noise))
     stages = (
-        *_design(design, noise, not shown),
-        *_start(p, noise),
+        *(replace(s, share=s.share * _eased(noise)) if s.name in EASED else s for s in located),
         *_robust(p, noise, 0),
         Stage("levels", 0.08, "all levels, roughly", (
             Question("cells", cells, times=6 if quiet else 4 if shown else 2 if noise < FEW else 1),
@@ -279,7 +288,7 @@ def _quantile(design: Design, levels: int, noise: float, weighted: bool) -> tupl
             Question("moment", (frame,), power=2),
         ))] if weighted else ()),
     )  # fmt: skip
-    return _rest(stages, "gradients of all levels, once more", Question("cells", cells))
+    return _rest(stages, "gradients of all levels, again", Question("cells", cells, times=LASTS))
 
 
 def _huber(design: Design, noise: float) -> tuple[Stage, ...]:

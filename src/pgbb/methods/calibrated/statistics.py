@@ -112,10 +112,14 @@ def wide_moment(x: Any, y: Any, frame: Any, most: Any) -> Any:
     return packed(_cut(times(x, frame), most))
 
 
-def moment_and_cut(x: Any, y: Any, frame: Any, part: Any) -> Any:
-    """(ωuuᵀ, k·1{ω < 1})/√(1 + k²): second moments, and whether the record is weighted down; k is `part`."""
+def moment_and_cut(x: Any, y: Any, frame: Any, part: Any, steep: Any) -> Any:
+    """(ωuuᵀ, k·min(s(‖u‖ − 1)₊, 1))/√(1 + k²): second moments, and how far the record is beyond the reach.
+
+    k is `part`, s is `steep`.
+    """
     bounded, root = _bounded(x, frame)
-    return jnp.append(packed(bounded), part * (root < 1)) / jnp.sqrt(1 + part**2)
+    beyond = jnp.clip(steep * (1 / root - 1), 0.0, 1.0)
+    return jnp.append(packed(bounded), part * beyond) / jnp.sqrt(1 + part**2)
 
 
 @_looked_up

@@ -104,6 +104,11 @@ def phases_of(problem: Problem) -> Phases:
     return Phases(0.5, BURN_IN, LOUD) if problem.design is None else Phases(RESTS, LEARNS, RESTS)
 
 
+def _times(v: Any, matrix: Any) -> Any:
+    """v @ matrix in one kernel of a GPU with its neighbours; a product has one of its own."""
+    return jnp.sum(v[..., :, None] * matrix, axis=-2)
+
+
 def _local(joint: Joint) -> np.ndarray:
     """How far the dither of one direction may move the mean score of each level, (m,); no bound without a design.
 
@@ -157,20 +162,21 @@ def step(
         unit = jax.random.normal(jax.random.fold_in(now["key"], draw["t"]), (k, 1, d))
         size = jnp.exp(now["size"]) * share_of(draw["t"])
         moved = jnp.clip(y.reshape(k, m, d) + size * unit, low, high)
-        points = (moved @ now["step"].T).reshape(k, m * d)
+        points = _times(moved, now["step"].T).reshape(k, m * d)
         return points, (points, pull, unit, size * unit)
 
     def update(state: Any, draw: dict[str, Any], memo: Any, answers: Any) -> Any:
         net, now = state
         points, pull, unit, added = memo
-        slopes = jnp.einsum("jl,kld->kjd", decode, answers.reshape(k, m, d)) @ now["step"]
+        gradients = jnp.sum(decode[:, :, None] * answers.reshape(k, 1, m, d), axis=2)
+        slopes = _times(gradients, now["step"])
         net = backward(net, pull, slopes.reshape(k * m, d), draw["t"])
         share = 1 / (1 + jnp.minimum(draw["t"], 0.1 * mechanism.steps))
         power = now["power"] + share * (jnp.mean(slopes**2, axis=0) - now["power"])
         wanted = jnp.minimum(precision / now["least"] * jnp.sqrt(power / mechanism.answers), most) + 1e-30
         size, bend = now["size"], now["bend"] * (1 - FORGOTTEN / mechanism.steps)
         if p:
-            bend = bend + jnp.stack([jnp.sum(added * v / power, axis=0) for v in (slopes, added)]) @ alike
+            bend = bend + _times(jnp.stack([jnp.sum(added * v / power, axis=0) for v in (slopes, added)]), alike)
             known = jnp.maximum(bend[0], 0) / (bend[1] + 1e-30) + 1 / jnp.sqrt(bend[1] + 1e-30)
             fixed = (draw["t"] < WARM * mechanism.steps) | (draw["t"] >= int(rests))
             size = jnp.where(fixed, size, jnp.log(wanted / known))
