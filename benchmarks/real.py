@@ -421,11 +421,15 @@ def measure(fits: list[dict[str, Any]], known: dict[str, Any]) -> dict[str, Any]
         for j, k in zip(*np.nonzero(silent), strict=True)
     ]
     marked = ~free.astype(bool) & exists
+    each = marked.sum(axis=(1, 2)) / max(exists.sum(), 1)
+    easy = exists & (floor <= 2 * sampling)
     smooth = not known.get("heaped")  # a quantile of few values has no density, hence no floor
     return {
         "fits": len(fits),
         "coverage": float((covers & seen).sum() / max(seen.sum(), 1)) if seen.any() else None,
-        "marked": float(marked.sum() / max(exists.sum() * len(fits), 1)),
+        "marked": float(each.mean()),
+        "marked_sd": float(each.std() / np.sqrt(len(fits))),
+        "marked_easy": float(marked[:, easy].mean()) if smooth and easy.any() else None,
         "marked_coverage": float((covers & marked).sum() / marked.sum()) if marked.any() else None,
         "width": _mean(plain / sampling),
         "floor": _mean(np.hypot(sampling, floor) / sampling) if smooth else None,
@@ -459,8 +463,20 @@ def _mean(values: Floats) -> float | None:
     return float(np.exp(np.mean(np.log(good)))) if len(good) else None
 
 
+def rising(marks: list[tuple[str, dict[str, Any], dict[str, Any]]]) -> list[str]:
+    """Pairs of cells of which the one with more records, or a larger budget, has more marks, beyond two deviations."""
+    found = []
+    for less, a, few in marks:
+        for more, b, many in marks:
+            same = a["model"] == b["model"] and a["lazy"] == b["lazy"] and less != more
+            up = same and a["n"] <= b["n"] and a["epsilon"] <= b["epsilon"]
+            if up and many["marked"] - few["marked"] > 2 * np.hypot(few["marked_sd"], many["marked_sd"]):
+                found.append(f"{less} {few['marked']:.2f} to {more} {many['marked']:.2f}")
+    return found
+
+
 def report(folder: Path, models: Iterable[str], cells: set[str] | None = None) -> None:
-    """One line a cell; then the silent misses and a line a file."""
+    """One line a cell; then the silent misses, a line a file, and what is marked too often or not as planned."""
 
     def shown(value: float | None, digits: int = 2) -> str:
         return "–" if value is None else f"{value:.{digits}f}"
@@ -470,6 +486,8 @@ def report(folder: Path, models: Iterable[str], cells: set[str] | None = None) -
     )
     by_file: dict[str, list[float]] = {}
     total, close, likely = 0, [], []
+    marks: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
+    missed: list[str] = []
     for model in models:
         fits = read(folder, model)
         known = (
@@ -482,9 +500,14 @@ def report(folder: Path, models: Iterable[str], cells: set[str] | None = None) -
             m = measure(own, known)
             if " " not in cell:  # of the default method
                 width, chance = planned(MODELS[model], own, known)
+                marks.append((cell, own[0], m))
                 likely.append(abs(1 - m["marked"] - chance) <= 0.1)
+                if not likely[-1]:
+                    missed.append(f"{cell} {1 - m['marked']:.2f} (chance {chance:.2f})")
                 if m["width"] is not None and m["floor"] is not None:
                     close.append(abs(np.log(m["width"] / width)) <= np.log(1.2))
+                    if not close[-1]:
+                        missed.append(f"{cell} {m['width']:.2f} (width {width:.2f})")
             total += len(m["silent"])
             if m["coverage"] is not None:
                 by_file.setdefault(MODELS[model].file, []).append(m["coverage"])
@@ -496,6 +519,12 @@ def report(folder: Path, models: Iterable[str], cells: set[str] | None = None) -
     if likely:
         print(f"plan against fits: widths within 20 % in {sum(close)} of {len(close)} cells, "
               f"chance of identification within .1 in {sum(likely)} of {len(likely)}")  # fmt: skip
+        print(f"not as planned: {'; '.join(missed) or 'none'}")
+        easy = [(cell, m["marked_easy"]) for cell, _, m in marks if m["marked_easy"] is not None]
+        often = [f"{cell} {share:.2f}" for cell, share in easy if share > 0.05]
+        print(f"marked above .05 where the floor's privacy sd is at most twice the sampling sd: {len(often)} of "
+              f"{len(easy)} cells: {'; '.join(often) or 'none'}")  # fmt: skip
+        print(f"marks that rise with records or budget: {'; '.join(rising(marks)) or 'none'}")
 
 
 def chosen(patterns: list[str], which: str) -> Iterator[str]:

@@ -123,3 +123,17 @@ def test_the_accountant_does_not_import_jax_or_plotting():
     loaded = modules_after("import pgbb.accountant")
     assert "numpy" in loaded
     assert not loaded & {"jax", "jaxlib", "optax", "matplotlib", "pandas"}
+
+
+LISTS = {"sklearn.py", "methods/calibrated/statistics.py"}
+"""Modules whose list of names is read: by users, and by tests."""
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_a_module_lists_names_only_to_hand_on_what_it_imports(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    lists = [n for n in tree.body if isinstance(n, ast.Assign | ast.AugAssign) and "__all__" in ast.unparse(n)]
+    listed = {c.value for n in lists for c in ast.walk(n.value) if isinstance(c, ast.Constant)}
+    imports = [n for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom)]
+    handed_on = listed & {a.asname or a.name for n in imports for a in n.names}
+    assert not lists or handed_on or path.name == "__init__.py" or str(path.relative_to(SOURCE)) in LISTS

@@ -26,8 +26,6 @@ from pgbb.engine.guard import guarded, versions
 from pgbb.engine.protocol import Batch, EngineLost, Failed, Question, Receipt, Work, settled
 from pgbb.errors import InvalidValue, PgbbError
 
-__all__ = ["Cluster", "Dask", "connected", "is_frame"]
-
 _LOOK = 5.0  # seconds between looks at which workers there are
 _ATTEMPTS = 5  # how often tasks are sent out; each time Dask tries three other workers
 _LOCAL = {  # for a cluster of this process: nothing on disk, no copies of partitions, no pages

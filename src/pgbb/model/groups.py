@@ -13,8 +13,6 @@ from pgbb.model.formula import Design
 from pgbb.model.problem import Namespace, Problem, Values
 from pgbb.model.schema import Flag, Levels, Schema
 
-__all__ = ["by_columns", "group_means"]
-
 
 def by_columns(by: str | Sequence[str]) -> tuple[str, ...]:
     """The columns whose levels make the groups."""

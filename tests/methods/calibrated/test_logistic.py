@@ -6,7 +6,7 @@ import pytest
 
 import pgbb
 from pgbb.methods.calibrated.curvature import Curvature, bordered
-from pgbb.methods.calibrated.logistic import logistic_curvature
+from pgbb.methods.calibrated.logistic import Followed, logistic_curvature
 
 pytestmark = pytest.mark.quick
 
@@ -53,6 +53,22 @@ def test_a_posterior_reaches_as_far_as_the_gradient_needs_to_change_where_curvat
     wider = np.linalg.eigvals(np.linalg.solve(much, curvature.widened(THETA, FRAME, bend, much))).real
     assert wider.min() > 0.999 and wider.max() > 1.5  # by axis: where it is flat, and not where it is steep
     assert wider.min() < 1.2
+
+
+def test_gradients_read_together_lead_to_a_rare_outcome_and_a_newton_step_does_not():
+    x = normal_design(50_000)
+    rare, sd = np.array([-6.0, 2.0, 0.0]), 1e-4
+    model = logistic_curvature((x @ FRAME).T @ (x @ FRAME) / len(x), np.full(6, 1e-6), FRAME, True)
+    rng, theta, followed = np.random.default_rng(0), np.zeros(3), Followed(model, FRAME, 8.0)
+    newton = -FRAME @ np.linalg.solve(model.at(theta), model.score(theta) - model.score(rare))
+    for _ in range(4):
+        g = model.score(theta) - model.score(rare) + sd * rng.normal(size=3)
+        step, error = followed.step(theta, g, sd)
+        theta = theta - FRAME @ step
+    away = np.linalg.solve(FRAME, theta - rare)
+    assert away @ np.linalg.solve(error, away) < 16  # χ² with three degrees of freedom
+    off = np.linalg.norm(FRAME @ error @ FRAME.T, 2) ** 0.5
+    assert np.linalg.norm(theta - rare) < 4 * off < 0.5 * np.linalg.norm(newton - rare)
 
 
 def levels_design(n, seed):

@@ -15,19 +15,6 @@ from pgbb._numerics.symmetric import direction_sd, pack, triangle, unpack
 Shrink = Callable[..., tuple[Floats, Floats]]
 """`shrink` or `as_answered`: (raw, target, sd, …) → the matrix, and the noise left in its packed coordinates."""
 
-__all__ = [
-    "USUAL",
-    "Shrink",
-    "as_answered",
-    "clear_of",
-    "floored",
-    "limited",
-    "monotone",
-    "prefixes",
-    "shrink",
-    "strategy",
-]
-
 
 def floored(a: Floats, floor: float) -> Floats:
     """The symmetric matrix with eigenvalues raised to at least `floor`."""
@@ -40,7 +27,7 @@ USUAL = 0.1  # prior mean of t
 SELDOM, FAR = 0.003, 0.7  # prior share of entries that deviate much more than the others, and the size of that
 
 
-def as_answered(raw: Floats, target: Floats, sd: float, *_: object, **__: object) -> tuple[Floats, Floats]:
+def as_answered(raw: Floats, target: Floats, sd: Floats | float, *_: object, **__: object) -> tuple[Floats, Floats]:
     """The matrix as it was answered, with all of its noise: `shrink` of a fit without shrinkage."""
     return raw.copy(), np.full(len(pack(raw)), sd)
 
@@ -48,7 +35,7 @@ def as_answered(raw: Floats, target: Floats, sd: float, *_: object, **__: object
 def shrink(
     raw: Floats,
     target: Floats,
-    sd: float,
+    sd: Floats | float,
     target_sd: Floats | float = 0.0,
     pulled: Any = True,
     usual: float = USUAL,
@@ -68,7 +55,7 @@ def shrink(
       pulled: which packed coordinates are shrunk; the others stay as answered, with all of their noise.
       usual: prior mean of t.
     """
-    if sd == 0:
+    if not np.any(sd):
         return as_answered(raw, target, sd)
     root = np.sqrt(np.diag(target))
     i, j, _ = triangle(len(raw))

@@ -15,7 +15,6 @@ from pgbb.model.models import Problem
 if TYPE_CHECKING:
     from pgbb.private.door import Sums
 
-__all__ = ["INGREDIENTS", "Asker", "Ingredient"]
 
 Ingredient = Literal["whitening", "shrinkage", "redrawing"]
 """The frame that is found by rounds; matrices shrunk to their targets; covariances drawn with their noise."""

@@ -14,8 +14,6 @@ from pgbb.methods.calibrated.curvature import Curvature
 from pgbb.methods.calibrated.frame import Frame
 from pgbb.model.models import Problem
 
-__all__ = ["Box", "box_for"]
-
 EFFECT = 6.0  # the most that one standard deviation of a covariate may move the response, in sizes of three spreads
 LOGITS = 16.0  # the most that it may move a logistic regression, in logits
 NEAR = 2.0  # a posterior touches an end of the box that is at most so many standard deviations away
@@ -29,11 +27,13 @@ class Box:
       low, high: the ends.
       marks: whether a posterior that touches an end is marked. It is not in the default box of a logistic regression:
         separated data lead to an end, and a mark would take even the signs of the coefficients away.
+      scaled: whether the last parameter is a scale: a normal posterior of it may reach below its lower end.
     """
 
     low: Floats
     high: Floats
     marks: bool = True
+    scaled: bool = False
 
     def clip(self, theta: Floats) -> Floats:
         """The nearest point inside."""
@@ -48,11 +48,15 @@ class Box:
           bend: curvature in the frame.
           noise: covariance of the gradient, in the frame.
         """
-        if not self.marks:
-            return False
         slope = frame @ np.linalg.inv(bend.solid)
-        reach = NEAR * np.sqrt(np.maximum(np.sum((slope @ noise) * slope, axis=1), 0.0))
-        return bool(np.any((best - reach < self.low) | (best + reach > self.high)))
+        return self.reached(best, np.sqrt(np.maximum(np.sum((slope @ noise) * slope, axis=1), 0.0)))
+
+    def reached(self, best: Floats, sd: Floats) -> bool:
+        """Whether an estimate with these standard deviations reaches an end."""
+        low = best - NEAR * sd < self.low
+        if self.scaled:
+            low[-1] = False
+        return self.marks and bool(np.any(low | (best + NEAR * sd > self.high)))
 
 
 def box_for(problem: Problem, near: Frame, unit: float | None = None, start: Floats | None = None) -> Box:
@@ -74,4 +78,5 @@ def box_for(problem: Problem, near: Frame, unit: float | None = None, start: Flo
         reach = (LOGITS if unit is None else EFFECT * unit) * near.reach * np.sqrt(np.sum(near.matrix**2, axis=1))
         middle = np.zeros(p) if start is None else start
         low[:p], high[:p] = np.minimum(low[:p], middle - reach), np.maximum(high[:p], middle + reach)
-    return Box(low, high, marks=unit is not None or "bound" in problem.settings)
+    marks = unit is not None or "bound" in problem.settings
+    return Box(low, high, marks, scaled=problem.kind == "huber")

@@ -22,7 +22,6 @@ from pgbb.release.local_gaussian import LocalGaussian
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Clipped"]
 
 LOUD = 0.1  # relative noise of the curvature up to which records far out are not cut
 NEAREST, FARTHEST = 4.0, 400.0  # squared lengths at which a curvature is cut lie between these, in mean ones

@@ -10,8 +10,6 @@ import numpy as np
 from pgbb._numerics import Floats
 from pgbb.model.formula import Curve, Design, Dummy, Power
 
-__all__ = ["Own", "many_levels", "own_terms"]
-
 MANY = 16  # number of levels of a column from which covariates are asked by level
 
 

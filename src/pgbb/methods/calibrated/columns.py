@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from pgbb.methods.calibrated.asking import Asker
 
 
-__all__ = ["Apart", "Atom", "Columns", "locate_columns", "lone_flags", "reference_design", "whitening"]
-
 ROWS = 4_000  # rows of the reference design
 SCORES = ndtri((np.arange(ROWS) + 0.5) / ROWS)
 HALF = np.array([0.25, 0.5, 0.75])  # a column has an atom if these quantiles lie in one bin

@@ -13,19 +13,6 @@ from pgbb._numerics.symmetric import pack, triangle, unpack
 from pgbb.methods.calibrated.algebra import USUAL, Shrink, clear_of, floored
 from pgbb.release.local_gaussian import FLOOR
 
-__all__ = [
-    "Curvature",
-    "asked_again",
-    "bordered",
-    "covariance_of",
-    "curvature_of",
-    "filtered",
-    "kalman",
-    "noise_of_multiple",
-    "raised",
-    "unlike",
-]
-
 BENDS = 0.25  # relative change of a curvature over a step that is expected
 WHITE = 0.12  # prior relative difference of a curvature that is not asked from a multiple of E xxᵀ, on each entry
 FEW = 8  # `WHITE` holds up to so many terms; for more the sum of squares over all entries stays as for these
@@ -188,6 +175,29 @@ def asked_again(raw: Floats, before: Curvature, noise: float, *, shrink: Shrink)
     unit = pack(before.value)
     factor = float(np.clip(pack(raw) @ unit / float(unit @ unit), 0.1, 10.0))
     return curvature_of(raw, factor * before.value, noise, factor * before.sd, shrink=shrink)
+
+
+def noise_of_shape(target: Floats, shape: Floats, sd: Floats, most: float) -> Floats:
+    """Noise of the packed coordinates of a target that follows from a shape with noise `sd`, as large beside it.
+
+    The target is at most `most` times the shape.
+    """
+    i, j, _ = triangle(len(target))
+    ratio = np.diag(target) / np.maximum(np.diag(shape), np.diag(target) / most)
+    return sd * np.sqrt(ratio[i] * ratio[j])
+
+
+def scaled_to(raw: Floats, before: Curvature, noise: float, *, shrink: Shrink) -> Curvature:
+    """The curvature of an answer, shrunk to a multiple of what was expected `before` it.
+
+    The multiple is expected to be 1 within `before.factor_sd`: of a small curvature an answer tells less than that.
+    """
+    unit = pack(before.value)
+    square = max(float(unit @ unit), 1e-300)
+    sure, told = before.factor_sd**-2.0, square / max(noise**2, 1e-18 * square)
+    factor = float(np.clip((sure + told * (pack(raw) @ unit) / square) / (sure + told), 0.1, 10.0))
+    found = curvature_of(raw, factor * before.value, noise, factor * before.sd, shrink=shrink)
+    return replace(found, factor_sd=(sure + told) ** -0.5)
 
 
 def bordered(

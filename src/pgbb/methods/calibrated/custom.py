@@ -12,8 +12,6 @@ from pgbb.methods.calibrated.refine import refine
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
 
-__all__ = ["fit_custom"]
-
 DISTANCES = (0.2, 0.07, 0.025)  # distances over which the curvature is asked, in units of the box
 
 

@@ -21,17 +21,6 @@ from pgbb.release.local_gaussian import FLOOR
 Curvatures = list[Curvature]
 """The curvature of each level."""
 
-__all__ = [
-    "NEARER",
-    "ROUGH",
-    "Curvatures",
-    "curvatures_of",
-    "plain_curvatures",
-    "seen_through",
-    "shapes_of",
-    "sharpness",
-    "spread_of",
-]
 
 SQUARED = 0.28209479  # integral of the squared standard normal density
 NEARER = 3.0  # a density is asked over the bandwidth of the curvature, and over one shorter by this factor

@@ -27,7 +27,6 @@ from pgbb.release.local_gaussian import LocalGaussian
 
 Floats = NDArray[np.float64]
 
-__all__ = ["fit_expectile"]
 
 OTHER = 0.1  # error of a step because the curvature changes along it, in spreads of the response
 

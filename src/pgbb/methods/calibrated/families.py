@@ -16,8 +16,6 @@ from pgbb.methods.calibrated.quantile import fit_quantile
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
 
-__all__ = ["fit"]
-
 WEIGHTED = (
     "Records whose covariates are far out are weighted down: where the linear model is wrong, this moves its target."
 )

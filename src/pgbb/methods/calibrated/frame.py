@@ -5,7 +5,7 @@ of the data and not of the declared box.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -26,7 +26,6 @@ from pgbb.model.formula import Design
 
 Floats = NDArray[np.float64]
 
-__all__ = ["MOST_REACH", "SCORE", "Cut", "Frame", "design_frame", "score_of", "squared_reach", "wrong_of"]
 
 MOST_REACH = (25.0, 5.0)  # the squared reach R² of p terms is at most the first, or p times the second
 LEVEL = 0.5  # prior relative difference of the common level of second moments from white
@@ -47,6 +46,8 @@ FULL = 0.99  # largest mean score of a group that is assumed, over the bound of 
 FINEST = 2.0**18  # largest magnification of a direction: single precision shows no finer ones
 NEAREST = 0.1  # upper end of the first bin of distances, in reaches
 SPREADS = 1.5  # eigenvalues of a white design may lie so many times as far from 1 as noise alone spreads them
+REACHES = 0.1  # relative difference of second moments by another reach
+CLEAR = 5.0  # a term varies for sure if its second moment exceeds so many standard deviations of noise
 FAINT = 0.2  # a second moment below this share of the usual one counts as none if noise may have made it
 
 
@@ -134,15 +135,25 @@ class Frame:
         are ignored, and a direction that consists mostly of them is seen.
         """
         directions = directions[: len(self.matrix)]
+        found, noise = self._seen(directions)
+        size = np.sum(directions**2, axis=0)
+        usual = float(np.median(np.diag(self.moment))) * size
+        most = np.minimum(FAINT * usual, usual - SPREADS * math.sqrt(2 * len(self.matrix)) * noise)
+        return np.asarray((found < np.minimum(SEEN * noise, most)) & (size > 0.5))
+
+    def clear(self, directions: Floats) -> NDArray[np.bool_]:
+        """Which directions have a second moment that stands clear of noise, by all answers."""
+        found, noise = self._seen(directions)
+        return np.asarray(found > CLEAR * noise)
+
+    def _seen(self, directions: Floats) -> tuple[Floats, Floats]:
+        """The second moment of each direction (column), by all answers as they are, and its noise."""
         found, weight = np.zeros(directions.shape[1]), np.zeros(directions.shape[1])
         for frame, raw, sd in self.answers:
             line = np.linalg.solve(frame, self.matrix @ directions)
             precision = np.maximum(sd * np.sum(line**2, axis=0), 1e-12) ** -2.0
             found, weight = found + precision * np.sum(line * (raw @ line), axis=0), weight + precision
-        size, noise = np.sum(directions**2, axis=0), 1 / np.sqrt(weight)
-        usual = float(np.median(np.diag(self.moment))) * size
-        most = np.minimum(FAINT * usual, usual - SPREADS * math.sqrt(2 * len(self.matrix)) * noise)
-        return np.asarray((found / weight < np.minimum(SEEN * noise, most)) & (size > 0.5))
+        return found / weight, 1 / np.sqrt(weight)
 
     @cached_property
     def _rows(self) -> Floats:
@@ -251,23 +262,54 @@ def design_frame(
     farther = far.balanced(math.sqrt(most) / reach, noise, SMALL / math.sqrt(asker.n) / reach, wrong)
     frame, reach = scaled(frame, (reach * farther) ** 2)
     reference = None if rows is None else rows @ frame
-    moment, moment_sd, cut, answered = _second_moments(asker, frame, reach, doubtful)
-    may, excess = None if rows is None else doubtful, far.left_out(farther, p)
+    moment, moment_sd, cut, answered = _second_moments(asker, frame, reach, doubtful, answers)
     inside = float(np.sum(np.abs(frame @ frame.T))) <= 1 + 1e-9  # the declared box is
     told = np.zeros((1, p)) if rows is None else _no_farther(rows @ frame, reach, wider)
     untold = 0.0 if inside else _untold(cut, told)
-    return Frame(frame, moment, moment_sd, cut, reach, excess, reference, may, (*answers, answered), untold)
+    excess = far.left_out(farther, p)
+    made = Frame(frame, moment, moment_sd, cut, reach, excess, reference, None, (*answers, answered), untold)
+    return made if rows is None else replace(made, doubtful=doubtful & ~made.clear(frame.T))
 
 
 def _second_moments(
-    asker: Asker, frame: Floats, reach: float, doubtful: NDArray[np.bool_]
+    asker: Asker,
+    frame: Floats,
+    reach: float,
+    doubtful: NDArray[np.bool_],
+    before: Sequence[tuple[Floats, Floats, float]] = (),
 ) -> tuple[Floats, Floats, Cut, tuple[Floats, Floats, float]]:
-    """Ask the stage "moments": E ωuuᵀ, the noise left in it, how many records ω weights down, and the answer itself."""
+    """Ask the stage "moments": E ωuuᵀ, the noise left in it, how many records ω weights down, and the answer itself.
+
+    The answers `before`, in other frames, count too, by their noise in this one.
+    """
     answer, sd = asker.ask("moments", "moment_and_cut", frame, CUT, STEEP)
     unit = np.sqrt(1 + CUT**2)
     raw = unpack(answer[:-1] * unit, len(frame))
-    found, left = _moment(raw, sd * unit, reach, asker.shrink, doubtful)
-    return found, left, Cut(float(answer[-1]) * unit / CUT, sd * unit / CUT), (frame, raw, sd * unit)
+    answered = frame, raw, sd * unit
+    found, left = _moment(*_together(frame, (*before, answered)), reach, asker.shrink, doubtful)
+    return found, left, Cut(float(answer[-1]) * unit / CUT, sd * unit / CUT), answered
+
+
+def _together(frame: Floats, answers: Sequence[tuple[Floats, Floats, float]]) -> tuple[Floats, Floats]:
+    """Second moments by all answers, the last of which is in this frame, and the noise of the packed coordinates.
+
+    Each entry is a mean by precision. Earlier frames have another reach, and so other weights of records: their entries
+    are given the error `REACHES` of those of the last.
+    """
+    i, j, length = triangle(len(frame))
+    *_, (_, last, sd) = answers
+    if sd == 0:
+        return last, np.zeros(len(i))
+    size = np.sqrt(np.maximum(np.diag(last), sd))
+    total, weight = np.zeros(len(i)), np.zeros(len(i))
+    for k, (other, raw, noise) in enumerate(answers):
+        line = np.linalg.solve(other, frame)
+        gram = line.T @ line
+        square = noise**2 * (np.diag(gram)[i] * np.diag(gram)[j] + gram[i, j] ** 2) * length**2 / 2
+        square += (REACHES * (k < len(answers) - 1) * size[i] * size[j] * length) ** 2
+        precision = 1 / np.maximum(square, 1e-300)
+        total, weight = total + precision * pack(line.T @ raw @ line), weight + precision
+    return unpack(total / weight, len(frame)), np.sqrt(1 / weight)
 
 
 def _distances(asker: Asker, frame: Floats) -> Lengths:
@@ -401,7 +443,9 @@ def _turn(moves: Floats, axes: list[int]) -> Floats:
     return np.asarray(left @ right)
 
 
-def _moment(raw: Floats, sd: float, reach: float, shrink: Shrink, doubtful: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+def _moment(
+    raw: Floats, noise: Floats | float, reach: float, shrink: Shrink, doubtful: NDArray[np.bool_]
+) -> tuple[Floats, Floats]:
     """E ωuuᵀ shrunk to white, and the noise left in it.
 
     Axes that are seen are shrunk, and so are those that noise hides if their answer may be white: the histograms have
@@ -409,17 +453,20 @@ def _moment(raw: Floats, sd: float, reach: float, shrink: Shrink, doubtful: NDAr
     others; its own entry is at least its noise, and at most white.
     """
     p = len(raw)
+    i, j, _ = triangle(p)
+    noise = np.full(len(i), noise)
+    sd = noise[i == j]
     clear, white = np.diag(raw) > SEEN * sd, np.diag(raw) + SEEN * sd > reach**-2
     seen = clear | (white & ~doubtful)
     raw = np.where(np.outer(seen, seen) | np.eye(p, dtype=bool), raw, 0.0)
     hidden = np.minimum(np.maximum(np.diag(raw), sd), reach**-2)
     raw[np.diag_indices(p)] = np.maximum(np.where(seen, np.diag(raw), hidden), 1e-9)
-    i, j, _ = triangle(p)
-    level = float(np.median(np.diag(raw)[seen])) if seen.any() else sd
-    keep = LEVEL**2 / (LEVEL**2 + (sd * reach**2) ** 2 / max(int(seen.sum()), 1))
+    typical = float(np.median(sd))
+    level = float(np.median(np.diag(raw)[seen])) if seen.any() else typical
+    keep = LEVEL**2 / (LEVEL**2 + (typical * reach**2) ** 2 / max(int(seen.sum()), 1))
     level = max(keep * level + (1 - keep) * reach**-2, 1e-9)  # noise alone would make any level of it
-    usual = float(np.clip(sd * reach**2, USUAL, UNUSUAL))
+    usual = float(np.clip(typical * reach**2, USUAL, UNUSUAL))
     value, left = shrink(
-        raw, np.where(seen, level, np.diag(raw)) * np.eye(p), sd, pulled=seen[i] & seen[j], usual=usual
+        raw, np.where(seen, level, np.diag(raw)) * np.eye(p), noise, pulled=seen[i] & seen[j], usual=usual
     )
     return value, np.where((i == j) | (seen[i] & seen[j]), left, 0.0)

@@ -21,8 +21,6 @@ from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
 
-__all__ = ["fit_groups"]
-
 ROUGH = 4.0  # half of the first window of all groups, in spreads
 BETWEEN = 1.0  # typical difference of the means of groups, in spreads
 UNLIKE = 0.5  # prior relative difference of the variance of a group from that of all

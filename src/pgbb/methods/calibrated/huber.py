@@ -34,7 +34,6 @@ from pgbb.release.local_gaussian import LocalGaussian
 
 Floats = NDArray[np.float64]
 
-__all__ = ["fit_huber"]
 
 UNLIKE = 0.1  # prior relative difference of a curvature from that of residuals independent of the design
 BENT = 0.5  # relative error of what a line that is off adds to the gradient of the scale

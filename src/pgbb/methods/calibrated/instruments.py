@@ -26,8 +26,6 @@ from pgbb.release.local_gaussian import LocalGaussian
 
 Floats = NDArray[np.float64]
 
-__all__ = ["fit_instruments"]
-
 
 @dataclass(frozen=True)
 class Stages:

@@ -24,7 +24,6 @@ from pgbb.release.local_gaussian import LocalGaussian
 
 Floats = NDArray[np.float64]
 
-__all__ = ["fit_linear", "wide_curvature"]
 
 LOUD = 0.1  # relative noise of the curvature up to which records far out are not cut
 

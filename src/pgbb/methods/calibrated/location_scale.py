@@ -16,8 +16,6 @@ from pgbb.methods.calibrated.frame import Frame
 from pgbb.methods.calibrated.logistic import logistic_curvature
 from pgbb.methods.calibrated.transcript import Read
 
-__all__ = ["LocationScale", "Scale", "Shape", "scale_of"]
-
 SIZES = np.array([0.01, 0.05, 0.1, 0.2, 0.4, 0.8])  # grid for the relative effect of a covariate on the spread
 USUAL = 0.3  # prior mean of that effect, for one standard deviation of a covariate
 ROUGH = 0.3  # prior relative difference of the distance of two levels from that by the residuals

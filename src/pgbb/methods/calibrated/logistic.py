@@ -5,7 +5,7 @@ tells the curvature everywhere: as a shrinkage target with the right weak direct
 correct it.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -18,13 +18,9 @@ from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import box_for
 from pgbb.methods.calibrated.curvature import (
     Curvature,
-    asked_again,
-    bordered,
     covariance_of,
-    curvature_of,
-    filtered,
-    noise_of_multiple,
-    raised,
+    noise_of_shape,
+    scaled_to,
 )
 from pgbb.methods.calibrated.frame import SCORE, Cut, design_frame
 from pgbb.methods.calibrated.prior import LOGITS, Prior
@@ -35,16 +31,17 @@ from pgbb.release.local_gaussian import LocalGaussian
 
 Floats = NDArray[np.float64]
 
-__all__ = ["LogisticCurvature", "fit_logistic", "logistic_curvature"]
-
 POINTS = 2**11
 UNLIKE = 0.1  # prior relative difference of a curvature from that of the made-up design
-EFFECT = 2.0  # typical effect of a standard deviation of a covariate, in logits
-OTHER = 0.2  # error of a step in logits, because the curvature changes along it
+EFFECT = 4.0  # typical effect of a standard deviation of a covariate, in logits
 HIDDEN, FAINT = 1 / 3, 0.2  # least second moment: shares of what stands clear of noise, and of the usual one
 LEAST = 1e-6  # least p(1 − p), where all points are far out
-FARTHEST = 2.0  # the most by which a step may move the predictor, in logits
+STRETCH = 0.25  # relative error of a step, because the curvature changes along it
+ROUNDS, HALVINGS = 10, 5  # Gauss–Newton steps for one answer, and halvings of each that leads to no better fit
+QUIETEST = 1e-9  # least noise of a gradient that is read
 GROWS, STEPS = 1.25, 16  # factor between distances that are tried for the reach of a posterior, and their number
+WIDEST = 1.5  # the most by which a posterior is widened because the curvature falls along it
+FARTHEST = 4.0  # the most by which a step may move the predictor, in logits
 _PATH = (np.array([0.1127016654, 0.5, 0.8872983346]), np.array([5.0, 8.0, 5.0]) / 18)  # Gauss's three points
 
 
@@ -73,6 +70,10 @@ class LogisticCurvature:
         met = sum(w * self.at(start + s * (end - start)) for s, w in zip(*_PATH, strict=True))
         return np.asarray(met - self.at(start))
 
+    def score(self, theta: Floats) -> Floats:
+        """E p·u: the gradient of the loss up to a constant."""
+        return np.asarray(expit(self.points @ (self.inverse @ theta)) @ self.points * (self.mass / len(self.points)))
+
     def varies(self, best: Floats, frame: Floats, bend: Curvature, noise: Floats) -> bool:
         """Whether the curvature doubles or halves within two posterior standard deviations, along some axis."""
         inverse = np.linalg.inv(bend.solid)
@@ -91,7 +92,7 @@ class LogisticCurvature:
         """The noise of a gradient with which a normal posterior is as wide as one that follows the curvature.
 
         Along each axis of the posterior, its ends are where the gradient has changed by two standard deviations of its
-        noise; the mean distance of both ends is taken.
+        noise; the mean distance of both ends is taken, up to `WIDEST` times that of a normal posterior.
         """
         inverse = np.linalg.inv(bend.solid)
         law = inverse @ noise @ inverse
@@ -100,7 +101,7 @@ class LogisticCurvature:
         for k, axis in enumerate(axes.T):
             near, wanted = 2 * spreads[k], 2 * spreads[k] * float(axis @ here @ axis)
             sides = [self._reached(best, side * (frame @ axis), axis, wanted, near) for side in (-1.0, 1.0)]
-            spreads[k] = sum(sides) / 4
+            spreads[k] *= min(sum(sides) / 4 / max(spreads[k], 1e-300), WIDEST)
         root = bend.solid @ (axes * spreads)
         return np.asarray(root @ root.T)
 
@@ -113,6 +114,69 @@ class LogisticCurvature:
                 return before + (far - before) * (wanted - found) / (change - found) if step else far
             before, found, far = far, change, far * GROWS
         return before
+
+
+@dataclass
+class Followed:
+    """The gradients so far, read together by a model that knows how they change.
+
+    Each of them says what the score E p·u is at the target. A rare outcome is many logits from one half, and the
+    curvature falls to a tenth on the way there: no gradient alone leads to it.
+
+    Args:
+      model: how gradients change.
+      frame: F.
+      believed: prior standard deviation along each axis.
+      answers: where gradients were asked, the gradients, and their noise.
+    """
+
+    model: LogisticCurvature
+    frame: Floats
+    believed: float
+    answers: list[tuple[Floats, Floats, float]] = field(default_factory=list)
+
+    def turned(self, model: LogisticCurvature, axes: Floats) -> "Followed":
+        """The same answers in a frame with rotated axes."""
+        return Followed(model, self.frame @ axes, self.believed, [(at, axes.T @ g, sd) for at, g, sd in self.answers])
+
+    def step(self, theta: Floats, gradient: Floats, sd: float, bend: Curvature | None = None) -> tuple[Floats, Floats]:
+        """The step from θ, in the frame, to what all gradients and this one say, and the covariance of its error.
+
+        `bend` is the curvature at θ where it was asked: what it has beyond that of the model holds around θ.
+        """
+        self.answers.append((theta, gradient, max(sd, QUIETEST)))
+        start: Floats = np.linalg.solve(self.frame, theta).astype(np.float64)
+        beyond = np.zeros_like(self.frame) if bend is None else bend.value - self.model.at(theta)
+        believed = np.eye(len(start)) / self.believed**2
+
+        def missed(end: Floats, told: Floats) -> Floats:
+            return told - self.model.score(self.frame @ end) - beyond @ (end - start)
+
+        def unlikely(end: Floats, told: Floats, noise: float) -> float:
+            return float(np.sum(missed(end, told) ** 2) / noise**2 + end @ believed @ end)
+
+        end = start
+        for _ in range(ROUNDS):
+            told, noise = self._told(self.frame @ end)
+            slope = (self.model.at(self.frame @ end) + beyond) / noise
+            precision, now = slope @ slope + believed, unlikely(end, told, noise)
+            step = np.linalg.solve(precision, slope @ missed(end, told) / noise - believed @ end).astype(np.float64)
+            for _ in range(HALVINGS):
+                if unlikely(end + step, told, noise) <= now:
+                    break
+                step = step / 2
+            end = end + step
+        step = start - end
+        return step, np.linalg.inv(precision) + STRETCH**2 * np.outer(step, step)
+
+    def _told(self, theta: Floats) -> tuple[Floats, float]:
+        """E p·u at the target by all answers, and its noise. Of what lies between them and θ, `UNLIKE` may be wrong."""
+        here, total, weight = self.model.score(theta), np.zeros(len(theta)), 0.0
+        for at, gradient, sd in self.answers:
+            there = self.model.score(at)
+            precision = 1 / (sd**2 + UNLIKE**2 * float(np.mean((there - here) ** 2)))
+            total, weight = total + precision * (there - gradient), weight + precision
+        return total / weight, weight**-0.5
 
 
 @lru_cache(maxsize=8)
@@ -172,31 +236,28 @@ def fit_logistic(asker: Asker, problem: Problem, design: Design) -> tuple[LocalG
     frame, moment, moment_sd, solid = near.matrix, near.moment, near.moment_sd, near.solid
     model = logistic_curvature(moment, moment_sd, frame, design.has_intercept, near.reference)
     box = box_for(problem, near)
-    theta, error = np.zeros(p), (EFFECT * near.reach) ** 2 * np.eye(p)
+    theta, followed = np.zeros(p), Followed(model, frame, EFFECT * near.reach)
     for _ in range(asker.question("locate", "logistic_score").times):
         g, sd = asker.ask("locate", "logistic_score", theta, frame)
-        bend = raised(model.at(theta), moment_sd / 4, 0.5)
-        step, error = filtered(bend, g, sd, error)
-        error = error + (OTHER * near.reach) ** 2 * np.eye(p)
+        step, error = followed.step(theta, g, sd)
         theta = box.clip(theta - frame @ limited(step, solid, FARTHEST))
 
     _, axes = np.linalg.eigh(model.at(theta))  # along which a weak curvature is told from its noise by the model
     near, error = near.turned(axes), axes.T @ error @ axes
     frame, moment, moment_sd = near.matrix, near.moment, near.moment_sd
     model = logistic_curvature(moment, moment_sd, frame, design.has_intercept, near.reference)
+    followed = followed.turned(model, axes)
 
     def curvature(at: Floats, before: Curvature | None) -> Curvature:
+        shape = model.at(at)
+        told = noise_of_shape(shape, moment, moment_sd, 0.25)
         if not asker.asks("curvature"):
-            found = model.at(at)
-            return Curvature(found, moment_sd * float(np.trace(found) / np.trace(moment)), UNLIKE)
+            return Curvature(shape, told, UNLIKE)
         answer, sd = asker.ask("curvature", "logistic_curvature", at, frame)
         raw, noise = unpack(answer, p) / 4, sd / 4
-        if before is not None:
-            moved = before.plus(model.at(at) - model.at(theta))
-            return asked_again(raw, moved, noise, shrink=asker.shrink)
-        shape = model.at(at)
-        target = bordered(raw, shape, 0.0, 0.1)
-        return curvature_of(raw, target, noise, noise_of_multiple(target, moment, moment_sd), shrink=asker.shrink)
+        if before is None:
+            return scaled_to(raw, Curvature(shape, told, UNLIKE), noise, shrink=asker.shrink)
+        return scaled_to(raw, before.plus(shape - model.at(theta)), noise, shrink=asker.shrink)
 
     def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
         return asker.ask(stage, "logistic_score", at, frame)
@@ -207,11 +268,13 @@ def fit_logistic(asker: Asker, problem: Problem, design: Design) -> tuple[LocalG
         raw, sd = asker.score_moments(at, frame)
         return covariance_of(raw, bend.value, sd, shrink=asker.shrink)
 
-    prior = Prior(np.zeros(p), np.full(p, LOGITS * near.reach), problem.transform, near.doubtful, near.unseen)
+    known = near.doubtful, near.unseen, near.clear
+    prior = Prior(np.zeros(p), np.full(p, LOGITS * near.reach), problem.transform, *known)
 
     asked = curvature, gradient, spread
     common = SCORE**2 * near.left_out()
-    found = refine(box, asker.n, theta, error, frame, *asked, box.clip, prior, model=model, common=common, follows=True)
+    given = box, asker.n, theta, error, frame, *asked, box.clip, prior
+    found = refine(*given, model=model, common=common, follows=followed)
     return replace(found, slope=_slope(asker, found.center[0], frame, model.mass)), near.cut
 
 

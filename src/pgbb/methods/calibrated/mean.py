@@ -16,8 +16,6 @@ from pgbb.methods.calibrated.stages import BINS
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import LocalGaussian
 
-__all__ = ["CLOSEST", "UNCLEAR", "fit_mean", "half_window"]
-
 PRIOR = 0.5  # prior relative difference of the variance from the square of the located spread
 HINT = 0.5  # prior difference, in logarithms, of the located spread from the scale that the model was given
 CLOSEST, FARTHEST = 3.0, 30.0  # half of the window lies between these, in spreads

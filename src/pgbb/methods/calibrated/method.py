@@ -20,8 +20,6 @@ from pgbb.private.door import Dataset, Randomness, open_sums
 from pgbb.release.file import Release
 from pgbb.release.payloads import Payload, summary_of
 
-__all__ = ["Settings", "plan", "run"]
-
 FEW = 0.5  # share of usable records below which a release says so
 
 

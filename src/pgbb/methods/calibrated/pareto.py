@@ -11,8 +11,6 @@ import numpy as np
 from pgbb._numerics import Floats
 from pgbb.methods.calibrated.response import Distribution
 
-__all__ = ["Lengths", "Tail", "Tails", "heaviest", "tail_of", "tails_of"]
-
 LEAST_TAIL, MOST_TAIL = 0.01, 0.2  # the tail begins at a share between these, as noise allows
 HEAVIEST = 0.6  # largest shape of the tail of a score
 USUAL, VARIES = 0.25, 0.15  # prior mean and standard deviation of the shape of a tail

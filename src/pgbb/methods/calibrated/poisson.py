@@ -32,7 +32,6 @@ from pgbb.release.local_gaussian import LocalGaussian
 
 Floats = NDArray[np.float64]
 
-__all__ = ["fit_poisson"]
 
 EFFECT = 0.7  # typical effect of a standard deviation of a covariate on log μ
 OTHER = 0.1  # error of a step in log μ, because the curvature changes along it

@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 from pgbb._numerics import Floats
 from pgbb._numerics.symmetric import direction_sd, geometric_mean, roots, triangle
 from pgbb.methods.calibrated.curvature import Curvature
-
-__all__ = ["LOGITS", "SPREADS", "Prior", "Settled", "tempered"]
+from pgbb.release.local_gaussian import HIDDEN
 
 SPREADS = 5.0  # prior standard deviation of the effect of a standard deviation of a covariate, in located spreads
 LOGITS = 8.0  # the same prior standard deviation in a logistic regression, in logits
-HIDDEN = 0.6  # relative noise at which a curvature counts as none; below it, it counts in part
+NONE = 0.6  # relative noise at which a curvature counts as none; below it, it counts in part
 SURELY = 0.25  # the same limit where noise is small beside the usual curvature, or a term may be constant
-QUIET, LOUD = 0.02, 0.1  # noise beside the usual curvature: up to the first `SURELY` holds, from the second `HIDDEN`
+QUIET, LOUD = 0.02, 0.1  # noise beside the usual curvature: up to the first `SURELY` holds, from the second `NONE`
 LOST = 0.8  # share of that limit from which a direction counts as lost
 SLIGHT = 0.01  # a lost direction with less than this weight on a coefficient has nothing to do with it
 PART = 0.25  # a direction with more than this share of the prior variance of a doubtful coefficient is doubtful too
@@ -31,10 +30,14 @@ REDRAWN = 0.3  # largest relative noise with which a covariance is drawn again
 
 @dataclass(frozen=True)
 class Settled:
-    """A local posterior that holds its prior: draws are point − X⁻¹(gradient + noise), with X the `curvature`."""
+    """A local posterior that holds its prior: draws are point − X⁻¹(gradient + noise), with X the `curvature`.
+
+    `total` is the precision of the draws, in the frame.
+    """
 
     curvature: Floats
     gradient: Floats
+    total: Floats
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class Prior:
       units: matrix from internal coefficients to those of the user, (d, d).
       doubtful: which coefficients belong to terms that may be constant, and so need a clear curvature; None if none do.
       unseen: a function that says which directions (columns, in the frame) no answer on second moments shows.
+      clear: a function that says along which directions second moments are clear. A small curvature is then no sign
+        that there is none: rare outcomes of a logistic regression have one.
     """
 
     center: Floats
@@ -54,6 +59,7 @@ class Prior:
     units: Floats
     doubtful: NDArray[np.bool_] | None = None
     unseen: Callable[[Floats], NDArray[np.bool_]] | None = None
+    clear: Callable[[Floats], NDArray[np.bool_]] | None = None
 
     def settle(
         self,
@@ -92,14 +98,24 @@ class Prior:
         center = self.center if known else best
         step = np.linalg.solve(total, precision @ (inverse @ (best - point)) + prior @ (inverse @ (center - point)))
         curvature = geometric_mean(drawn, total)
-        return Settled(curvature, -curvature @ step)
+        return Settled(curvature, -curvature @ step, total)
+
+    def law(self, settled: Settled, frame: Floats, point: Floats) -> tuple[Floats, Floats]:
+        """The mean of the coefficients, and their standard deviations: 0 for those that are mostly the prior's."""
+        mean = point - frame @ np.linalg.solve(settled.curvature, settled.gradient)
+        sd = np.sqrt(np.maximum(np.sum(frame * np.linalg.solve(settled.total, frame.T).T, axis=1), 0.0))
+        known = sd <= HIDDEN * np.sqrt(np.sum((frame * self.sd) ** 2, axis=1))
+        return np.where(known, mean, self.center), np.where(known, sd, 0.0)
 
     def _shown(self, bend: Curvature, frame: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]]:
         """The axes of H (columns), the curvature along each as far as it stands out of noise, and which are lost."""
         values, axes = np.linalg.eigh(bend.value)
         own = direction_sd(axes, bend.sd)
         relative = own / np.maximum(values, 1e-12 * float(values[-1]))
-        most = np.where(self._doubted(frame @ axes), SURELY, _most(own / float(np.median(values))))
+        usual = _most(own / float(np.median(values)))
+        if self.clear is not None:
+            usual = np.where(self.clear(axes), NONE, usual)
+        most = np.where(self._doubted(frame @ axes), SURELY, usual)
         relative = np.minimum(np.hypot(relative, bend.factor_sd) / most, 1.0)
         relative[values < ABSENT * values[-1]] = 1.0
         if self.unseen is not None:
@@ -138,7 +154,7 @@ def _most(noise: Floats) -> Floats:
     one that stands out by two standard deviations is more likely none. Where noise is large, it is as likely white.
     """
     steps = np.log(np.maximum(noise, 1e-300) / QUIET) / np.log(LOUD / QUIET)
-    return np.asarray(SURELY + (HIDDEN - SURELY) * np.clip(steps, 0.0, 1.0))
+    return np.asarray(SURELY + (NONE - SURELY) * np.clip(steps, 0.0, 1.0))
 
 
 def tempered(value: Floats, sd: Floats) -> Floats:

@@ -21,8 +21,6 @@ from pgbb.methods.calibrated.transcript import Read, Transcript
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 
-__all__ = ["REACH", "WIDEST", "Answers", "Start", "started"]
-
 WIDEST = 0.15  # the neighbours of level τ are τ ± min(τ, 1 − τ)/2, and at most this far away
 REACH = 0.8  # bandwidth of the curvature, in units of the distance to the neighbouring quantiles
 UNLIKE = 0.2  # prior difference of the slopes of a level from those of the mean, per standard normal quantile of it

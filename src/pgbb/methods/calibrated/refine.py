@@ -18,10 +18,8 @@ from pgbb.release.local_gaussian import LocalGaussian
 
 if TYPE_CHECKING:
     from pgbb.methods.calibrated.box import Box
-    from pgbb.methods.calibrated.logistic import LogisticCurvature
+    from pgbb.methods.calibrated.logistic import Followed, LogisticCurvature
 
-
-__all__ = ["combined", "felt", "refine", "widening_for_contradiction", "widening_for_last_step"]
 
 NEGLIGIBLE = 0.02  # privacy variance over sampling variance below which the second gradient alone is used
 SELDOM = 1e-3  # chance with which noise alone may widen the posterior of a local model that holds
@@ -45,7 +43,7 @@ def refine(
     common: Floats | float = 0.0,
     moves: float = 0.0,
     quadratic: bool = False,
-    follows: bool = False,
+    follows: "Followed | None" = None,
     bends: Callable[[Floats, Floats], tuple[Floats, Floats]] | None = None,
     located: bool = True,
 ) -> LocalGaussian:
@@ -68,8 +66,7 @@ def refine(
       common: covariance of an error that both gradients have in common.
       moves: how large another such error is, in sampling errors.
       quadratic: whether the loss is quadratic: then a long last step is no sign of another one.
-      follows: whether the posterior is widened along its axes, in place of given up, where the curvature of the model
-        varies over it.
+      follows: reads all gradients together by the model, in place of Newton steps.
       bends: mean and covariance of what a gradient lacks because the loss is not quadratic on the way to the target,
         given the mean and covariance of that way. For example, a scale looks larger where coefficients are not yet
         right.
@@ -97,8 +94,12 @@ def refine(
 
     bend = curvature(theta, None)
     before, sd_first, early_doubt = straight("refine", theta, bend.solid, error)
-    step = newton(bend, theta, before)
-    worth, error = (kalman if quadratic else filtered)(bend.solid, bend.solid @ step, sd_first, error)
+    if follows is None:
+        step = newton(bend, theta, before)
+        worth, error = (kalman if quadratic else filtered)(bend.solid, bend.solid @ step, sd_first, error)
+    else:
+        step, error = follows.step(theta, before, sd_first, bend)
+        worth = step
     point, first = settle(theta - frame @ worth), settle(theta - frame @ step)
     met = bend if model is None else bend.plus(model.change(theta, point))
     bend = curvature(point, bend)
@@ -109,9 +110,11 @@ def refine(
     walked = inverse @ (point - theta)
     if model is None:
         bend = bend.corrected(walked, g - before, float(np.hypot(sd_first, sd_second)), bound, n)
-    second = settle(point - frame @ newton(bend, point, g))
+    step = newton(bend, point, g) if follows is None else follows.step(point, g, sd_second, bend)[0]
+    second = settle(point - frame @ step)
     weight, sd = combined(sd_first, sd_second, float(np.trace(sampling)) / len(sampling) / n)
-    best, bent = weight * second + (1 - weight) * first, weight * doubt + (1 - weight) * early_doubt
+    best = second if follows is not None else weight * second + (1 - weight) * first
+    bent = weight * doubt + (1 - weight) * early_doubt
     early, late = inverse @ (first - theta), inverse @ (second - point)
     factor = max(
         1.0 if quadratic else widening_for_last_step(early, late, bend.solid, sampling / n, sd_first, sd_second),
@@ -123,20 +126,22 @@ def refine(
     if model is not None:
         asked, bend = bend, bend.plus(model.at(best) - model.at(point))
         plain = felt(sd, np.zeros_like(frame), sampling / n, factor)[1]
-        if follows:
+        if follows is not None:
             wider = model.widened(best, frame, bend, plain) - plain
-        elif _other(model.at(point), model.at(best)) or any(
-            model.varies(where, frame, met, plain) for where, met in ((best, bend), (point, asked))
+        elif (
+            _other(model.at(point), model.at(best))
+            or model.varies(best, frame, bend, plain)
+            or model.varies(point, frame, asked, plain)
         ):
             factor, best = np.inf, prior.center  # the estimate ran away
     step, unseen = kalman(bend.solid, g, sd_second, error)
     blur = bend.blur(unseen, (1 - weight) * walked - step)  # noise of H over the ways that both estimates had to go
     privacy, noise = felt(sd, blur + common + bent + moves**2 * sampling / n, sampling / n, factor)
     noise = noise + wider
-    if box.touched(best, frame, bend, noise) or not located:
-        factor = np.inf
     drawn = sampling / n + privacy**2 * np.eye(len(theta))
-    settled = prior.settle(bend, drawn, noise, frame, point, best, known=factor < np.inf)
+    settled = prior.settle(bend, drawn, noise, frame, point, best, known=located and factor < np.inf)
+    if box.reached(*prior.law(settled, frame, point)):
+        settled = prior.settle(bend, drawn, noise, frame, point, best, known=False)
     return LocalGaussian(
         center=point[None],
         gradient=settled.gradient[None],

@@ -15,8 +15,6 @@ from pgbb.methods.calibrated.algebra import monotone, prefixes
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.stages import BINS
 
-__all__ = ["SURE", "UNSEEN", "Distribution", "Located", "asked_law", "distribution", "histogram", "locate"]
-
 LEAST_TAIL = 0.02  # least share that the next histogram leaves out at each end; more where noise hides more
 MARGIN = 0.5  # the next histogram extends beyond that by this share of its width, on either side
 SPREADS = 3.0  # the size of a response is so many spreads

@@ -16,16 +16,17 @@ from pgbb.methods.calibrated.stages import BINS
 
 Floats = NDArray[np.float64]
 
-__all__ = ["LENGTH", "NOTHING", "OF_COUNTS", "Clip", "clip_for", "loudness", "ordinary_error"]
 
 NOTHING = np.zeros(0)  # what the statistics of least squares need beside θ and the frame
 FINEST, FARTHEST = 0.03, 4.0  # lengths are told apart from the first to the second of these, in sizes of the response
 QUIETEST = 1e-9  # in place of no noise
-NEAREST = 0.9  # no fewer scores than this share are left as they are
-LENGTH, OF_COUNTS = 1.25, 1.6  # of a clip, see `loudness`; it is longer for counts, since large ones lie on one side
+NEAREST = 0.9  # the nearest clip is at this quantile of lengths
+LENGTH, OF_COUNTS = 1.15, 1.6  # of a clip, see `loudness`; it is longer for counts, since large ones lie on one side
+EVEN = 1.5  # root mean square of ordinary scores, over that of the same ones cut at their ninth decile
 USUAL = 0.3  # by how much a clip moves a coefficient, in units of the noise that it leaves
+HEAVY = 4.0  # the same, where scores are less even than that by a factor of two
 FEW = 1.0  # mean excess of scores, in bounds, that does no harm, in units of the noise of a gradient with b = 1
-UNSEEN, SEEN = 1.5, 2.5  # more of it counts from the first of these on, in its noise, and from the second in full
+UNSEEN, SEEN = 1.8, 2.8  # more of it counts from the first of these on, in its noise, and from the second in full
 LONG, TOWARD = 1.5, 0.3  # it is longer by this factor than it is asked, and this part of it moves one coordinate
 SQUARE = 4.0  # what such scores lack in their squares, in squared bounds, over their excess in bounds
 NOISE = 0.5  # of a mean squared length, in that of a share and squared bounds
@@ -78,7 +79,7 @@ def loudness(noise: float, n: int, length: float = LENGTH) -> float:
     both squares is least where c³ is a multiple of τ²√n; `length` is its cube root.
 
     >>> [round(loudness(noise, n), 2) for noise, n in ((1.2e-3, 10_000), (4e-4, 30_000), (1.15e-4, 30_000))]
-    [1.41, 1.18, 0.51]
+    [1.3, 1.08, 0.47]
     """
     return length * float(np.cbrt(noise**2 * n**1.5))
 
@@ -115,12 +116,15 @@ def clip_for(
     bounds = np.geomspace(max(float(law.quantile(np.array(NEAREST))), 1e-3 * law.edges[-1]), law.edges[-1], 241)
     squares = np.array([law.mean(np.minimum(law.middles, b) ** 2) for b in bounds])
     errors = np.sqrt(squares / p / asker.n)
-    place = max(int(np.sum(noise * bounds <= loud * errors)) - 1, 0)
+    uneven = np.maximum(errors / max(float(errors[0]), 1e-300) / EVEN, 1.0)
+    dear = np.append(noise * bounds > loud * uneven * errors, True)
+    place = max(int(np.argmax(dear)) - 1, 0)
     bound, error = max(float(bounds[place]), least), float(errors[place])
     answer, sd = asker.ask("tail", "clipped_excess", theta, near.matrix, given, bound)
     more = max(float(answer[0]) - FEW * noise, 0.0)
     excess = LONG * more * float(np.clip((more / max(sd, QUIETEST) - UNSEEN) / (SEEN - UNSEEN), 0.0, 1.0))
-    moves = float(np.hypot(USUAL * loud, TOWARD * bound * excess / max(error, 1e-300)))
+    tail = loud * (USUAL + HEAVY * float(uneven[place] - 1))
+    moves = float(np.hypot(tail, TOWARD * bound * excess / max(error, 1e-300)))
     share = 1 - float(np.interp(bound, law.edges, law.below)) + 2 * law.sd
     note = (
         f"Scores longer than a private bound are clipped, at most {min(share, 1.0):.1%} of them; the intervals allow "

@@ -17,17 +17,6 @@ from pgbb.methods.calibrated.column_terms import many_levels, own_terms
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 
-__all__ = [
-    "BINS",
-    "JITTERS",
-    "LEAST_REACH",
-    "Question",
-    "Stage",
-    "composition",
-    "questions_for",
-    "whole_noise",
-]
-
 BINS = 64  # number of bins of every histogram
 LEAST_REACH = (16.0, 2.5)  # the squared reach R² of a frame of p terms is at least the first, and p times the second
 JITTERS = 8  # places over which a response with a declared step is spread

@@ -19,23 +19,6 @@ from pgbb.methods.calibrated.stages import BINS, JITTERS
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
 
-__all__ = [
-    "PEAK",
-    "SCALE_WEIGHT",
-    "first_fit",
-    "huber_gradient",
-    "least_squares",
-    "locate_counts",
-    "locate_response",
-    "places_around",
-    "robust_fit",
-    "scale_of",
-    "score_bound",
-    "spread_of_residuals",
-    "square_of",
-    "straightened",
-]
-
 PEAK = 0.39894228  # largest value of the standard normal density
 FARTHEST = 4.0  # ends of the histogram of residuals, in sizes of the response
 FINEST = 0.03  # width of its narrowest bins, in spreads

@@ -17,8 +17,6 @@ from pgbb.methods.calibrated.algebra import floored
 from pgbb.methods.calibrated.curvature import Curvature
 from pgbb.release.local_gaussian import FLOOR
 
-__all__ = ["Read", "Transcript"]
-
 SILENT = 1e-7  # least noise of an answer; gradients are at most 1
 ROUNDING = 1e-12  # share of the largest variance that is added to all, against rounding
 TURNS = 3  # iterations for the minimum: errors of the answers depend on their distances to it

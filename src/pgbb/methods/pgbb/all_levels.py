@@ -14,8 +14,6 @@ from pgbb._numerics import Floats
 from pgbb.methods.calibrated.algebra import strategy
 from pgbb.model.models import Problem
 
-__all__ = ["Joint", "joint_of"]
-
 
 @dataclass(frozen=True, eq=False)
 class Joint:

@@ -9,8 +9,6 @@ from scipy.special import log_ndtr
 from pgbb._numerics import Floats
 from pgbb._numerics.symmetric import triangle
 
-__all__ = ["Coordinates"]
-
 FAINTEST = 0.25  # of what is expected, that it may vary at least
 FEWER = 2.0  # standard deviations by which the second moment along a direction may be less than it seems
 

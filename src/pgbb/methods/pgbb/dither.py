@@ -27,8 +27,6 @@ from pgbb.methods.pgbb.moment_answers import asks_bend
 from pgbb.model.models import Problem
 from pgbb.private.door import Step
 
-__all__ = ["PRECISION", "Phases", "phases_of", "start", "step", "white_box"]
-
 PRECISION = 14.0  # κ
 WHITE = 8.0  # κ with a design; more along directions that may vary less than they seem
 ROUGHLY = 5.0  # κ where the curvature is asked for

@@ -14,9 +14,6 @@ from pgbb._numerics.compiled import computed_once
 from pgbb.accountant import Mechanism
 from pgbb.model.models import Problem
 
-__all__ = ["export", "forward", "initialise", "input_map", "reach_of", "spectral_clip"]
-
-
 _REACH = 20.0  # default of `reach_of`
 _FEW = 8  # up to so many rows are multiplied one by one on a CPU
 _ROUNDS = 16  # rounds of power iteration

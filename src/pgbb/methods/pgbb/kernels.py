@@ -26,8 +26,6 @@ from jax.experimental import pallas as pl
 
 from pgbb._numerics.compiled import power_of_two
 
-__all__ = ["Layout", "find_layout", "network"]
-
 WIDTH, DEPTH = 256, 3
 MOST_INPUTS, MOST_OUTPUTS, MOST_DRAWS = 128, 64, 16
 COLUMNS, ALONE = 64, 8  # columns of a hidden layer in a forward program; the second for one network on a device

@@ -27,8 +27,6 @@ from pgbb.model.models import Problem
 if TYPE_CHECKING:
     from pgbb.private.door import Sums
 
-__all__ = ["ANSWERS", "SHARE", "STAGE", "after", "before", "slope_of", "with_moments"]
-
 
 STAGE = "second moments"
 ANSWERS = 2  # number of full-batch answers of second moments

@@ -27,8 +27,6 @@ from pgbb.accountant import Mechanism
 from pgbb.methods.pgbb.coordinates import Coordinates
 from pgbb.release.local_gaussian import FLOOR, STEEPEST, LocalGaussian
 
-__all__ = ["Found", "analyse", "posterior_of", "pulled", "shrunk"]
-
 Floats = NDArray[np.float64]
 
 _SPREADS = np.concatenate([[0.0], np.geomspace(0.01, 3.0, 40)])  # of relative deviations of H from its target

@@ -22,7 +22,6 @@ from pgbb.release.local_gaussian import FLOOR, LocalGaussian
 if TYPE_CHECKING:
     from pgbb.private.door import Sums
 
-__all__ = ["SecondMoments"]
 
 Floats = NDArray[np.float64]
 

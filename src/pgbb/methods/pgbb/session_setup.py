@@ -16,8 +16,6 @@ from pgbb.private.door import Randomness, open_dataset, public_samples
 if TYPE_CHECKING:
     from pgbb.methods.pgbb.posterior import SecondMoments
 
-__all__ = ["Opened", "open_for"]
-
 
 @dataclass(frozen=True, eq=False)
 class Opened:

@@ -16,8 +16,6 @@ from pgbb.methods.request import Planned, Request, clipped, prepared
 from pgbb.model.models import CLIP, Mean, Problem
 from pgbb.model.problem import Namespace, Values
 
-__all__ = ["PRINTED", "Settings", "asked_of", "by_difference", "plan", "problem_of"]
-
 _FAMILIES = {"blocks": 20, "gamma": 1.0, "steps": 2_000, "draws_per_step": 1, "sampling_rate": 0.2}
 PRINTED: dict[str, dict[str, Any]] = {
     "huber": {"blocks": 20, "steps": 10_000, "draws_per_step": 1, "sampling_rate": 0.1, "learning_rate": 5e-4},

@@ -14,8 +14,6 @@ from pgbb.methods.pgbb.coordinates import Coordinates
 from pgbb.methods.pgbb.moment_answers import slope_of
 from pgbb.model.models import Problem
 
-__all__ = ["bend_at", "bends_alike", "shape_of"]
-
 
 @lru_cache(maxsize=32)
 def bends_alike(problem: Problem) -> bool:

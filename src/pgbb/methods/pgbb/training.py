@@ -27,7 +27,6 @@ from pgbb.private.door import Session, Step, run_many
 if TYPE_CHECKING:
     from pgbb.methods.request import Checkpoint  # needs libraries that a machine that only trains may lack
 
-__all__ = ["Learning", "Trained", "train", "train_many"]
 
 PublicPart = Callable[[Any, Any, Any], Any] | None
 
