@@ -77,7 +77,7 @@ REASONS: dict[str, tuple[tuple[str, str], ...]] = {
         ("cells", "100 fits a cell: coverage has a standard error of .013, and the range is .04 wide."),
         (
             "width ratio",
-            "a few fits find too small a curvature at an outer level, and are twice as wide as the others.",
+            "a few fits are twice as wide at an outer level as the median fit.",
         ),
         (
             "coverage",
