@@ -501,9 +501,10 @@ def report(folder: Path, models: Iterable[str], cells: set[str] | None = None) -
             if " " not in cell:  # of the default method
                 width, chance = planned(MODELS[model], own, known)
                 marks.append((cell, own[0], m))
-                likely.append(abs(1 - m["marked"] - chance) <= 0.1)
-                if not likely[-1]:
-                    missed.append(f"{cell} {1 - m['marked']:.2f} (chance {chance:.2f})")
+                if not known["heaped"]:  # a plan is for a response without heaps
+                    likely.append(abs(1 - m["marked"] - chance) <= 0.1)
+                    if not likely[-1]:
+                        missed.append(f"{cell} {1 - m['marked']:.2f} (chance {chance:.2f})")
                 if m["width"] is not None and m["floor"] is not None:
                     close.append(abs(np.log(m["width"] / width)) <= np.log(1.2))
                     if not close[-1]:

@@ -73,4 +73,16 @@ REASONS: dict[str, tuple[tuple[str, str], ...]] = {
         ("augmented coverage", "errors are contaminated, and its model has normal ones."),
         ("repro coverage", "errors are contaminated, and its simulator has normal ones."),
     ),
+    "noise_aware": (
+        ("cells", "100 fits a cell: coverage has a standard error of .013, and the range is .04 wide."),
+        (
+            "width ratio",
+            "a few fits find too small a curvature at an outer level, and are twice as wide as the others.",
+        ),
+        (
+            "coverage",
+            "with 2 % events half of the fits of a logistic regression are marked, and the others are too narrow, for "
+            "which no reason was found.",
+        ),
+    ),
 }

@@ -18,6 +18,7 @@ WHITE = 0.12  # prior relative difference of a curvature that is not asked from 
 FEW = 8  # `WHITE` holds up to so many terms; for more the sum of squares over all entries stays as for these
 NONE = 1e-25  # mean square of scores below which all count as zero
 APART = 0.8  # doubt of a curvature, as a share of how far its entries lie from a multiple of E uuᵀ
+THERE = 0.2  # a direction is there if its second moment is at least this share of the usual one
 STEP = 0.5  # for a step, an eigenvalue of the curvature is raised to this share of what stands clear of its noise
 
 
@@ -94,11 +95,16 @@ class Curvature:
         return replace(self, value=floored(self.value + trust * update, least))
 
     def apart(self, moment: Floats) -> "Curvature":
-        """This curvature with doubt in place of noise: `APART` of how far its entries lie from a multiple of E uuᵀ."""
-        unit = _unit(moment)
-        multiple = float(np.trace(np.linalg.solve(moment, self.value))) / len(moment)
-        away = float(np.sqrt(np.mean(((pack(self.value) - multiple * pack(moment)) / unit) ** 2)))
-        return Curvature(self.value, APART * away * unit)
+        """This curvature with doubt in place of noise: `APART` of how far its entries lie from a multiple of E uuᵀ.
+
+        Directions in which E uuᵀ is hardly there do not count: no curvature there says how the others bend.
+        """
+        values, axes = np.linalg.eigh(moment)
+        seen = axes[:, values > THERE * np.median(values)]
+        own, shape = seen.T @ self.value @ seen, seen.T @ moment @ seen
+        multiple = float(np.trace(np.linalg.solve(shape, own))) / len(shape)
+        away = float(np.sqrt(np.mean(((pack(own) - multiple * pack(shape)) / _unit(shape)) ** 2)))
+        return Curvature(self.value, APART * away * _unit(moment))
 
     def step(self, gradient: Floats) -> Floats:
         """The Newton step H⁻¹ gradient, in the frame, with the raised eigenvalues of `solid`."""

@@ -24,6 +24,7 @@ NEAREST = 0.9  # the nearest clip is at this quantile of lengths
 LENGTH, OF_COUNTS = 1.15, 1.6  # of a clip, see `loudness`; it is longer for counts, since large ones lie on one side
 EVEN = 1.5  # root mean square of ordinary scores, over that of the same ones cut at their ninth decile
 USUAL = 0.3  # by how much a clip moves a coefficient, in units of the noise that it leaves
+UNEVEN = 2.0  # the factor by which a clip is farther out where scores are less even than that, at most
 HEAVY = 4.0  # the same, where scores are less even than that by a factor of two
 FEW = 1.0  # mean excess of scores, in bounds, that does no harm, in units of the noise of a gradient with b = 1
 UNSEEN, SEEN = 1.8, 2.8  # more of it counts from the first of these on, in its noise, and from the second in full
@@ -116,7 +117,7 @@ def clip_for(
     bounds = np.geomspace(max(float(law.quantile(np.array(NEAREST))), 1e-3 * law.edges[-1]), law.edges[-1], 241)
     squares = np.array([law.mean(np.minimum(law.middles, b) ** 2) for b in bounds])
     errors = np.sqrt(squares / p / asker.n)
-    uneven = np.maximum(errors / max(float(errors[0]), 1e-300) / EVEN, 1.0)
+    uneven = np.clip(errors / max(float(errors[0]), 1e-300) / EVEN, 1.0, UNEVEN)
     dear = np.append(noise * bounds > loud * uneven * errors, True)
     place = max(int(np.argmax(dear)) - 1, 0)
     bound, error = max(float(bounds[place]), least), float(errors[place])
