@@ -182,7 +182,7 @@ def near(y: Floats, age: Floats, late: NDArray[np.bool_]) -> NDArray[np.bool_]:
     while begin > age[0]:
         begin -= WINDOW
         window = (age >= begin) & ~rows
-        if np.mean(((y[window] - center) / unit) ** 2) > AWAY:
+        if window.any() and np.mean(((y[window] - center) / unit) ** 2) > AWAY:
             break
         rows |= window
     return rows
