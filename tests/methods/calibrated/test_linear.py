@@ -12,7 +12,7 @@ from pgbb._numerics.compiled import squared
 from pgbb.methods.calibrated import frame as near
 from pgbb.methods.calibrated import linear, score_clip, statistics
 from pgbb.methods.calibrated.algebra import shrink
-from pgbb.methods.calibrated.score_clip import NOTHING, Clip, loudness
+from pgbb.methods.calibrated.score_clip import NOTHING, Clip, excess_of_normal, loudness
 
 SCHEMA = pgbb.Schema(x=pgbb.Range(0, 40), g=pgbb.Flag(), y=pgbb.Range(-50, 150))
 MODEL = pgbb.LinearRegression("y ~ x + g")
@@ -152,3 +152,12 @@ def test_a_response_that_is_a_flag_and_a_method_that_does_not_serve_it_are_refus
         pgbb.LinearRegression("g ~ x").prepare(SCHEMA)
     with pytest.raises(pgbb.InvalidValue, match="'calibrated'"):
         pgbb.fit(MODEL, frame(100, 1), schema=SCHEMA, epsilon=1, delta=1e-6, method="sgld")
+
+
+def test_what_a_clip_takes_off_ordinary_scores_is_known_and_heavier_ones_show():
+    """The twin has t₃ errors of the same variance, of which a clip at 2.4 standard deviations takes off far more."""
+    rng = np.random.default_rng(3)
+    z, t = rng.normal(size=400_000), rng.standard_t(3, size=400_000) / np.sqrt(3)
+    normal, heavy = (float(np.mean(np.clip(np.abs(v) / 2.4 - 1, 0, 1))) for v in (z, t))
+    assert abs(normal - excess_of_normal(2.4)) < 2e-4
+    assert heavy > 3 * excess_of_normal(2.4)
