@@ -74,7 +74,6 @@ REASONS: dict[str, tuple[tuple[str, str], ...]] = {
         ("repro coverage", "errors are contaminated, and its simulator has normal ones."),
     ),
     "noise_aware": (
-        ("cells", "100 fits a cell: coverage has a standard error of .013, and the range is .04 wide."),
         (
             "width ratio",
             "a few fits are twice as wide at an outer level as the median fit.",
