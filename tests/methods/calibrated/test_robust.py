@@ -4,8 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pgbb import HuberRegression, Levels, QuantileRegression, Range, Schema
+import pgbb
+from pgbb import Flag, HuberRegression, Levels, QuantileRegression, Range, Schema
 from pgbb.accountant import noise_scale
+from pgbb.methods.calibrated import stages as all_stages
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import box_for
 from pgbb.methods.calibrated.curvature import Curvature, unlike
@@ -74,8 +76,34 @@ def test_steps_are_asked_where_a_first_fit_is_far_off_and_they_lead_nearer():
 
     many, few = "y ~ a * g + h", "y ~ a"
     assert asks(many, 10_000) == asks(many, 30_000) == asks(many, 10_000, QuantileRegression) == 4
-    assert asks(many, 1_000_000) == asks(many, 1_000) == asks(few, 10_000) == 1  # near at once, or never
+    assert asks(many, 1_000) == asks(few, 10_000) == 1  # never near, or at once
+    assert asks(few, 1_000_000) == 4  # where they cost little
     assert asks(many, 1_000_000, QuantileRegression) == asks(few, 10_000, QuantileRegression) == 0
+
+
+def bent(seed):
+    """A skewed covariate, a line that is wrong for its largest values, and errors that grow with it."""
+    rng = np.random.default_rng(seed)
+    x, a, g = np.minimum(np.exp(rng.normal(size=N)), 60), rng.normal(size=N), rng.random(N) < 0.3
+    y = 2 * np.minimum(x, 4) + 0.5 * a + g + 0.3 * (1 + np.minimum(x, 8)) * rng.standard_t(3, N)
+    return pd.DataFrame({"y": y, "x": x, "a": a, "g": g.astype(int)})
+
+
+@pytest.mark.filterwarnings("ignore:not identified")
+def test_a_larger_budget_does_not_show_what_few_steps_leave_undone(monkeypatch):
+    schema = Schema(y=Range(-20, 60), x=Range(0, 60), a=Range(-5, 5), g=Flag())
+
+    model, budget = HuberRegression("y ~ x + a + g"), {"epsilon": 4.0, "delta": 1e-6}
+
+    def widest():
+        releases = [pgbb.fit(model, bent(seed), schema=schema, **budget, insecure_seed=seed) for seed in range(3)]
+        found = [release.summary().loc["x"] for release in releases]
+        return max(t["sd"] for t in found), all(t["identified"] for t in found)
+
+    spread, identified = widest()
+    assert spread < 0.2 and identified
+    monkeypatch.setattr(all_stages, "QUIET", 0.0)  # one step, and no gradients that lead nearer
+    assert widest()[0] > 1
 
 
 def test_an_answer_tells_how_wide_residuals_are_as_far_as_its_noise_lets_it():

@@ -128,7 +128,8 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
     common[:p, :p] = kappa * near.left_out()
     asked = curvature, gradient, spread
     given = box, asker.n, theta, doubt, frame, *asked, settle, prior, top
-    return refine(*given, common=common, bends=bends, located=at.found), near.cut
+    steps = asker.question("approach", "huber_score").times if asker.asks("approach") else 0
+    return refine(*given, common=common, bends=bends, located=at.found, steps=steps), near.cut
 
 
 def _rise(residuals: Distribution, away: float, most: float) -> float:

@@ -46,6 +46,7 @@ def refine(
     follows: "Followed | None" = None,
     bends: Callable[[Floats, Floats], tuple[Floats, Floats]] | None = None,
     located: bool = True,
+    steps: int = 0,
 ) -> LocalGaussian:
     """Ask for curvature and gradient, step, and ask for both again; make the local posterior of all answers.
 
@@ -71,6 +72,7 @@ def refine(
         given the mean and covariance of that way. For example, a scale looks larger where coefficients are not yet
         right.
       located: False where noise hides the response: then the posterior is that of the prior.
+      steps: how many gradients of a stage "approach" lead nearer first.
     """
 
     def straight(stage: str, at: Floats, metric: Floats, error: Floats) -> tuple[Floats, float, Floats]:
@@ -93,6 +95,10 @@ def refine(
         return step
 
     bend = curvature(theta, None)
+    for _ in range(steps):
+        g, sd, _ = straight("approach", theta, bend.solid, error)
+        step, error = filtered(bend.solid, bend.solid @ newton(bend, theta, g), sd, error)
+        theta = settle(theta - frame @ step)
     before, sd_first, early_doubt = straight("refine", theta, bend.solid, error)
     if follows is None:
         step = newton(bend, theta, before)

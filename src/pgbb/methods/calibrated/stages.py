@@ -43,6 +43,8 @@ MANY = 8  # number of terms from which the first fit may miss a group of records
 STEPS = 4  # number of Newton steps of a Huber loss where the first fit may be far off
 OFF = 0.12  # error of the first fit, in spreads of the response, above which it may be far off
 NEARER = 0.25  # noise of a step, over the error that is left, above which more steps lead no nearer
+QUIET = 3e-4  # noise below which a Huber regression makes all steps, and those of the stage "approach"
+NEAR, NEARING = 0.04, 2  # share of that stage, and number of its gradients
 PLENTY, LEAST_EASED = 0.0008, 0.5  # below this noise a share of `EASED` falls with it, down to the second value of it
 FEW = 0.0045  # noise above which one answer, or two, replace several rounds
 
@@ -221,7 +223,7 @@ def _robust(p: int, noise: float, least: int) -> tuple[Stage, ...]:
     length = noise * math.sqrt(max(LEAST_REACH[0], LEAST_REACH[1] * p) * p)  # what noise of a gradient adds to fits
     off, left = CUT * length / math.sqrt(START), length * math.sqrt(STEPS / ROBUST)
     far = p >= MANY and off > OFF and left < NEARER
-    times = STEPS if far else least
+    times = STEPS if far or (least and noise < QUIET) else least
     if not times:
         return ()
     question = Question("huber_score", ((p + 1,), (p, p), (), (), (), ()), times=times)
@@ -284,6 +286,8 @@ def _huber(design: Design, noise: float) -> tuple[Stage, ...]:
     p = len(design.terms)
     theta, frame = (p + 1,), (p, p)  # with the scale
     score = (theta, frame, (), (), (), ())
+    steps = Question("huber_score", score, times=NEARING)
+    near = [Stage("approach", NEAR, "gradients, each nearer", (steps,))] if noise < QUIET else []
     stages = (
         *_design(design, noise, not _shown(p, noise, CHEAPER)),
         *_start(p, noise),
@@ -291,7 +295,8 @@ def _huber(design: Design, noise: float) -> tuple[Stage, ...]:
         *_matrices(_shown(p, noise, CHEAPER),
                    Question("huber_curvature", (theta, frame, (), ()), times=2),
                    Question("huber_score", score, power=2, outer=True)),
-        Stage("refine", REFINE[noise > FEW], "gradient", (Question("huber_score", score),)),
+        *near,
+        Stage("refine", REFINE[noise > FEW] - NEAR * len(near), "gradient", (Question("huber_score", score),)),
     )  # fmt: skip
     return _rest(stages, "gradient, once more", Question("huber_score", score))
 
