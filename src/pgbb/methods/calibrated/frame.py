@@ -335,7 +335,7 @@ class _Far:
         total = self.lengths.excess(reach)[0] if self.lengths else 0.0
         if self.reference is None:
             return (total / reach) ** 2 / terms * np.eye(terms)
-        size = np.linalg.norm(self.reference, axis=1)
+        size = np.maximum(np.linalg.norm(self.reference, axis=1), 1e-100)  # without an intercept a row may be zero
         lost = np.maximum(1 - reach / size, 0.0)
         seen = float(np.mean(lost * size))
         where = lost / size if seen else size**2  # the axes of its longest rows, where none is as long
