@@ -402,12 +402,12 @@ def _scaled(
     reach = math.sqrt(min(most, float(np.sum(np.abs(frame @ frame.T)))))  # entries of x lie in [−1, 1]
     frame = frame / reach
     rare = [j for j, term in apart.items() if np.linalg.norm(_line(frame, j, term)) > 1]
-    if not rare or not design.has_intercept:
+    if not rare:
         return frame, reach
     rest, step = np.array([apart[j][:2] for j in rare]).T
     usual = np.array([_usual(frame, apart[j], rare) for j in rare])
     line = frame[rare] - usual
-    if alone:
+    if alone and design.has_intercept:
         turn = _turn(line, rare)
         frame, usual = frame @ turn, usual @ turn
         frame[0] += rest @ (frame[rare] - usual)  # u of the records without it stays
