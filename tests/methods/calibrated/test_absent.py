@@ -7,6 +7,7 @@ import pytest
 import pgbb
 from pgbb import IV, Flag, Levels, PoissonRegression, Range, Schema
 from pgbb.methods.calibrated import prior, refine, start
+from pgbb.methods.calibrated.columns import Columns
 from pgbb.methods.calibrated.frame import Frame
 from pgbb.methods.calibrated.poisson import PoissonCurvature
 
@@ -35,6 +36,19 @@ def test_a_level_that_never_occurs_costs_its_own_coefficient_alone_where_instrum
     monkeypatch.setattr(Frame, "unseen", seen)
     sure = table(*given).loc["v[T.never]"]
     assert sure["identified"] and sure["sd"] < 1
+
+
+def test_a_rare_level_without_an_intercept_costs_no_more_than_with_one_and_a_frame_that_magnifies_it_does(monkeypatch):
+    schema = Schema(z=Flag(), x=Range(-4, 4), g=Levels("p", "q", "rare"))
+    rng = np.random.default_rng(0)
+    g, x = rng.choice(["p", "q", "rare"], 10_000, p=[0.69, 0.3, 0.01]), rng.normal(size=10_000)
+    z = (1 + 0.5 * x + (g == "q") + rng.logistic(size=10_000) > 0).astype(int)
+    given = pd.DataFrame({"z": z, "x": x, "g": g}), 1, schema, 4.0
+    twin = table(pgbb.LogisticRegression("z ~ x + g"), *given)
+    found = table(pgbb.LogisticRegression("z ~ x + g - 1"), *given)
+    assert found["identified"].all() and 0.6 < found.loc["g[rare]", "sd"] / twin.loc["g[T.rare]", "sd"] < 1.2
+    monkeypatch.setattr(Columns, "apart", lambda *_: {})
+    assert table(pgbb.LogisticRegression("z ~ x + g - 1"), *given).loc["g[rare]", "sd"] > 3 * found.loc["g[rare]", "sd"]
 
 
 def test_counts_whose_steps_run_away_are_marked_and_miss_where_that_is_not_looked_for(monkeypatch):

@@ -125,6 +125,8 @@ def test_what_a_reach_leaves_out_is_the_mean_of_what_lies_beyond():
     seen, none = (np.trace(far.left_out(0.6, 2)) for far in (clear, frame._Far(None, light)))
     assert none < 0.5 * seen
     assert none < np.trace(hidden.left_out(0.6, 2)) < seen
+    padded = frame._Far(None, np.vstack([u, np.zeros_like(u)])).left_out(1.5, 2)  # as without an intercept
+    assert padded == pytest.approx(found / 4)
     assert lengths.beyond(np.array([1.0, 9.0])) == pytest.approx([np.mean(size > 1), 0], rel=0.02)
     assert frame._Far(lengths, u).balanced(1.0, 1e-3) > frame._Far(lengths, u).balanced(1.0, 1e-1) >= 1
 

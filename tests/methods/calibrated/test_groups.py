@@ -76,6 +76,25 @@ def test_intervals_of_groups_cover_and_narrower_ones_do_not(column, truth):
     assert share[-1] == 1 and share[8:-1].max() == 0  # the empty group always, groups of 300 never
 
 
+def far_off(data, group, shift, factor=1.0):
+    """The data with the pay of a group so much higher, and so many times as spread; and the mean of the group."""
+    own = data["group"] == group
+    pay = (20 + shift + factor * (data["pay"] - 20)).clip(0, 500)
+    data = data.assign(pay=data["pay"].where(~own, pay))
+    return data, data.loc[own, "pay"].mean()
+
+
+def test_a_group_beyond_the_first_window_is_covered_and_a_twin_that_overlooks_it_misses_it(monkeypatch):
+    data, truth = far_off(frame(4), "g10", 100, 4)  # 517 of 17,000 records
+    found = fit(Mean("pay", by="group"), data).summary().loc["group[g10]"]
+    assert found["identified"] and abs(found["mean"] - truth) < 2 * found["sd"] < 5
+    farther = far_off(frame(4), "g10", 250)[0]
+    assert not fit(Mean("pay", by="group"), farther).summary().loc["group[g10]", "identified"]
+    monkeypatch.setattr(groups, "OUTSIDE", 9.0)
+    twin = fit(Mean("pay", by="group"), data).summary().loc["group[g10]"]
+    assert twin["identified"] and abs(twin["mean"] - truth) > 4 * twin["sd"]
+
+
 def test_a_record_in_another_group_moves_those_two_groups_alone():
     data = frame(2)
     at = int(np.flatnonzero(data["group"] == "g18")[0])

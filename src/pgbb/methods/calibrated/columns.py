@@ -91,6 +91,8 @@ class Columns:
         Only terms whose column is in no other term are among them, since a step of one moves the others.
         """
         flags = lone_flags(design)
+        if not design.has_intercept:
+            return {j: Apart(0.0, 1.0) for j in flags}  # x_j = d
         found = {j: Apart(1.0, -2.0) if self.means.get(j, 0.0) > 0 else Apart(-1.0, 2.0) for j in flags}  # x_j = 2d − 1
         columns = [f.column for t in design.terms for f in t.factors]
         for name, rest in self.rest.items():
@@ -162,7 +164,8 @@ def locate_columns(asker: "Asker", numeric: tuple[Own, ...], shares: tuple[int, 
                 low[k] = max(-1.0, min(middle - 4 * spread, outer[0]) - width)
                 high[k] = min(1.0, max(middle + 4 * spread, outer[1]) + width)
     means, noise, rest = _shares(asker, shares, design) if shares else ({}, {}, {})
-    lone = tuple(j for j, mean in means.items() if 1 - abs(mean) < RARE * noise[j])
+    most = 1.0 if design.has_intercept else 0.0  # x_j = 2d − 1, or d
+    lone = tuple(j for j, mean in means.items() if abs(most - abs(mean)) < RARE * noise[j])
     kept = {name: atom for name, atom in atoms.items() if atom}
     known = Columns(found, means, max(noise.values(), default=0.0), frozenset(still), kept, lone, rest)
     return replace(known, moved=_moved(asker, known, design)) if asker.asks("by level") else known

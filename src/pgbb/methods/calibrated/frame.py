@@ -335,7 +335,7 @@ class _Far:
         total = self.lengths.excess(reach)[0] if self.lengths else 0.0
         if self.reference is None:
             return (total / reach) ** 2 / terms * np.eye(terms)
-        size = np.linalg.norm(self.reference, axis=1)
+        size = np.maximum(np.linalg.norm(self.reference, axis=1), 1e-100)  # without an intercept a row may be zero
         lost = np.maximum(1 - reach / size, 0.0)
         seen = float(np.mean(lost * size))
         where = lost / size if seen else size**2  # the axes of its longest rows, where none is as long
@@ -402,12 +402,12 @@ def _scaled(
     reach = math.sqrt(min(most, float(np.sum(np.abs(frame @ frame.T)))))  # entries of x lie in [−1, 1]
     frame = frame / reach
     rare = [j for j, term in apart.items() if np.linalg.norm(_line(frame, j, term)) > 1]
-    if not rare or not design.has_intercept:
+    if not rare:
         return frame, reach
     rest, step = np.array([apart[j][:2] for j in rare]).T
     usual = np.array([_usual(frame, apart[j], rare) for j in rare])
     line = frame[rare] - usual
-    if alone:
+    if alone and design.has_intercept:
         turn = _turn(line, rare)
         frame, usual = frame @ turn, usual @ turn
         frame[0] += rest @ (frame[rare] - usual)  # u of the records without it stays

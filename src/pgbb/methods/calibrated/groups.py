@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pgbb._numerics import Floats
+from pgbb._numerics import Bools, Floats
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.pareto import Tail, tail_of
 from pgbb.methods.calibrated.prior import SPREADS
@@ -23,6 +23,8 @@ from pgbb.release.local_gaussian import LocalGaussian
 
 ROUGH = 4.0  # half of the first window of all groups, in spreads
 BETWEEN = 1.0  # typical difference of the means of groups, in spreads
+OUTSIDE = 0.6  # a group may lie beyond a window if its mean there is farther out than this share of half of it
+REACH = 4.0  # the window of such a group goes so many times as far from the median as the first one
 UNLIKE = 0.5  # prior relative difference of the variance of a group from that of all
 SIZE = 0.7  # weight of the sizes of groups beside the means in the last answer
 CLEAR = 5.0  # a group counts as seen if its size exceeds so many standard deviations of noise
@@ -48,6 +50,7 @@ class Groups:
       low, high: ends of the windows.
       middle, spread: rough means and standard deviations.
       size, size_sd: shares of the records, or of their weight, and the noise of these.
+      outside: which groups may lie beyond the first window. Their middles and spreads are guesses.
       moved, doubt: what the windows take off the means, and the standard deviation of that.
       believed: mean and standard deviation of the prior of every group.
       lazy: whether the range goes so far that records which no answer shows could move a mean.
@@ -59,6 +62,7 @@ class Groups:
     spread: Floats
     size: Floats
     size_sd: float
+    outside: Bools
     moved: Floats
     doubt: Floats
     believed: tuple[float, float]
@@ -79,7 +83,9 @@ def fit_groups(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGau
     inside = middle + half * answer[problem.dim :] / np.where(clear, size, 1.0)
     mean = np.where(clear, inside + seen.moved, seen.middle)
     mean = np.clip(mean, bottom, top)
-    noise = np.sqrt((sd * half) ** 2 + (size_sd * (mean - middle)) ** 2 + (size * seen.doubt) ** 2)
+    still = seen.outside & (np.abs(inside - middle) > OUTSIDE * half) & (seen.low > bottom) & (seen.high < top)
+    doubt = np.where(still, top - bottom, seen.doubt)
+    noise = np.sqrt((sd * half) ** 2 + (size_sd * (mean - middle)) ** 2 + (size * doubt) ** 2)
     scale = _binomial(mean + problem.shift, size * asker.n) if proportions else seen.spread
     spread = size * scale**2
     if asker.asks("spread"):
@@ -96,7 +102,8 @@ def _anything(groups: int, bottom: float, top: float) -> Groups:
     """Groups for proportions: the window is the whole range, and nothing needs to be asked."""
     one, half = np.ones(groups), (top - bottom) / 2
     middle, none = (bottom + top) / 2 * one, 0 * one
-    return Groups(bottom * one, top * one, middle, half * one, none, np.inf, none, none, (float(middle[0]), half))
+    believed = float(middle[0]), half
+    return Groups(bottom * one, top * one, middle, half * one, none, np.inf, none > 0, none, none, believed)
 
 
 def _rough(asker: Asker, groups: int, bottom: float, top: float) -> Groups:
@@ -113,19 +120,26 @@ def _rough(asker: Asker, groups: int, bottom: float, top: float) -> Groups:
     low, high = middle - np.minimum(wide, rooms[1]) * spread, middle + np.minimum(wide, rooms[0]) * spread
     above, below = (end.at(wide, room) for end, room in zip(ends, rooms, strict=True))
     moved, doubt = spread * (above - below)[0], spread * (above + below)[1]
-    believed = at.median, SPREADS * rough.common
-    return Groups(low, high, middle, spread, rough.size, rough.size_sd, moved, doubt, believed, lazy)
+    believed = at.median, SPREADS * max(rough.common, at.spread)  # groups may lie as far apart as records do
+    out, end = rough.outside, 2 * middle - at.median
+    low, high = np.where(out, np.minimum(at.median, end), low), np.where(out, np.maximum(at.median, end), high)
+    moved, doubt = np.where(out, 0.0, moved), np.where(out, 0.0, doubt)
+    return Groups(low, high, middle, spread, rough.size, rough.size_sd, out, moved, doubt, believed, lazy)
 
 
 @dataclass(frozen=True)
 class _Rough:
-    """Sizes of the groups and their noise, rough means and standard deviations, and the spread of all together."""
+    """Sizes of the groups and their noise, rough means and standard deviations, and the spread of all together.
+
+    A group that may lie `outside` the first window has a window from the median on, and is taken to fill it.
+    """
 
     size: Floats
     size_sd: float
     middle: Floats
     spread: Floats
     common: float
+    outside: Bools
 
     @property
     def safe(self) -> Floats:
@@ -147,7 +161,12 @@ def _rough_moments(asker: Asker, groups: int, at: Located, bottom: float, top: f
     common = max(float(weight @ square), (at.spread / 2) ** 2)
     doubt = (half * noise / common) ** 2
     spread = np.sqrt(common * np.clip(1 + (square / common - 1) * UNLIKE**2 / (UNLIKE**2 + doubt), 0.1, 10.0))
-    return _Rough(size, size_sd, middle, spread, float(np.sqrt(common)))
+    end = np.clip(at.median + np.sign(first) * REACH * half, bottom, top)
+    length = np.abs(end - at.median)
+    outside = (np.abs(first / safe) > OUTSIDE + size_sd / safe / 2) & (length > half)
+    middle = np.where(outside, (at.median + end) / 2, middle)
+    spread = np.where(outside, length / (2 * NARROWEST), spread)
+    return _Rough(size, size_sd, middle, spread, float(np.sqrt(common)), outside)
 
 
 @dataclass(frozen=True)
@@ -238,7 +257,9 @@ def _spread(asker: Asker, seen: Groups, mean: Floats, expected: Floats, size: Fl
     half = np.maximum(np.maximum(seen.high - mean, mean - seen.low), 1e-30)
     answer, sd = asker.ask("spread", "group_spread", mean, half)
     found, noise = answer * half**2, sd * half**2
-    factor = float(np.sum(found)) / max(float(np.sum(np.maximum(expected, 0.0))), 1e-300)  # weights, tails
+    known = ~seen.outside | seen.outside.all()
+    wanted = float(np.sum(np.maximum(expected[known], 0.0)))
+    factor = float(np.sum(found[known])) / max(wanted, 1e-300)  # weights, tails
     target = np.clip(factor, 0.02, 4.0) * np.maximum(expected, 0.0)
     keep = (UNLIKE * target) ** 2 / np.maximum((UNLIKE * target) ** 2 + noise**2, 1e-300)
     result: Floats = np.maximum(target + keep * (found - target), 0.1 * target)
