@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import pgbb
-from pgbb.methods.calibrated import frame, mean, quantile
+from pgbb.methods.calibrated import frame, mean, pareto, quantile
 from pgbb.methods.calibrated.pareto import Lengths, Tail, Tails, tails_of
 from pgbb.methods.calibrated.response import Distribution
 
@@ -38,8 +38,30 @@ def test_a_mean_with_many_zeros_and_a_long_tail_is_found(monkeypatch):
     assert np.median(found[:, 1]) < 2.5  # of the standard error without privacy
     monkeypatch.setattr(mean, "half_window", lambda spread, *_: 3 * spread)
     monkeypatch.setattr(mean, "CUT", 1.0)
-    monkeypatch.setattr(mean, "_cut", lambda *_: (np.full(25, 1e-3), np.zeros(25)))
+    monkeypatch.setattr(mean, "_cut", lambda tails, _: (np.full(len(tails.each), 1e-3), np.zeros(len(tails.each))))
     assert np.median([z(seed)[0] for seed in range(4)]) < -3.5  # a window that knows no tail
+
+
+def test_a_mean_with_a_tail_longer_than_usual_is_covered_and_by_usual_shapes_alone_it_is_not(monkeypatch):
+    rng, schema = np.random.default_rng(0), pgbb.Schema(y=pgbb.Range(0, 2000))
+    everyone = np.minimum(rng.pareto(1.3, 100_000), 2000)  # shape .77
+    truth = everyone.mean()
+
+    def covered():
+        times = 0
+        for seed in range(24):
+            rows = np.random.default_rng(seed).integers(len(everyone), size=3000)
+            data = pd.DataFrame({"y": everyone[rows]})
+            release = pgbb.fit(pgbb.Mean("y"), data, schema=schema, epsilon=1.0, delta=1e-6, insecure_seed=seed)
+            row = summary(release).iloc[0]
+            times += row["lower"] <= truth <= row["upper"]
+        return times / 24, mean.LAZY in release.certificate.notes
+
+    share, noted = covered()
+    assert share > 0.75 and noted
+    monkeypatch.setattr(pareto, "OFTEN", 0.0)
+    monkeypatch.setattr(pareto, "LONGEST", pareto.HEAVY)
+    assert covered()[0] < 0.5
 
 
 def test_a_thousand_records_whose_tail_noise_hides_are_covered_and_narrower_intervals_do_not():

@@ -32,7 +32,7 @@ def fit(asker: Asker, problem: Problem, levels: NDArray[np.float64] | None) -> t
     """Ask all stages of a model. Returns the posterior, and notes for the certificate."""
     design = problem.design
     if problem.kind == "mean":
-        return fit_mean(asker, problem), []
+        return fit_mean(asker, problem)
     if design is None:
         return fit_custom(asker, problem), [SMOOTHED]
     if problem.kind in NOTED:

@@ -25,6 +25,12 @@ CUT = 0.02  # if more than this share lies beyond the window, the window is the 
 DOUBT = 0.7  # relative error of what lies beyond the window
 UNCLEAR = 0.5  # share of records that may lie beyond the window unseen, in units of the noise of that share
 
+FARTHER = 2.0  # a range goes far beyond a tail if it goes so many times as far as the longest of n lengths
+LAZY = (
+    "The declared range goes far beyond the tail that is seen. A few records out there, such as wrong entries, would "
+    "move the mean, and the interval does not allow for them."
+)
+
 Window = tuple[float, float]
 
 
@@ -138,8 +144,8 @@ def _beyond(share: float, noise: float, far: float, side: float, lengths: Length
     return _Beyond(side * left_out * mean, doubt, wider)
 
 
-def fit_mean(asker: Asker, problem: Problem) -> LocalGaussian:
-    """Ask all stages of a mean.
+def fit_mean(asker: Asker, problem: Problem) -> tuple[LocalGaussian, list[str]]:
+    """Ask all stages of a mean. Returns the posterior, and notes for the certificate.
 
     The window lies around the located median. The scale of a Gaussian mean is a hint, for budgets that show little of
     the spread. A record beyond the window counts at its end, and the number of such records is asked. If they lie on
@@ -174,7 +180,8 @@ def fit_mean(asker: Asker, problem: Problem) -> LocalGaussian:
     if asker.spread == "persons":
         variance, variance_sd = _by_person(asker, middle - float(gradient[0]) / present, far, variance)
     noise_sd = float(np.hypot(sd * half, beyond.doubt))
-    return LocalGaussian(
+    reached = max(far, float(lengths.tail.lengths(np.array(1 / asker.n))))
+    posterior = LocalGaussian(
         center=np.array([[middle]]),
         gradient=gradient[None],
         frame=np.eye(1),
@@ -187,6 +194,7 @@ def fit_mean(asker: Asker, problem: Problem) -> LocalGaussian:
         low=np.array([low]),
         high=np.array([high]),
     )
+    return posterior, [LAZY] if ends != (bottom, top) and lengths.longest > FARTHER * reached else []
 
 
 def _shrunk_variance(square: float, sd: float, expected: float) -> tuple[float, float]:

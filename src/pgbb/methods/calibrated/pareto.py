@@ -14,8 +14,13 @@ from pgbb.methods.calibrated.response import Distribution
 LEAST_TAIL, MOST_TAIL = 0.01, 0.2  # the tail begins at a share between these, as noise allows
 HEAVIEST = 0.6  # largest shape of the tail of a score
 USUAL, VARIES = 0.25, 0.15  # prior mean and standard deviation of the shape of a tail
+OFTEN, LONG, DIFFERS = 0.05, 0.8, 0.3  # in so many columns it is a long one instead, with this mean and deviation
+LONGEST = 1.2  # largest shape that is read
 READ = 0.7  # noise of the shape of a tail whose share is as large as the noise of that share
-SHAPES, OFF = (0.0, 0.15, 0.3, 0.45, 0.6), (-1.5, -0.75, 0.0, 0.75, 1.5)  # grids of shapes, and of noise in its sd
+SHAPES, OFF = (
+    (0.0, 0.15, 0.3, 0.45, 0.6, 0.8, 0.95),
+    (-1.5, -0.75, 0.0, 0.75, 1.5),
+)  # grids of shapes, and of noise in its sd
 HEAVY = 0.35  # largest shape of the tail of a column whose last hundredth is seen; it is larger where less is seen
 
 
@@ -118,15 +123,20 @@ class Tails:
 
 
 def tails_of(law: Distribution) -> Tails:
-    """A grid of tails around the one that the distribution shows, weighted by noise and by the prior of the shape."""
+    """A grid of tails around the one that the distribution shows, weighted by noise and by the prior of the shape.
+
+    Most columns have the usual shapes; one in twenty, such as expenditure or counts of votes, has a long tail.
+    """
     each, log = [], []
+    shapes = np.array(SHAPES)
+    usual, long = (np.exp(-0.5 * ((shapes - at) / sd) ** 2) / sd for at, sd in ((USUAL, VARIES), (LONG, DIFFERS)))
+    prior = np.log((1 - OFTEN) * usual + OFTEN * long)
     for off in OFF:
         below = np.clip(law.below - off * law.sd, 0.0, 1.0)  # as if noise had moved all partial sums
         below[0], below[-1] = 0.0, 1.0
-        read = tail_of(Distribution(law.edges, np.diff(below), law.sd))
+        read = tail_of(Distribution(law.edges, np.diff(below), law.sd), LONGEST)
         doubt = READ * law.sd / read.share + 0.1
-        for shape in SHAPES:
-            each.append(Tail(read.start, read.share, read.slope, shape))
-            log.append(-0.5 * (off**2 + ((shape - USUAL) / VARIES) ** 2 + ((shape - read.weight) / doubt) ** 2))
+        each += [Tail(read.start, read.share, read.slope, shape) for shape in SHAPES]
+        log += (prior - 0.5 * (off**2 + ((shapes - read.weight) / doubt) ** 2)).tolist()
     chance = np.exp(np.array(log) - max(log))
     return Tails(tuple(each), chance / chance.sum(), float(law.edges[-1]))
