@@ -154,10 +154,13 @@ def step(
             return jnp.where(t < int(loud), 1.0, LATER)
         return jnp.where((t < int(rests)) & (jnp.arange(d) < p), QUIET, 1.0)
 
+    def ahead(state: Any, numbers: Any) -> Any:
+        return jax.vmap(lambda t: jax.random.normal(jax.random.fold_in(state[1]["key"], t), (k, 1, d)))(numbers)
+
     def query(state: Any, draw: dict[str, Any]) -> tuple[Any, Any]:
         net, now = state
         y, pull = forward(net, (values(draw["u"]) - shift) / scale, draw["t"])
-        unit = jax.random.normal(jax.random.fold_in(now["key"], draw["t"]), (k, 1, d))
+        unit = draw["ahead"]
         size = jnp.exp(now["size"]) * share_of(draw["t"])
         moved = jnp.clip(y.reshape(k, m, d) + size * unit, low, high)
         points = _times(moved, now["step"].T).reshape(k, m * d)
@@ -185,4 +188,4 @@ def step(
         out = {"u": draw["u"], "query": points, "dither": added.reshape(k, m * d), "answer": answers}
         return (net, now), out
 
-    return Step(query, update)
+    return Step(query, update, ahead)

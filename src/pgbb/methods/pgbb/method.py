@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pgbb._numerics.threads import mapped
+from pgbb._numerics.threads import mapped, one_blas_thread
 from pgbb.errors import InvalidValue
 from pgbb.methods.pgbb.session_setup import Opened, open_for
 from pgbb.methods.pgbb.settings import Settings, plan, problem_of
@@ -47,6 +47,7 @@ def run(request: Request, settings: Settings) -> Release:
     return _packed(request, settings, problem, opened, trained)
 
 
+@one_blas_thread()  # fits have threads of their own
 def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
     """The same for data sets of one size, model and budget, trained side by side on the device: for replicates."""
     if len(requests) == 1:

@@ -287,7 +287,7 @@ def shrunk(
 
     Entry (a, b) deviates from the target by √(T_aa T_bb)·N(0, t²) with one t for all entries, flat on a grid, and by
     what the target is `known` to have of noise of its own, packed. `target_sd` is the relative noise of the target's
-    size, which all entries share.
+    size, which all entries share: it moves an entry by as much of the entry itself.
     """
     root = np.sqrt(np.diag(target))
     i, j, _ = triangle(len(raw))
@@ -300,7 +300,8 @@ def shrunk(
     chance /= chance.sum()
     keeps = apart / total
     keep = chance @ keeps
-    left = keep * noise**2 + chance @ ((keeps - keep) * away) ** 2 + ((1 - keep) * target_sd) ** 2
+    shared = (1 - keep) * target_sd * pack(target) / unit
+    left = keep * noise**2 + chance @ ((keeps - keep) * away) ** 2 + shared**2
     return target + unpack(keep * away * unit, len(raw)), np.sqrt(left) * unit
 
 
@@ -426,11 +427,13 @@ def posterior_of(
         if reason is not None:
             reasons.append(f"Not identified {name}at this ε: {reason}.".replace("  ", " "))
             lost = np.eye(d)
-        own = float(np.trace(covariance)) / d / n * factor
+        own_of = np.diag(covariance) / n * factor
+        own = float(np.mean(own_of))
         wider = max(1.0, distance / FAR)
         noise = float(np.sqrt((wider * noise) ** 2 + (wider**2 - 1) * own))
         bends.append(root[:, None] * value * root)
-        sds.append(left * root[i] * root[j])
+        clear = part.gradient**2 / ((noise**2 + own_of) / root**2)
+        sds.append(_felt(float(np.mean(clear))) * left * root[i] * root[j])
         frees.append(_projector(lost / root[:, None]))
         loads.append(noise / loud * decode[at])
     more = 1 + batches * max(part.variance for part in found)
@@ -455,6 +458,15 @@ def posterior_of(
     )
     bend, skew = _skewed(found[0], frees[0], bends[0], covariance, where, mechanism.blocks)
     return replace(posterior, bend=bend, skew=skew), misfits, reasons
+
+
+def _felt(clear: float) -> float:
+    """The share of the noise of a curvature that draws have, for a gradient whose square is so many of its variances.
+
+    With noise of relative size r, an estimate −g/H at a distance x from the reference has the error (e + rHx)/H, whose
+    square is about 1 + r²(1 + g²/e²) times that of e/H. Draws of −(g + e)/H would have 1 + r²(3 + g²/e²) of it.
+    """
+    return float(np.sqrt((1 + clear) / (3 + clear)))
 
 
 def _skewed(

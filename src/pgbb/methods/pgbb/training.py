@@ -326,7 +326,7 @@ def train_many(
     params = jax.tree.map(lambda *leaves: np.stack(leaves), *initial)
     state = jax.vmap(lambda p: _packed(layout, _state(p, optimiser)))(params)
     moments: Sequence[Any] = ()
-    kept: list[dict[str, np.ndarray]] = []
+    kept: list[Any] = []
     if seconds is not None:
 
         def asked(pair: tuple[Session, Second]) -> tuple[Any, Any]:
@@ -340,7 +340,10 @@ def train_many(
     for _, latest, out in run_many(sessions, state, step):
         state = latest
         if seconds is not None:
-            kept.append({k: np.asarray(v) for k, v in out.items()})
+            for part in out.values():
+                part.copy_to_host_async()  # while the next chunk is computed
+            kept.append(out)
+    kept = [jax.device_get(part) for part in kept]
     net = state if seconds is None else state[0]
     params, _, average = jax.device_get(jax.vmap(lambda s: _plain(layout, s, first.mechanism.steps))(net))
     shift, scale = generator.input_map(problem, first.mechanism, first.pseudo_blocks, unit=settings.unit_weights)
