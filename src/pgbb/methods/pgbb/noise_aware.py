@@ -62,6 +62,8 @@ class Found:
       bend: how much the curvature changes over the query points, and the standard deviation of that.
       shape: κ, whitened, (d,).
       answers: how many were used.
+      far: distance of the reference from the points, in their spreads.
+      known: whether the curvature is as a model says, up to its noise; else it is pulled to one.
     """
 
     reference: Floats
@@ -74,6 +76,8 @@ class Found:
     bend: tuple[float, float]
     shape: Floats
     answers: int
+    far: float = 0.0
+    known: bool = False
 
     @classmethod
     def nothing(cls, point: Floats) -> "Found":
@@ -311,7 +315,9 @@ def curvature_of(part: Found, where: Coordinates, beside: Sequence[Found] = ()) 
     Pulled to a multiple of the second moments of the design where coordinates are alike: the multiple is a density, or
     the like. What the curvatures `beside` it, of other levels, say of these moments is used.
     """
-    value, left = pulled(part.curvature, part.curvature_sd, where, moments_by(beside, where))
+    value, left = part.curvature, part.curvature_sd
+    if not part.known:
+        value, left = pulled(value, left, where, moments_by(beside, where))
     value, lost = _usable(value, left, DESIGNED if where.alike.any() else CLEAR)
     return value, left, lost
 
@@ -401,7 +407,7 @@ def posterior_of(
         beside = [other for other in found if other is not part] if where.alike.all() else []
         value, left, lost = curvature_of(part, where, beside)
         step: Floats = -np.linalg.solve(value, part.gradient).astype(np.float64)
-        distance = float(np.sqrt(np.mean((step / part.spread) ** 2)))
+        distance = max(part.far, float(np.sqrt(np.mean((step / part.spread) ** 2))))
         loud = float(np.sqrt(np.sum(decode[at] ** 2)))
         factor = 1.0 if levels is None else levels[at] * (1 - levels[at])
         noise = sigma / q * loud * np.sqrt(part.variance)

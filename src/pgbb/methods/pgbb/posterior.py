@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pgbb._numerics.symmetric import pack, triangle, unpack
 from pgbb.accountant import Mechanism
 from pgbb.methods.clipped_means import largest_score
-from pgbb.methods.pgbb import moment_answers
+from pgbb.methods.pgbb import logistic, moment_answers
 from pgbb.methods.pgbb.all_levels import Joint
 from pgbb.methods.pgbb.coordinates import Coordinates
 from pgbb.methods.pgbb.dither import phases_of, white_box
@@ -165,6 +165,12 @@ class SecondMoments:
             noise = self._sigma / q
             known = partial(shape_of, self._problem, where) if bends_alike(self._problem) else None
             return [bent(gradients[:, 0], u, points[:, 0], dither[:, 0], late, where, noise, self._box, known)]
+        if self._problem.kind == "logistic":
+            rows = near(where.whitened(points[:, 0]), age, late)
+            told = np.where(late[rows, np.newaxis], dither[rows, 0], 0.0)
+            constant = "Intercept" in self._problem.design.names
+            noise = self._sigma / q
+            return [logistic.read(gradients[rows, 0], u[rows], points[rows, 0], told, late[rows], where, noise, constant)]
         found = []
         for at in range(joint.count):
             rows = near(where.whitened(points[:, at]), age, late)
@@ -181,7 +187,7 @@ class SecondMoments:
                     0.0 if joint.levels is None else min(joint.levels[at], 1 - joint.levels[at]),
                 )
             )
-        return [self._leaning(part, where) for part in found] if self._problem.kind == "logistic" else found
+        return found
 
     def _shape(self, points: Floats, where: Coordinates) -> Floats:
         """Of a gradient with a design: that of a scale σ is about straight in log σ, which y/(1 + y/2σ) follows."""
