@@ -23,11 +23,6 @@ ROWS = 2**10  # points whose scores are computed at once
 ROUNDS, HALVINGS = 30, 12  # Newton steps to the point of a score, and halvings of each
 
 
-def model_of(where: Coordinates, constant: bool) -> LogisticCurvature:
-    """A design that is white in these coordinates, and how its curvature changes."""
-    return logistic_curvature(np.eye(len(where.root)), where.moment_sd, where.step, constant)
-
-
 def read(
     answers: Floats,
     u: Floats,
@@ -36,10 +31,15 @@ def read(
     late: NDArray[np.bool_],
     where: Coordinates,
     noise: float,
+    *,
     constant: bool,
 ) -> Found:
-    """What the answers say, around the estimate that they lead to; the arguments are those of `analyse`."""
-    model, d = model_of(where, constant), len(where.root)
+    """What the answers say, around the estimate that they lead to; the arguments are those of `analyse`.
+
+    The dither is the instrument here, too: half of what it changes the score by, there and back.
+    """
+    d = len(where.root)
+    model = logistic_curvature(np.eye(d), where.moment_sd, where.step, constant)  # of a design that is white in y
     y = where.whitened(query)
     center = y[late].mean(axis=0)
     at = scores_of(model, center[np.newaxis])[0]
@@ -51,20 +51,21 @@ def read(
     factor, left = _factor(part.curvature, part.curvature_sd, where)
     away = np.linalg.solve(factor, part.gradient).astype(np.float64)
     end = _point_of(model, at + part.reference * where.root - away, center)
-    bend = model.at(where.internal(end))
+    here = model.at(where.internal(end))
+    size, root, spread = float(np.mean(np.diag(here))), np.sqrt(np.diag(here)), y[late].std(axis=0)
     i, j, _ = triangle(d)
-    more = np.mean(unpack(left**2, d) @ away**2 * where.root**2) / noise**2
-    root = np.sqrt(np.diag(bend))
+    more = float(np.mean(unpack(left**2, d) @ away**2 * where.root**2)) / noise**2  # noise of M, over the distance
     return replace(
         part,
         reference=where.internal(end),
         gradient=np.zeros(d),
-        variance=part.variance + float(more),
-        curvature=(factor @ bend + bend @ factor) / 2,
+        variance=part.variance + more,
+        curvature=(factor @ here + here @ factor) / 2,
         curvature_sd=left * root[i] * root[j],
-        spread=y[late].std(axis=0),
-        far=float(np.sqrt(np.mean(((end - center) / y[late].std(axis=0)) ** 2))),
-        shape=_shape_of(model, end, where),
+        spread=spread,
+        bend=(size * part.bend[0], size * part.bend[1]),
+        far=float(np.sqrt(np.mean(((end - center) / spread) ** 2))),
+        shape=_shape_of(model, end),
         known=True,
     )
 
@@ -105,7 +106,7 @@ def _point_of(model: LogisticCurvature, score: Floats, y: Floats) -> Floats:
     return y
 
 
-def _shape_of(model: LogisticCurvature, y: Floats, where: Coordinates) -> Floats:
+def _shape_of(model: LogisticCurvature, y: Floats) -> Floats:
     """κ of each coordinate: half of how the curvature along it falls on the way."""
     p = expit(model.points @ y)
     bend, third = p * (1 - p), p * (1 - p) * (1 - 2 * p)

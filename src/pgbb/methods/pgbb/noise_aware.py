@@ -129,23 +129,37 @@ def analyse(
     dither = np.clip(dither, y.min(axis=0), y.max(axis=0)) if shape.any() else dither
     y, dither = (v / (1 + shape * v) for v in (y, dither))
     square = _square(y, start, where)
-    x = np.concatenate([u, y, square[:, np.newaxis]], axis=1)
-    z = np.concatenate([u, dither, x[:, -1:]], axis=1)  # noise moves points either way, and not ‖y‖²
-    unit = np.maximum(np.sqrt(np.mean(z**2, axis=0)), 1e-300)
-    x, z = x / unit, z / unit
-    b = where.slopes(answers)
+    rows = np.concatenate([u, y, square[:, np.newaxis], dither, where.slopes(answers)], axis=1)
+    sums = rows.T @ rows  # all that follows is arithmetic on these
+    size = blocks + d + 1
+    x, b = slice(0, size), slice(size + d, None)
+    z = np.arange(size)
+    z[blocks : blocks + d] += d + 1  # noise moves points either way, and not ‖y‖²
+    unit = np.maximum(np.sqrt(np.diag(sums)[z] / count), 1e-300)
+    xx, zx, zz = (v / np.outer(unit, unit) for v in (sums[x, x], sums[z, x], sums[np.ix_(z, z)]))
+    xb, zb, bb = sums[x, b] / unit[:, None], sums[z, b] / unit[:, None], sums[b, b]
+
+    def left_of(coefficients: Floats) -> Floats:
+        """Σ of the squares of what is left of each column of b, (d,)."""
+        some = slice(0, len(coefficients))
+        rest = np.diag(bb) + np.sum(coefficients * (xx[some, some] @ coefficients - 2 * xb[some]), axis=0)
+        return np.asarray(np.maximum(rest, 0.0))
+
     slopes = slice(blocks, blocks + d)
-    rough = np.linalg.pinv(z[:, :-1].T @ x[:, :-1], rcond=1e-12) @ (z[:, :-1].T @ b)  # without k
-    left, bends = float(np.mean((b - x[:, :-1] @ rough) ** 2)), np.diagonal(rough[slopes].T / unit[slopes])
-    b = b - np.outer(square, _expected(bends, start, where))
+    rough = np.linalg.pinv(zx[:-1, :-1], rcond=1e-12) @ zb[:-1]  # without k
+    left, bends = float(np.mean(left_of(rough))) / count, np.diagonal(rough[slopes].T / unit[slopes])
+    expected = _expected(bends, start, where)
+    cross = unit[-1] * np.outer(expected, xb[-1])
+    bb = bb - cross - cross.T + (unit[-1] ** 2 * xx[-1, -1]) * np.outer(expected, expected)
+    xb, zb = (v - unit[-1] * np.outer(w[:, -1], expected) for v, w in ((xb, xx), (zb, zx)))
     far = max(float(np.sqrt(np.mean(square))), 1e-150)
-    before = np.zeros((x.shape[1], x.shape[1]))
+    before = np.zeros((size, size))
     before[-1, -1] = _believed(left, float(np.mean(np.abs(bends))), unit[-1], far, side)
-    through = np.linalg.pinv(z.T @ x + before, rcond=1e-12)
-    coefficients = through @ (z.T @ b)
-    spread = through @ (z.T @ z + before) @ through.T  # covariance of the coefficients, for noise of variance 1
-    seen = np.sum((b - x @ coefficients) ** 2, axis=0) / max(count - x.shape[1], 1)
-    level = np.zeros(x.shape[1])
+    through = np.linalg.pinv(zx + before, rcond=1e-12)
+    coefficients = through @ zb
+    spread = through @ (zz + before) @ through.T  # covariance of the coefficients, for noise of variance 1
+    seen = left_of(coefficients) / max(count - size, 1)
+    level = np.zeros(size)
     level[:blocks] = 1 / (blocks * unit[:blocks])
     # at this point the gradient has least noise, and none in common with the curvature
     level[slopes] = -np.linalg.lstsq(spread[slopes, slopes], spread[slopes] @ level, rcond=None)[0]
