@@ -17,7 +17,7 @@ from pgbb.methods.pgbb.coordinates import Coordinates
 from pgbb.methods.pgbb.moment_answers import SHARE, _bend, asks_bend, sizes, with_moments
 from pgbb.methods.pgbb.noise_aware import CURVED, Found, analyse, bent, curvature_of, near, posterior_of, pulled, shrunk
 from pgbb.methods.pgbb.posterior import SecondMoments
-from pgbb.methods.pgbb.settings import by_difference
+from pgbb.methods.pgbb.settings import Settings, by_difference, plan
 from pgbb.methods.pgbb.shape import bend_at, bends_alike, shape_of
 from pgbb.methods.registry import settings_for
 from pgbb.methods.request import Request
@@ -411,6 +411,17 @@ def test_a_mean_whose_scores_are_clipped_is_marked():
         release = fit(Mean("s", scale=scale), skewed, **wide)
         assert release.payload.local.columns(None, np.eye(1))["identified"].all() == right
         assert right or "many scores are clipped" in release.certificate.notes[0]
+
+
+@pytest.mark.parametrize(
+    "n, epsilon, changes, reach",
+    [(10_000, 4.0, {}, 12.57), (10_000, 1.0, {}, 8.0), (10**8, 4.0, {}, 24.0), (10_000, 4.0, {"clip": 3.0}, 1.5)],
+)
+def test_the_clip_of_a_gaussian_mean_is_as_far_out_as_costs_little(n, epsilon, changes, reach):
+    model = Mean("y", family="gaussian", scale=0.5, **changes)
+    request = Request(model=model, data=None, schema=SCHEMA, epsilon=epsilon, delta=1e-6)
+    planned = plan(request, Settings(), n).mechanism.mechanisms[0]
+    assert planned.clip == pytest.approx(reach / 0.5, abs=0.01)
 
 
 def test_a_private_regression_recovers_the_coefficients_and_says_how_well():

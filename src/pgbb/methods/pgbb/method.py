@@ -32,6 +32,7 @@ def run(request: Request, settings: Settings) -> Release:
 
     problem, settings = problem_of(request, settings)
     opened = open_for(request, settings, problem)
+    problem = opened.problem
     trained = training.train(
         opened.session,
         _learning(settings, opened, problem),
@@ -59,6 +60,7 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
     problem, settings = problem_of(requests[0], settings)
     opened = [open_for(requests[0], settings, problem)]  # which finds the noise scale for all
     opened += mapped(lambda request: open_for(request, settings, problem), requests[1:], FEW)
+    problem = opened[0].problem
     for request, one in zip(requests, opened, strict=True):
         request.begin(one.planned)
     seconds = [one.second for one in opened if one.second is not None]
