@@ -28,7 +28,8 @@ Floats = NDArray[np.float64]
 ROOM = 1.5  # how far beyond the likely norm of the curvature that of one record may reach
 ROUNDING = 1e-3  # in single precision, relative
 CONTRADICTS = 3.0  # standard deviations between two curvatures
-FEW = 0.05  # share of the curvature that clipped records may have
+FEW = 0.05  # share of the curvature that clipped records may have, at most
+HARM = 2.0  # the same in units of 1/(C√n), with C in standard deviations
 CUT = "many scores are clipped, so that it is not the mean (give the mean a larger clip, or its right scale)"
 
 
@@ -112,11 +113,15 @@ class SecondMoments:
         return float(1 - np.sqrt(1 - 4 * variance)) / 2
 
     def _cut(self, part: Found, where: Coordinates) -> bool:
-        """Whether many scores of a mean are clipped, which moves it: H of a Gaussian mean then falls short of 1/s²."""
+        """Whether so many scores of a mean are clipped that it moves: H of a Gaussian mean then falls short of 1/s².
+
+        A share f of records beyond C standard deviations takes about f·C/2 of them off, where sampling has 1/√n.
+        """
         if not part.answers:
             return False
         scale, unit = self._problem.settings["scale"], float(where.root[0]) ** 2
-        least = 0.0 if scale is None else (1 - FEW) / scale**2 / unit
+        few = 0.0 if scale is None else min(FEW, HARM / (self._problem.clip * scale * np.sqrt(self._mechanism.n)))
+        least = 0.0 if scale is None else (1 - few) / scale**2 / unit
         step = part.bent(-part.gradient / part.curvature[0])
         mean = float(np.clip(part.reference + where.internal(step), *self._box)[0])
         short = part.curvature[0, 0] + CONTRADICTS * part.curvature_sd[0] < least
