@@ -225,8 +225,9 @@ def profile() -> None:
     _kernels(lambda: births(frame, 500, 0), 500)
     for n in (10_000, 40_000):
         frames = [linear_frame("student_t", n, r) for r in range(100)]
-        print(f"linear, n = {n:,}, 100 side by side")
-        _kernels(partial(_cell, frames, 1.0, range(100), steps=500), 500)
+        for intervals in INTERVALS:
+            print(f"linear, {intervals}, n = {n:,}, 100 side by side")
+            _kernels(partial(_cell, frames, 1.0, range(100), intervals, steps=500), 500)
 
 
 def kernels() -> None:

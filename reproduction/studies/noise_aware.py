@@ -249,5 +249,5 @@ STUDY = Study(
     run=run,
     quick=Quick(quick, 2),
     tables=tables,
-    revision=4,
+    revision=5,
 )

@@ -10,20 +10,20 @@ import numpy.linalg  # noqa: F401
 import scipy.linalg  # noqa: F401  their libraries are loaded before they are looked for
 from threadpoolctl import ThreadpoolController
 
-MOST = 8
+MOST, FEW = 8, 2  # the second where Python has most of the work: more threads wait for each other
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
-def mapped(function: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
-    """The results of a function for every item, in their order, computed in up to 8 threads; the first error is raised.
+def mapped(function: Callable[[_Item], _Result], items: Sequence[_Item], threads: int = MOST) -> list[_Result]:
+    """The results of a function for every item, in their order, computed in a few threads; the first error is raised.
 
     >>> mapped(abs, [1, -2])
     [1, 2]
     """
     if len(items) < 2:
         return [function(item) for item in items]
-    with ThreadPoolExecutor(min(MOST, len(items))) as pool:
+    with ThreadPoolExecutor(min(threads, len(items))) as pool:
         return list(pool.map(function, items))
 
 

@@ -32,7 +32,12 @@ Inputs: TypeAlias = dict[str, Any]  # what `draws` draws: arrays by name, and th
 _LISTS = 16  # most steps whose candidates are listed at once: one turn of the loop
 _LISTED = 2**25  # most places of these lists, unless one step has more
 _LARGE = 2**12  # least rows of a batch that is worth cutting
+PUBLIC = "u", "index", "t", "ahead"  # what a step sees of the inputs
 _SHORTER = 4  # listed rows are gathered if there are at least so many times as many records as places
+
+
+def _nothing(state: Tree, numbers: Array) -> Tree:
+    return ()
 
 
 class Step(NamedTuple):
@@ -40,11 +45,13 @@ class Step(NamedTuple):
 
     `query(state, draw)` returns the K points (K, d) to ask about and a memo; `update(state, draw, memo, answers)`
     returns the next state and what to keep. `draw` holds this step's u, index and number t. The mechanism answers once
-    between the two: there is no way to ask twice with the same batch or noise.
+    between the two: there is no way to ask twice with the same batch or noise. `ahead(state, numbers)` computes what
+    depends on no answer for many steps at once, from their numbers t: arrays with a row a step, in `draw` as "ahead".
     """
 
     query: Callable[[Tree, dict[str, Array]], tuple[Array, Tree]]
     update: Callable[[Tree, dict[str, Array], Tree, Array], tuple[Tree, Tree]]
+    ahead: Callable[[Tree, Array], Tree] = _nothing
 
 
 def _rows_at(rows: Array, numbers: Array) -> Array:
@@ -116,7 +123,7 @@ def _loop(
 
     def asked(state: Tree, drawn: Inputs) -> tuple[Array, dict[str, Array], Tree]:
         """The points of a step, its public draws, and the memo of the query."""
-        draw = {name: drawn[name] for name in ("u", "index", "t")}
+        draw = {name: drawn[name] for name in PUBLIC}
         points, memo = step.query(state, draw)
         if points.shape != (k, problem.dim):
             raise PgbbError(f"a query of shape {points.shape} is not allowed: it must be {(k, problem.dim)}.")
@@ -139,12 +146,13 @@ def _loop(
             state, out = step.update(state, draw, memo, computed_once(joined(high, low) * grid))
             return (state, totals), out
 
-        each = {name: drawn[name] for name in ("u", "index", "t")}
+        each = {name: drawn[name] for name in PUBLIC}
         each["place"] = jnp.arange(len(drawn["t"]), dtype=jnp.int32)
         carry = state, noise_totals(drawn["noise"], data.rows.shape[1])
         (state, _), out = jax.lax.scan(next_one, carry, each, unroll=True)
         return state, out
 
+    inputs = {**inputs, "ahead": step.ahead(state, inputs["t"])}
     if not (on_device and sparse and serves(problem, data.rows.shape[1])):
         return jax.lax.scan(one, state, inputs)
     count = inputs["t"].shape[0]

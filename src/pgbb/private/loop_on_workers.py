@@ -14,8 +14,13 @@ from pgbb._numerics.compiled import Compiled, computed_once
 from pgbb.accountant import Mechanism
 from pgbb.engine.protocol import Batch, Engine
 from pgbb.model.problem import Problem
-from pgbb.private.loop import Inputs, Step, Tree
+from pgbb.private.loop import PUBLIC, Inputs, Step, Tree
 from pgbb.private.wide_integers import LOW, SPLIT, joined
+
+
+@partial(Compiled, static_argnames=("step",))
+def _ahead(state: Tree, numbers: jax.Array, step: Step) -> Tree:
+    return step.ahead(state, numbers)
 
 
 @partial(Compiled, static_argnames=("step",))
@@ -35,8 +40,9 @@ def asked_elsewhere(
 ) -> tuple[Tree, Tree]:
     """`loop.run_one` with sums that an engine computes."""
     outputs, batch, count = [], inputs["batch"], len(inputs["t"]) * mechanism.draws_per_step
-    for i, t in enumerate(inputs["t"]):
-        draw = {"u": inputs["u"][i], "index": inputs["index"][i], "t": t}
+    inputs = {**inputs, "ahead": jax.device_get(_ahead(state, inputs["t"], step=step))}
+    for i in range(len(inputs["t"])):
+        draw = jax.tree.map(lambda v, i=i: v[i], {name: inputs[name] for name in PUBLIC})
         points, memo = _query(state, draw, step=step)
         asked = Batch(
             problem.origin, mechanism.n, mechanism.sampling_rate, mechanism.blocks, count, batch["key"][i, 0].tobytes(),

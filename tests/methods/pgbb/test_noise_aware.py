@@ -5,19 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.special import ndtr
+from scipy.special import expit, ndtr
 
 import pgbb
 from pgbb import Custom, HuberRegression, InvalidValue, LogisticRegression, Mean, QuantileRegression, Range, Schema
 from pgbb.accountant import Composition, Mechanism, epsilon
 from pgbb.methods.pgbb import dither as dithering
-from pgbb.methods.pgbb import training
+from pgbb.methods.pgbb import logistic, training
 from pgbb.methods.pgbb.all_levels import joint_of
 from pgbb.methods.pgbb.coordinates import Coordinates
 from pgbb.methods.pgbb.moment_answers import SHARE, _bend, asks_bend, sizes, with_moments
 from pgbb.methods.pgbb.noise_aware import CURVED, Found, analyse, bent, curvature_of, near, posterior_of, pulled, shrunk
 from pgbb.methods.pgbb.posterior import SecondMoments
-from pgbb.methods.pgbb.settings import by_difference
+from pgbb.methods.pgbb.settings import Settings, by_difference, plan
 from pgbb.methods.pgbb.shape import bend_at, bends_alike, shape_of
 from pgbb.methods.registry import settings_for
 from pgbb.methods.request import Request
@@ -114,6 +114,28 @@ def test_a_loss_that_is_not_quadratic_has_its_shape_and_root_found():
         assert bool(abs(np.median(roots) - 0.5) < 0.01) is right
     shapes = np.array([part.shape[0] * part.reference[0] for part in found])  # κ = 1/c
     assert 0.8 < np.median(shapes) < 1.1 and np.mean(shapes == 0) < 0.2
+
+
+@pytest.mark.parametrize("straight", [False, True])
+def test_a_logistic_regression_with_rare_events_is_read_along_its_own_gradient(straight):
+    where = Coordinates.of_design(np.array([[1.0, 0.3], [0.3, 1.0]]), 1e-6)
+    rng, target, late = np.random.default_rng(3), np.array([-4.0, 0.7]), np.ones(1_000, bool)
+    x = np.column_stack([np.ones(4_000), 0.3 + np.sqrt(0.91) * rng.standard_normal(4_000)])
+    wrong = []
+    for _ in range(24):
+        dither = 0.6 * rng.standard_normal((1_000, 2))
+        points = target + np.array([0.5, -0.3]) + dither / where.root @ where.frame.T
+        score = (expit(points @ x.T) - expit(x @ target)) @ x / len(x)
+        answers = score + 0.004 * rng.standard_normal((1_000, 2))
+        told = answers, rng.dirichlet(np.ones(5), 1_000), points, dither, late, where, 0.004
+        found = analyse(*told) if straight else logistic.read(*told, constant=True)
+        value, _, _ = curvature_of(found, where)
+        y = where.whitened(np.array([found.reference]))[0] - np.linalg.solve(value, found.gradient)
+        spread = np.linalg.inv(value) * 0.004 * np.sqrt(found.variance) / where.root
+        away = y - where.whitened(target[np.newaxis])[0]
+        wrong.append(away / np.sqrt(np.sum(spread**2, axis=1)))
+    mean = np.sqrt(np.mean(np.square(wrong)))
+    assert (mean > 2) if straight else (0.6 < mean < 1.5)
 
 
 def test_a_quadratic_loss_has_no_shape():
@@ -389,6 +411,17 @@ def test_a_mean_whose_scores_are_clipped_is_marked():
         release = fit(Mean("s", scale=scale), skewed, **wide)
         assert release.payload.local.columns(None, np.eye(1))["identified"].all() == right
         assert right or "many scores are clipped" in release.certificate.notes[0]
+
+
+@pytest.mark.parametrize(
+    "n, epsilon, changes, reach",
+    [(10_000, 4.0, {}, 12.57), (10_000, 1.0, {}, 8.0), (10**8, 4.0, {}, 24.0), (10_000, 4.0, {"clip": 3.0}, 1.5)],
+)
+def test_the_clip_of_a_gaussian_mean_is_as_far_out_as_costs_little(n, epsilon, changes, reach):
+    model = Mean("y", family="gaussian", scale=0.5, **changes)
+    request = Request(model=model, data=None, schema=SCHEMA, epsilon=epsilon, delta=1e-6)
+    planned = plan(request, Settings(), n).mechanism.mechanisms[0]
+    assert planned.clip == pytest.approx(reach / 0.5, abs=0.01)
 
 
 def test_a_private_regression_recovers_the_coefficients_and_says_how_well():

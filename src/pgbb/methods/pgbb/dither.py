@@ -47,19 +47,19 @@ ROOM = 2.0  # times what fitted values need, that query points have
 _LEAP = 30.0
 
 
-def start(problem: Problem, levels: int, where: Coordinates, key: Any) -> dict[str, Any]:
-    """The state of the dither before the first answer."""
+def start(problem: Problem, levels: int, where: Coordinates, key: np.ndarray) -> dict[str, np.ndarray]:
+    """The state of the dither before the first answer, with the data of a random key."""
     matrix = where.step.astype(np.float32)
     _, radius = white_box(problem)
     if problem.design is not None:  # of half the range of the response, and not of its room
         radius[: len(problem.design.names)] /= ROOM
     return {
-        "bend": jnp.zeros((2, levels, len(matrix)), jnp.float32),
-        "size": jnp.tile(jnp.asarray(np.log(FIRST * radius), jnp.float32), (levels, 1)),
-        "most": jnp.asarray(np.log(MOST * radius), jnp.float32),
-        "power": jnp.zeros((levels, len(matrix)), jnp.float32),
-        "step": jnp.asarray(matrix),
-        "least": jnp.asarray(where.least, jnp.float32),
+        "bend": np.zeros((2, levels, len(matrix)), np.float32),
+        "size": np.tile(np.log(FIRST * radius).astype(np.float32), (levels, 1)),
+        "most": np.log(MOST * radius).astype(np.float32),
+        "power": np.zeros((levels, len(matrix)), np.float32),
+        "step": matrix,
+        "least": where.least.astype(np.float32),
         "key": key,
     }
 
@@ -154,10 +154,14 @@ def step(
             return jnp.where(t < int(loud), 1.0, LATER)
         return jnp.where((t < int(rests)) & (jnp.arange(d) < p), QUIET, 1.0)
 
+    def ahead(state: Any, numbers: Any) -> Any:
+        key = jax.random.wrap_key_data(state[1]["key"])
+        return jax.vmap(lambda t: jax.random.normal(jax.random.fold_in(key, t), (k, 1, d)))(numbers)
+
     def query(state: Any, draw: dict[str, Any]) -> tuple[Any, Any]:
         net, now = state
         y, pull = forward(net, (values(draw["u"]) - shift) / scale, draw["t"])
-        unit = jax.random.normal(jax.random.fold_in(now["key"], draw["t"]), (k, 1, d))
+        unit = draw["ahead"]
         size = jnp.exp(now["size"]) * share_of(draw["t"])
         moved = jnp.clip(y.reshape(k, m, d) + size * unit, low, high)
         points = _times(moved, now["step"].T).reshape(k, m * d)
@@ -185,4 +189,4 @@ def step(
         out = {"u": draw["u"], "query": points, "dither": added.reshape(k, m * d), "answer": answers}
         return (net, now), out
 
-    return Step(query, update)
+    return Step(query, update, ahead)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pgbb._numerics.threads import mapped
+from pgbb._numerics.threads import FEW, mapped, one_blas_thread
 from pgbb.errors import InvalidValue
 from pgbb.methods.pgbb.session_setup import Opened, open_for
 from pgbb.methods.pgbb.settings import Settings, plan, problem_of
@@ -32,6 +32,7 @@ def run(request: Request, settings: Settings) -> Release:
 
     problem, settings = problem_of(request, settings)
     opened = open_for(request, settings, problem)
+    problem = opened.problem
     trained = training.train(
         opened.session,
         _learning(settings, opened, problem),
@@ -47,6 +48,7 @@ def run(request: Request, settings: Settings) -> Release:
     return _packed(request, settings, problem, opened, trained)
 
 
+@one_blas_thread()  # fits have threads of their own
 def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
     """The same for data sets of one size, model and budget, trained side by side on the device: for replicates."""
     if len(requests) == 1:
@@ -57,7 +59,8 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
         raise InvalidValue("keep_transcript = True is not allowed for fits side by side: fit one data set at a time.")
     problem, settings = problem_of(requests[0], settings)
     opened = [open_for(requests[0], settings, problem)]  # which finds the noise scale for all
-    opened += mapped(lambda request: open_for(request, settings, problem), requests[1:])
+    opened += mapped(lambda request: open_for(request, settings, problem), requests[1:], FEW)
+    problem = opened[0].problem
     for request, one in zip(requests, opened, strict=True):
         request.begin(one.planned)
     seconds = [one.second for one in opened if one.second is not None]
@@ -70,7 +73,7 @@ def run_many(requests: Sequence[Request], settings: Settings) -> list[Release]:
         public_part=opened[0].public_part,
     )
     fits = list(zip(requests, opened, trained, strict=True))
-    return mapped(lambda fit: _packed(fit[0], settings, problem, *fit[1:]), fits)
+    return mapped(lambda fit: _packed(fit[0], settings, problem, *fit[1:]), fits, FEW)
 
 
 def _learning(settings: Settings, opened: Opened, problem: Problem) -> Any:

@@ -62,6 +62,8 @@ class Found:
       bend: how much the curvature changes over the query points, and the standard deviation of that.
       shape: κ, whitened, (d,).
       answers: how many were used.
+      far: distance of the reference from the points, in their spreads.
+      known: whether the curvature is as a model says, up to its noise; else it is pulled to one.
     """
 
     reference: Floats
@@ -74,6 +76,8 @@ class Found:
     bend: tuple[float, float]
     shape: Floats
     answers: int
+    far: float = 0.0
+    known: bool = False
 
     @classmethod
     def nothing(cls, point: Floats) -> "Found":
@@ -125,23 +129,37 @@ def analyse(
     dither = np.clip(dither, y.min(axis=0), y.max(axis=0)) if shape.any() else dither
     y, dither = (v / (1 + shape * v) for v in (y, dither))
     square = _square(y, start, where)
-    x = np.concatenate([u, y, square[:, np.newaxis]], axis=1)
-    z = np.concatenate([u, dither, x[:, -1:]], axis=1)  # noise moves points either way, and not ‖y‖²
-    unit = np.maximum(np.sqrt(np.mean(z**2, axis=0)), 1e-300)
-    x, z = x / unit, z / unit
-    b = where.slopes(answers)
+    rows = np.concatenate([u, y, square[:, np.newaxis], dither, where.slopes(answers)], axis=1)
+    sums = rows.T @ rows  # all that follows is arithmetic on these
+    size = blocks + d + 1
+    x, b = slice(0, size), slice(size + d, None)
+    z = np.arange(size)
+    z[blocks : blocks + d] += d + 1  # noise moves points either way, and not ‖y‖²
+    unit = np.maximum(np.sqrt(np.diag(sums)[z] / count), 1e-300)
+    xx, zx, zz = (v / np.outer(unit, unit) for v in (sums[x, x], sums[z, x], sums[np.ix_(z, z)]))
+    xb, zb, bb = sums[x, b] / unit[:, None], sums[z, b] / unit[:, None], sums[b, b]
+
+    def left_of(coefficients: Floats) -> Floats:
+        """Σ of the squares of what is left of each column of b, (d,)."""
+        some = slice(0, len(coefficients))
+        rest = np.diag(bb) + np.sum(coefficients * (xx[some, some] @ coefficients - 2 * xb[some]), axis=0)
+        return np.asarray(np.maximum(rest, 0.0))
+
     slopes = slice(blocks, blocks + d)
-    rough = np.linalg.pinv(z[:, :-1].T @ x[:, :-1], rcond=1e-12) @ (z[:, :-1].T @ b)  # without k
-    left, bends = float(np.mean((b - x[:, :-1] @ rough) ** 2)), np.diagonal(rough[slopes].T / unit[slopes])
-    b = b - np.outer(square, _expected(bends, start, where))
+    rough = np.linalg.pinv(zx[:-1, :-1], rcond=1e-12) @ zb[:-1]  # without k
+    left, bends = float(np.mean(left_of(rough))) / count, np.diagonal(rough[slopes].T / unit[slopes])
+    expected = _expected(bends, start, where)
+    cross = unit[-1] * np.outer(expected, xb[-1])
+    bb = bb - cross - cross.T + (unit[-1] ** 2 * xx[-1, -1]) * np.outer(expected, expected)
+    xb, zb = (v - unit[-1] * np.outer(w[:, -1], expected) for v, w in ((xb, xx), (zb, zx)))
     far = max(float(np.sqrt(np.mean(square))), 1e-150)
-    before = np.zeros((x.shape[1], x.shape[1]))
+    before = np.zeros((size, size))
     before[-1, -1] = _believed(left, float(np.mean(np.abs(bends))), unit[-1], far, side)
-    through = np.linalg.pinv(z.T @ x + before, rcond=1e-12)
-    coefficients = through @ (z.T @ b)
-    spread = through @ (z.T @ z + before) @ through.T  # covariance of the coefficients, for noise of variance 1
-    seen = np.sum((b - x @ coefficients) ** 2, axis=0) / max(count - x.shape[1], 1)
-    level = np.zeros(x.shape[1])
+    through = np.linalg.pinv(zx + before, rcond=1e-12)
+    coefficients = through @ zb
+    spread = through @ (zz + before) @ through.T  # covariance of the coefficients, for noise of variance 1
+    seen = left_of(coefficients) / max(count - size, 1)
+    level = np.zeros(size)
     level[:blocks] = 1 / (blocks * unit[:blocks])
     # at this point the gradient has least noise, and none in common with the curvature
     level[slopes] = -np.linalg.lstsq(spread[slopes, slopes], spread[slopes] @ level, rcond=None)[0]
@@ -287,7 +305,7 @@ def shrunk(
 
     Entry (a, b) deviates from the target by √(T_aa T_bb)·N(0, t²) with one t for all entries, flat on a grid, and by
     what the target is `known` to have of noise of its own, packed. `target_sd` is the relative noise of the target's
-    size, which all entries share.
+    size, which all entries share: it moves an entry by as much of the entry itself.
     """
     root = np.sqrt(np.diag(target))
     i, j, _ = triangle(len(raw))
@@ -300,7 +318,8 @@ def shrunk(
     chance /= chance.sum()
     keeps = apart / total
     keep = chance @ keeps
-    left = keep * noise**2 + chance @ ((keeps - keep) * away) ** 2 + ((1 - keep) * target_sd) ** 2
+    shared = (1 - keep) * target_sd * pack(target) / unit
+    left = keep * noise**2 + chance @ ((keeps - keep) * away) ** 2 + shared**2
     return target + unpack(keep * away * unit, len(raw)), np.sqrt(left) * unit
 
 
@@ -310,7 +329,9 @@ def curvature_of(part: Found, where: Coordinates, beside: Sequence[Found] = ()) 
     Pulled to a multiple of the second moments of the design where coordinates are alike: the multiple is a density, or
     the like. What the curvatures `beside` it, of other levels, say of these moments is used.
     """
-    value, left = pulled(part.curvature, part.curvature_sd, where, moments_by(beside, where))
+    value, left = part.curvature, part.curvature_sd
+    if not part.known:
+        value, left = pulled(value, left, where, moments_by(beside, where))
     value, lost = _usable(value, left, DESIGNED if where.alike.any() else CLEAR)
     return value, left, lost
 
@@ -400,7 +421,7 @@ def posterior_of(
         beside = [other for other in found if other is not part] if where.alike.all() else []
         value, left, lost = curvature_of(part, where, beside)
         step: Floats = -np.linalg.solve(value, part.gradient).astype(np.float64)
-        distance = float(np.sqrt(np.mean((step / part.spread) ** 2)))
+        distance = max(part.far, float(np.sqrt(np.mean((step / part.spread) ** 2))))
         loud = float(np.sqrt(np.sum(decode[at] ** 2)))
         factor = 1.0 if levels is None else levels[at] * (1 - levels[at])
         noise = sigma / q * loud * np.sqrt(part.variance)
@@ -426,11 +447,13 @@ def posterior_of(
         if reason is not None:
             reasons.append(f"Not identified {name}at this ε: {reason}.".replace("  ", " "))
             lost = np.eye(d)
-        own = float(np.trace(covariance)) / d / n * factor
+        own_of = np.diag(covariance) / n * factor
+        own = float(np.mean(own_of))
         wider = max(1.0, distance / FAR)
         noise = float(np.sqrt((wider * noise) ** 2 + (wider**2 - 1) * own))
         bends.append(root[:, None] * value * root)
-        sds.append(left * root[i] * root[j])
+        clear = part.gradient**2 / ((noise**2 + own_of) / root**2)
+        sds.append(_felt(float(np.mean(clear))) * left * root[i] * root[j])
         frees.append(_projector(lost / root[:, None]))
         loads.append(noise / loud * decode[at])
     more = 1 + batches * max(part.variance for part in found)
@@ -455,6 +478,15 @@ def posterior_of(
     )
     bend, skew = _skewed(found[0], frees[0], bends[0], covariance, where, mechanism.blocks)
     return replace(posterior, bend=bend, skew=skew), misfits, reasons
+
+
+def _felt(clear: float) -> float:
+    """The share of the noise of a curvature that draws have, for a gradient whose square is so many of its variances.
+
+    With noise of relative size r, an estimate −g/H at a distance x from the reference has the error (e + rHx)/H, whose
+    square is about 1 + r²(1 + g²/e²) times that of e/H. Draws of −(g + e)/H would have 1 + r²(3 + g²/e²) of it.
+    """
+    return float(np.sqrt((1 + clear) / (3 + clear)))
 
 
 def _skewed(

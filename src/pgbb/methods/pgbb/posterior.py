@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pgbb._numerics.symmetric import pack, triangle, unpack
 from pgbb.accountant import Mechanism
 from pgbb.methods.clipped_means import largest_score
-from pgbb.methods.pgbb import moment_answers
+from pgbb.methods.pgbb import logistic, moment_answers
 from pgbb.methods.pgbb.all_levels import Joint
 from pgbb.methods.pgbb.coordinates import Coordinates
 from pgbb.methods.pgbb.dither import phases_of, white_box
@@ -27,9 +27,9 @@ Floats = NDArray[np.float64]
 
 ROOM = 1.5  # how far beyond the likely norm of the curvature that of one record may reach
 ROUNDING = 1e-3  # in single precision, relative
-LOGIT = 0.6  # of itself, by which p(1 − p) may change over one unit of the predictor, whatever the mean of p
 CONTRADICTS = 3.0  # standard deviations between two curvatures
-FEW = 0.05  # share of the curvature that clipped records may have
+FEW = 0.05  # share of the curvature that clipped records may have, at most
+HARM = 2.0  # the same in units of 1/(C√n), with C in standard deviations
 CUT = "many scores are clipped, so that it is not the mean (give the mean a larger clip, or its right scale)"
 
 
@@ -113,11 +113,15 @@ class SecondMoments:
         return float(1 - np.sqrt(1 - 4 * variance)) / 2
 
     def _cut(self, part: Found, where: Coordinates) -> bool:
-        """Whether many scores of a mean are clipped, which moves it: H of a Gaussian mean then falls short of 1/s²."""
+        """Whether so many scores of a mean are clipped that it moves: H of a Gaussian mean then falls short of 1/s².
+
+        A share f of records beyond C standard deviations takes about f·C/2 of them off, where sampling has 1/√n.
+        """
         if not part.answers:
             return False
         scale, unit = self._problem.settings["scale"], float(where.root[0]) ** 2
-        least = 0.0 if scale is None else (1 - FEW) / scale**2 / unit
+        few = 0.0 if scale is None else min(FEW, HARM / (self._problem.clip * scale * np.sqrt(self._mechanism.n)))
+        least = 0.0 if scale is None else (1 - few) / scale**2 / unit
         step = part.bent(-part.gradient / part.curvature[0])
         mean = float(np.clip(part.reference + where.internal(step), *self._box)[0])
         short = part.curvature[0, 0] + CONTRADICTS * part.curvature_sd[0] < least
@@ -168,45 +172,19 @@ class SecondMoments:
         found = []
         for at in range(joint.count):
             rows = near(where.whitened(points[:, at]), age, late)
-            found.append(
-                analyse(
-                    gradients[rows, at],
-                    u[rows],
-                    points[rows, at],
-                    np.where(late[rows, np.newaxis], dither[rows, at], 0.0),
-                    late[rows],
-                    where,
-                    self._sigma / q * float(loud[at]),
-                    self._shape(points[late, at], where),
-                    0.0 if joint.levels is None else min(joint.levels[at], 1 - joint.levels[at]),
-                )
-            )
-        return [self._leaning(part, where) for part in found] if self._problem.kind == "logistic" else found
+            moved = np.where(late[rows, np.newaxis], dither[rows, at], 0.0)
+            told = gradients[rows, at], u[rows], points[rows, at], moved, late[rows], where
+            noise = self._sigma / q * float(loud[at])
+            if self._problem.kind == "logistic":
+                found.append(logistic.read(*told, noise, constant="Intercept" in self._problem.design.names))
+                continue
+            side = 0.0 if joint.levels is None else min(joint.levels[at], 1 - joint.levels[at])
+            found.append(analyse(*told, noise, self._shape(points[late, at], where), side))
+        return found
 
     def _shape(self, points: Floats, where: Coordinates) -> Floats:
         """Of a gradient with a design: that of a scale σ is about straight in log σ, which y/(1 + y/2σ) follows."""
         return np.where(where.alike, 0.0, 0.5 / np.abs(where.whitened(points).mean(axis=0)))
-
-    def _leaning(self, part: Found, where: Coordinates) -> Found:
-        """With the shape that a logistic loss has where events are rare, or nearly certain.
-
-        There H grows with the predictor η as p(1 − p) does, by 1 − 2p of itself. The mean of p(1 − p) is H over the
-        second moments of the design; that of η grows along its mean, which the column of the constant tells. So it is
-        known how far H changes over the query points, where noise hides it from the answers.
-        """
-        assert self._problem.design is not None and self._moment is not None
-        at = [j for j, name in enumerate(self._problem.design.names) if name == "Intercept"]
-        if not at:
-            return part
-        mean = self._moment[at[0]] / np.sqrt(max(self._moment[at[0], at[0]], 1e-12))
-        size = float(np.mean(np.diag(curvature_of(part, where)[0])))
-        variance = min(max(size, 0.0), 0.25)
-        lean = -np.sign(mean @ part.reference) * np.sqrt(1 - 4 * variance)
-        along = np.clip(mean @ where.frame / where.root, -1, 1)
-        shape = -0.5 * lean * along**3
-        known = 2 * size * float(np.max(np.abs(shape) * part.spread[: len(shape)]))
-        known = max(known, LOGIT * size * float(np.sqrt(np.sum(part.spread**2))))
-        return replace(part, shape=shape, bend=(known, 0.0) if known > part.bend[0] else part.bend)
 
     def _bent(self, part: Found, where: Coordinates, answer: Any) -> Found:
         """With the curvature that was asked for, where there is one to add and the dither does not contradict it."""

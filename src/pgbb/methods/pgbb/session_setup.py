@@ -7,7 +7,7 @@ from pgbb import _validate
 from pgbb.accountant import Composition, Mechanism
 from pgbb.methods.pgbb.all_levels import Joint
 from pgbb.methods.pgbb.moment_answers import STAGE
-from pgbb.methods.pgbb.settings import Settings, asked_of, plan
+from pgbb.methods.pgbb.settings import Settings, asked_of, plan, roomy
 from pgbb.methods.request import Planned, Request
 from pgbb.model.models import Problem
 from pgbb.model.schema import Schema
@@ -24,12 +24,14 @@ class Opened:
     Attributes:
       session: gives T·K answers.
       planned: what is to be paid.
+      problem: what is estimated, with its bound for so many records.
       joint, second: with noise-aware intervals, how answers are read, and who asks for second moments.
       public_part: the gradient of public pseudo-samples, if any.
     """
 
     session: Any
     planned: Planned
+    problem: Problem
     joint: Joint | None
     second: "SecondMoments | None"
     public_part: Any
@@ -37,10 +39,12 @@ class Opened:
 
 def open_for(request: Request, settings: Settings, problem: Problem) -> Opened:
     """Load the records and make ready to ask them; nothing is asked yet."""
-    joint = asked_of(request, settings, problem)
+    asked_of(request, settings, problem)  # refuses what is not served before anything is read
     data = open_dataset(request.data, problem, request.schema, request.weights, request.asked)
     request.advise(data.n)
     planned = plan(request, settings, data.n)
+    problem = roomy(request, settings, problem, data.n)
+    joint = asked_of(request, settings, problem)
     asked = problem if joint is None else joint.problem
     target = planned.mechanism
     mechanism = target.mechanisms[0] if isinstance(target, Composition) else target
@@ -64,7 +68,7 @@ def open_for(request: Request, settings: Settings, problem: Problem) -> Opened:
         mechanism, planned.sigma, randomness, problem=asked, pseudo_blocks=extra_blocks,
         reshuffle=settings.reshuffle, resume=position,
     )  # fmt: skip
-    return Opened(session, planned, joint, second, public_part)
+    return Opened(session, planned, problem, joint, second, public_part)
 
 
 def _pseudo_gradient(settings: Settings, problem: Problem, schema: Schema, mechanism: Mechanism) -> tuple[Any, int]:

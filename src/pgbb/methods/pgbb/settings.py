@@ -27,6 +27,9 @@ PRINTED: dict[str, dict[str, Any]] = {
 
 EACH = 200  # number of answers for each parameter that is estimated from them
 LOUD = 2.0  # least noise of an answer, over what one record can add
+QUIET = (
+    0.3  # of the sampling error of a Gaussian mean, up to which its noise may grow so that fewer records are clipped
+)
 _VARIED = ("blocks", "gamma", "steps", "draws_per_step")  # settings that the paper varies, and its preset leaves open
 _BESIDE = (*_VARIED, "settings", "keep_transcript")  # settings that may be given with the preset
 
@@ -245,6 +248,23 @@ def by_difference(problem: Problem, **_: object) -> Problem:
     return replace(problem, score=score, clip=law["high"] - law["low"], settings=law, origin=origin)
 
 
+def roomy(request: Request, settings: Settings, problem: Problem, n: int) -> Problem:
+    """The problem of a Gaussian mean with a clip for n records, where none is given; any other as it is.
+
+    C is as many standard deviations as keep the noise `QUIET`, at least 8, at most the range. Noise of C of them moves
+    a mean by about 2C/(nμ), with μ-GDP, and sampling by 1/√n. A longer tail is cut off, and nobody sees it: so the clip
+    is as far out as costs little.
+    """
+    model, given = request.model, settings.clip is not None or settings.network == "printed"
+    if not isinstance(model, Mean) or model.family != "gaussian" or model.scale is None:
+        return problem
+    if given or model.clip is not None or request.non_private:
+        return problem
+    reach = QUIET * math.sqrt(n) * gdp_mu(request.epsilon, request.delta) / 2
+    width = problem.settings["high"] - problem.settings["low"]
+    return clipped(problem, max(CLIP, min(reach, width / model.scale)) / model.scale)
+
+
 def problem_of(request: Request, settings: Settings) -> tuple[Problem, Settings]:
     """What is estimated, with the bound that the settings give its gradient, and the settings for it."""
     model, problem = request.model, prepared(request.model, request.schema)
@@ -269,6 +289,7 @@ def asked_of(request: Request, settings: Settings, problem: Problem) -> Joint | 
 def plan(request: Request, settings: Settings, n: int) -> Planned:
     """What will be asked of n records, and at which noise."""
     problem, settings = problem_of(request, settings)
+    problem = roomy(request, settings, problem, n)
     joint = asked_of(request, settings, problem)
     clip = problem.clip if joint is None else joint.problem.clip
     budget = None if request.non_private else (request.epsilon, request.delta)

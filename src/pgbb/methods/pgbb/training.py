@@ -15,7 +15,7 @@ import numpy as np
 import optax
 
 from pgbb._numerics.compiled import computed_once
-from pgbb._numerics.threads import mapped
+from pgbb._numerics.threads import FEW, mapped
 from pgbb.accountant import Mechanism
 from pgbb.methods.pgbb import dither, generator, kernels
 from pgbb.methods.pgbb.all_levels import Joint
@@ -215,12 +215,11 @@ def _within(params: dict[str, Any], settings: Learning) -> dict[str, Any]:
     return generator.spectral_clip(params, settings.operator_norm, exactly=True)
 
 
-def _unasked(second: Second, session: Session, problem: Problem, levels: int) -> tuple[Any, Any]:
-    """The state of the dither and both answers of second moments, as they are before anything is asked."""
-    key = jax.random.key(int(session.randomness.public.integers(2**63)))
+def _unasked(second: Second, session: Session) -> tuple[np.ndarray, Any]:
+    """The random key of the dither, and both answers of second moments as they are before anything is asked."""
+    key = np.asarray(jax.random.key_data(jax.random.key(int(session.randomness.public.integers(2**63)))))
     before, after = (np.zeros(size, np.float32) for size in second.sizes)
-    where = Coordinates.of_box(np.ones(problem.dim))
-    return dither.start(problem, levels, where, key), {"before": before, "after": after}
+    return key, {"before": before, "after": after}
 
 
 def train(
@@ -258,8 +257,10 @@ def train(
     net = _state(_initial(session, settings, problem), optimiser)
     moved: Any = {}
     moments: Any = {}
+    levels = 1 if joint is None else joint.count
     if second is not None:
-        moved, moments = _unasked(second, session, problem, 1 if joint is None else joint.count)
+        key, moments = _unasked(second, session)
+        moved = dither.start(problem, levels, Coordinates.of_box(np.ones(problem.dim)), key)
     if session.resumed is not None:
         session.randomness.public.bit_generator.state = dict(session.resumed.public)  # the start has drawn from it
     done = session.position.steps
@@ -326,21 +327,25 @@ def train_many(
     params = jax.tree.map(lambda *leaves: np.stack(leaves), *initial)
     state = jax.vmap(lambda p: _packed(layout, _state(p, optimiser)))(params)
     moments: Sequence[Any] = ()
-    kept: list[dict[str, np.ndarray]] = []
+    kept: list[Any] = []
+    levels = 1 if joint is None else joint.count
     if seconds is not None:
 
         def asked(pair: tuple[Session, Second]) -> tuple[Any, Any]:
-            moved, found = _unasked(pair[1], pair[0], problem, 1 if joint is None else joint.count)
+            key, found = _unasked(pair[1], pair[0])
             found["before"], where = pair[1].before()
-            return dither.start(problem, len(moved["size"]), where, moved["key"]), found
+            return dither.start(problem, levels, where, key), found
 
         pairs = list(zip(sessions, seconds, strict=True))
-        dithers, moments = zip(asked(pairs[0]), *mapped(asked, pairs[1:]), strict=True)  # the first one compiles
-        state = (state, jax.tree.map(lambda *leaves: jnp.stack(leaves), *dithers))
+        dithers, moments = zip(asked(pairs[0]), *mapped(asked, pairs[1:], FEW), strict=True)  # the first one compiles
+        state = (state, jax.tree.map(lambda *leaves: np.stack(leaves), *dithers))
     for _, latest, out in run_many(sessions, state, step):
         state = latest
         if seconds is not None:
-            kept.append({k: np.asarray(v) for k, v in out.items()})
+            for part in out.values():
+                part.copy_to_host_async()  # while the next chunk is computed
+            kept.append(out)
+    kept = [jax.device_get(part) for part in kept]
     net = state if seconds is None else state[0]
     params, _, average = jax.device_get(jax.vmap(lambda s: _plain(layout, s, first.mechanism.steps))(net))
     shift, scale = generator.input_map(problem, first.mechanism, first.pseudo_blocks, unit=settings.unit_weights)
@@ -357,4 +362,4 @@ def train_many(
             both = moments[i]["before"], np.asarray(seconds[i].after(moments[i]["before"], transcript))
         return Trained(pick(params, i), pick(average, i), shift, scale, transcript, both)
 
-    return mapped(trained, range(len(sessions)))
+    return mapped(trained, range(len(sessions)), FEW)
