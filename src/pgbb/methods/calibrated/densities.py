@@ -50,7 +50,7 @@ def sharpness(
       around: places over which a response with a step is spread.
 
     Returns:
-      For each level the density smoothed over the first bandwidth, the ratio, and the standard deviation of the ratio.
+      For each level the density smoothed over the first bandwidth, the ratio, and its relative standard deviation.
     """
     least = 12 * asker.noise("density") * np.sqrt(len(levels)) * PEAK / density  # a finer kernel shows noise alone
     h = np.stack([h[0], h[1], np.clip(least, h[2], h[1])])
@@ -65,18 +65,34 @@ def sharpness(
     gap = wide + noise[0] < LEAST_DENSITY * density  # next to nothing lies there
     trust = (ROUGH * density) ** 2 + np.maximum((wide - density) ** 2 - 9 * noise[0] ** 2, 0.0)
     trust = trust / (trust + noise[0] ** 2)
-    wide, noise[0] = trust * wide + (1 - trust) * density, np.sqrt(trust) * noise[0]
-    wide = np.maximum(wide, np.maximum(noise[0], LEAST_DENSITY * density))
+    wide = trust * wide + (1 - trust) * density
+    wide = np.maximum(wide, np.maximum(np.sqrt(trust) * noise[0], LEAST_DENSITY * density))
     relative = (1 + weight) ** 2 * variance[1] / wide**2
     away = sharp / wide - 1
-    prior = SMOOTHNESS**2 + np.maximum(away**2 - 9 * relative, 0.0)
-    keep = prior / (prior + relative)
-    ratio = np.maximum(1 + keep * away, 0.02)
-    doubt = np.hypot(np.sqrt(keep * relative), noise[0] / wide)
+    bends = SMOOTHNESS**2 + np.maximum(away**2 - 9 * relative, 0.0)
+    ratio, doubt = _at_zero(found / wide, variance / wide**2, h / h[0], bends)
+    doubt = np.sqrt(trust) * doubt
     heaped = np.maximum(np.abs(away) - 3 * np.sqrt(relative) - HEAPED, 0.0)
     miss = np.abs(finest / wide / ratio - 1) - 3 * np.sqrt(variance[2] + variance[1]) / wide / ratio - HEAPED
     heaped = np.maximum(heaped, miss)
-    return wide, ratio, np.where((heaped > 0) | gap, np.maximum(doubt, ratio), doubt)
+    return wide, ratio, np.where((heaped > 0) | gap, np.maximum(doubt, 1.0), doubt)
+
+
+def _at_zero(found: Floats, variance: Floats, x: Floats, bends: Floats) -> tuple[Floats, Floats]:
+    """Densities over three bandwidths x, extrapolated to bandwidth 0, and their standard deviations; by level.
+
+    A density over x is f + ax + bx². The prior variance of b is `bends`, and that of a is a quarter of it: in a smooth
+    density only b is there, but a kernel that reaches into a crowd of records sees it as if a were.
+    """
+    value, sd = [], []
+    for seen, noise, at, bend in zip(found.T, variance.T, x.T, bends.tolist(), strict=True):
+        basis = np.stack([at**0, at, at**2], axis=1)
+        law = np.diag([0.0, 4 / bend, 1 / bend]) + (basis.T / noise) @ basis
+        back = np.linalg.inv(law)
+        value.append(float((back @ basis.T @ (seen / noise))[0]))
+        sd.append(float(np.sqrt(back[0, 0])))
+    ratio = np.maximum(np.array(value), 0.02)
+    return ratio, np.array(sd) / ratio
 
 
 def _overlap(levels: Floats, width: Floats) -> float:
@@ -105,11 +121,11 @@ def curvatures_of(
     answer, sd = asker.ask("curvature", "cell_curvature", theta, h, overlap, near.matrix, around)
     unit = PEAK / h * overlap * ratio  # from the kernel's scale to a density, extrapolated to bandwidth 0
     raw = unpack(answer.reshape(m, -1), p) * unit[:, None, None]
+    noise = np.hypot(sd * unit[:, None], np.sqrt((f * SQUARED / h)[:, None] * near.squares / asker.n))
 
     def curvatures(shape: Shape) -> Curvatures:
         whole = raw + f[:, None, None] * shape.unseen
-        found = _pooled(whole, sd * unit, shape.value, shape.sd, f, asker.shrink)
-        return [c.sampled(float(SQUARED / w), asker.n) for c, w in zip(found, h, strict=True)]
+        return _pooled(whole, noise, shape.value, shape.sd, f, asker.shrink)
 
     return curvatures
 
@@ -171,13 +187,13 @@ def _pooled(raw: Floats, sd: Floats, moment: Floats, moment_sd: Floats, density:
     In a location-scale model there is such a shape: H(τ) = f(τ) E[xxᵀ/s(x)].
     """
     f = np.maximum(density, 1e-300)
-    trust = f / sd**2 if sd.all() else f  # f_j times the precision of raw_j/f_j
+    trust = f / np.mean(sd**2, axis=1)  # f_j times the precision of raw_j/f_j
     total = float(trust @ f)
-    noise = total**-0.5 if sd.all() else 0.0
+    noise = np.sqrt(trust**2 @ sd**2) / total
     pooled = np.einsum("j,jkl->kl", trust, raw) / total
     shape, left = shrink(pooled, moment, noise, moment_sd)
     shape = floored(shape, FLOOR * float(np.linalg.eigvalsh(moment)[0]))
     return [
-        curvature_of(r, f_j * shape, float(s), f_j * left, shrink=shrink, usual=USUAL / 2)
+        curvature_of(r, f_j * shape, s, f_j * left, shrink=shrink, usual=USUAL / 2)
         for r, f_j, s in zip(raw, f, sd, strict=True)
     ]

@@ -163,6 +163,17 @@ class Frame:
             white = self.reference @ whitening(self.reference, None)
         return np.asarray(white @ np.linalg.cholesky(self.solid).T)
 
+    @property
+    def squares(self) -> Floats:
+        """Variance of the packed coordinates of ωuuᵀ, about zero: E(ωu_a u_b)², by the reference design."""
+        i, j, length = triangle(len(self.matrix))
+        if self.reference is None:
+            diagonal = np.diag(self.solid)
+            return np.asarray(length**2 * np.minimum(diagonal[i], diagonal[j]))  # as u_a² ≤ 1
+        square = self._rows**2
+        square /= np.maximum(np.sum(square, axis=1, keepdims=True), 1.0)
+        return np.asarray(length**2 * ((square.T @ square) / len(square))[i, j])
+
     def bent(self, step: Floats, gradient: Floats, noise: Floats, down: float, up: float) -> Floats:
         """Covariance of what a gradient H·step misses because scores are bounded.
 

@@ -44,10 +44,10 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     shape = shapes_of(near, levels, apart, asker.n, start.constant)
     theta, h, reads = _approached(asker, start, answers)
 
-    h = start.widths(_reach(asker, start), h)
+    h = start.widths(_reach(asker, start), h, _densities(start, reads))
     widths = np.stack([h, h / NEARER, np.minimum(answers.narrow("final", h) / 2, h / NEARER)])
     smooth, ratio, ratio_sd = sharpness(asker, theta, levels, widths, start.density, start.around)
-    f, doubt = smooth * ratio, ratio_sd / ratio
+    f, doubt = smooth * ratio, ratio_sd
     answers.bend_with(f)
     like = shape(reads, h)
     rough = plain_curvatures(like.value, like.sd, f, doubt)
@@ -86,6 +86,12 @@ def _reach(asker: Asker, start: Start) -> Floats:
     p = len(start.near.matrix)
     seen = asker.noise("curvature") * start.near.reach**2 * np.sqrt(2 * p)
     return np.asarray(np.clip(seen, np.minimum(asker.n ** (-1 / 3), start.reach), start.reach))
+
+
+def _densities(start: Start, reads: list[Read]) -> Floats:
+    """The density of each level by the gradients so far: that of all residuals is another one where spreads differ."""
+    values, axes = np.linalg.eigh(start.near.moment)
+    return np.array([np.mean(np.sum((read.bend.value @ axes) * axes, axis=0) / values) for read in reads])
 
 
 _Asked = tuple[Floats, Floats, float]

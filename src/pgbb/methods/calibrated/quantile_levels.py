@@ -65,9 +65,9 @@ class Start:
         """Variance of the score of each level."""
         return self.levels * (1 - self.levels)
 
-    def widths(self, reach: Floats, most: Floats | float) -> Floats:
-        """Bandwidths of the curvature of each level."""
-        return np.clip(REACH * reach / self.density, self.finest, most)
+    def widths(self, reach: Floats, most: Floats | float, density: Floats | None = None) -> Floats:
+        """Bandwidths of the curvature of each level, for these densities or those of the residuals."""
+        return np.clip(REACH * reach / (self.density if density is None else density), self.finest, most)
 
 
 def started(asker: Asker, problem: Problem, design: Design, levels: Floats, wrong: Floats) -> Start:
