@@ -17,7 +17,7 @@ BENDS = 0.25  # relative change of a curvature over a step that is expected
 WHITE = 0.12  # prior relative difference of a curvature that is not asked from a multiple of E xxᵀ, on each entry
 FEW = 8  # `WHITE` holds up to so many terms; for more the sum of squares over all entries stays as for these
 NONE = 1e-25  # mean square of scores below which all count as zero
-APART = 0.8  # doubt of a curvature, as a share of how far its entries lie from a multiple of E uuᵀ
+APART = 0.4  # doubt of a curvature, as a share of how far its entries lie from a multiple of E uuᵀ
 THERE = 0.2  # a direction is there if its second moment is at least this share of the usual one
 STEP = 0.5  # for a step, an eigenvalue of the curvature is raised to this share of what stands clear of its noise
 

@@ -14,6 +14,7 @@ from pgbb.methods.calibrated.densities import (
     NEARER,
     ROUGH,
     Curvatures,
+    Sharp,
     curvatures_of,
     plain_curvatures,
     seen_through,
@@ -44,21 +45,28 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     shape = shapes_of(near, levels, apart, asker.n, start.constant)
     theta, h, reads = _approached(asker, start, answers)
 
-    h = start.widths(_reach(asker, start), h, _densities(start, reads))
-    widths = np.stack([h, h / NEARER, np.minimum(answers.narrow("final", h) / 2, h / NEARER)])
-    smooth, ratio, ratio_sd = sharpness(asker, theta, levels, widths, start.density, start.around)
-    f, doubt = smooth * ratio, ratio_sd
-    answers.bend_with(f)
+    def sharp(at: Floats, density: Floats, rough: Floats | float) -> Sharp:
+        widths = np.stack([h, h / NEARER, np.minimum(answers.narrow("final", h) / 2, h / NEARER)])
+        return sharpness(asker, at, levels, widths, density, rough, start.around)
+
+    reach, most = _reach(asker, start), h
+    h = start.widths(reach, most, _densities(start, reads))
+    before = sharp(theta, start.density, ROUGH)
+    answers.bend_with(before.value)
     like = shape(reads, h)
-    rough = plain_curvatures(like.value, like.sd, f, doubt)
-    (first, before, _), (point, last, sd) = _last_gradients(asker, answers, theta, h, rough)
+    rough = plain_curvatures(like.value, like.sd, before.value, before.doubt)
+    (first, early, _), (point, last, sd) = _last_gradients(asker, answers, theta, h, rough)
 
     ahead, reads = answers.followed(point, rough)
     middle = (point + ahead) / 2  # the curvature halfway tells what is left of the way, to third order
-    given = curvatures_of(asker, middle, levels, h, start.density, f, ratio, near, start.around)
+    h = start.widths(reach, most, before.value)
+    now = sharp(middle, before.value, np.hypot(before.doubt, _changed(start, answers, middle - theta, before.value)))
+    doubt = np.where(before.doubt < 1, now.doubt, before.doubt)
+    answers.bend_with(now.value)
+    given = curvatures_of(asker, middle, levels, h, now, near, start.around)
     bends = [replace(c, factor_sd=s) for c, s in zip(given(shape(reads, h)), doubt.tolist(), strict=True)]
     best, reads = answers.followed(point, bends)
-    found = _Found(first, point, best, before, last, sd, f)
+    found = _Found(first, point, best, early, last, sd, now.value)
     scores = spread_of(asker, point, answers.narrow("final", h * LAST), levels, near, start.around)
     return _posterior(problem, design, start, answers, found, bends, reads, scores, asker.n), near.cut
 
@@ -92,6 +100,13 @@ def _densities(start: Start, reads: list[Read]) -> Floats:
     """The density of each level by the gradients so far: that of all residuals is another one where spreads differ."""
     values, axes = np.linalg.eigh(start.near.moment)
     return np.array([np.mean(np.sum((read.bend.value @ axes) * axes, axis=0) / values) for read in reads])
+
+
+def _changed(start: Start, answers: Answers, step: Floats, density: Floats) -> Floats:
+    """Usual relative change of the density of each level over a step, as in an exponential tail."""
+    moved = step @ answers.inverse.T
+    far = np.sqrt(np.sum((moved @ start.near.solid) * moved, axis=1)) * start.near.reach
+    return density * far / np.minimum(start.levels, 1 - start.levels)
 
 
 _Asked = tuple[Floats, Floats, float]

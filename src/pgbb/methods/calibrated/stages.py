@@ -270,7 +270,7 @@ def _quantile(design: Design, levels: int, noise: float, weighted: bool) -> tupl
             Question("cell_curvature", (curves, each, (), frame, around)),
         ))] if shown else ()),
         Stage("density", fine, "densities over three distances: what smoothing does", (
-            Question("densities", (curves, (3, levels), (), around)),
+            Question("densities", (curves, (3, levels), (), around), times=2),
         )),
         Stage("refine", REFINE[noise > FEW], "gradients of all levels", (Question("cells", cells),)),
         *([Stage("spread", 0.03, "second moments of the weighted design", (
