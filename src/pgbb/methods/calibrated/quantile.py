@@ -110,7 +110,7 @@ def _changed(start: Start, answers: Answers, step: Floats, density: Floats) -> F
 
 
 _Asked = tuple[Floats, Floats, float]
-"""Where gradients were asked, (m, p); the gradients in the frame, (m, p); and sd: their noise is sd·B ⊗ I."""
+"""Where gradients were asked, (m, p); the gradients in the frame, (m, p); and sd: their noise is sd·B ⊗ C."""
 
 
 def _last_gradients(
@@ -136,7 +136,7 @@ class _Found:
       first, point: where they were asked, (m, p).
       best: the estimates.
       before, last: the gradients in the frame, (m, p).
-      sd: the noise of each is so many times B ⊗ I.
+      sd: the noise of each is so many times B ⊗ C.
       density: of each level, (m,).
     """
 
@@ -178,9 +178,10 @@ def _posterior(
         own, loud, bend = score * sampling / n, np.sqrt(answers.loudness[j]), read.bend
         before, g = found.before[j], found.last[j]
         noise, late = found.sd * loud, bend.step(g)
+        around, usual = noise**2 * answers.ball, noise * np.sqrt(np.trace(answers.ball) / p)
         factor = max(
-            widening_for_last_step(bend.step(before), late, bend.solid, own, noise, noise),
-            widening_for_contradiction(g - before, walked[j], late, given, own, noise, noise),
+            widening_for_last_step(bend.step(before), late, bend.solid, own, usual, usual),
+            widening_for_contradiction(g - before, walked[j], late, given, own + around, 0.0, 0.0, 2 * around),
         )
         step, back = (best[j] - point[j]) @ answers.inverse.T, np.linalg.inv(bend.solid)
         down, up = (1 - levels[j]) / found.density[j], levels[j] / found.density[j]
