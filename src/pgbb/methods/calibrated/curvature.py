@@ -146,12 +146,19 @@ def raised(value: Floats, sd: Floats, share: float = 1.0) -> Floats:
 
 
 def curvature_of(
-    raw: Floats, target: Floats, sd: Floats | float, target_sd: Floats | float = 0.0, *, shrink: Shrink, usual: float = USUAL
+    raw: Floats,
+    target: Floats,
+    sd: Floats | float,
+    target_sd: Floats | float = 0.0,
+    *,
+    shrink: Shrink,
+    usual: float = USUAL,
 ) -> Curvature:
     """A noisy curvature, shrunk to its target and kept positive."""
     value, left = shrink(raw, target, sd, target_sd, usual=usual)
     smallest = max(float(np.linalg.eigvalsh(target)[0]), 1e-12 * float(np.trace(target)), 1e-300)
-    factor = float(np.sqrt(np.mean(np.square(sd)))) / max(float(np.linalg.norm(target)), 1e-300)  # the size of the target was read from the same answer
+    noise = float(np.sqrt(np.mean(np.square(sd))))
+    factor = noise / max(float(np.linalg.norm(target)), 1e-300)  # the size of the target was read from the same answer
     return Curvature(floored(value, FLOOR * smallest), left, factor)
 
 

@@ -136,7 +136,7 @@ class Answers:
         g, here = self.loads @ answer.reshape(-1, at.shape[1]) @ self._inward.T, at @ self.inverse.T
         noise = (sd * np.sqrt(self.loudness)).tolist()
         given = zip(self._transcripts, here, g, noise, width.tolist(), strict=True)
-        self._transcripts = [t.adding(*one, self.ball) for t, *one in given]
+        self._transcripts = [t.adding(at, g, sd, w, self.ball) for t, at, g, sd, w in given]
         return g, sd
 
     def bend_with(self, density: Floats) -> None:
