@@ -94,8 +94,8 @@ class Curvature:
         least = FLOOR * max(float(np.linalg.eigvalsh(self.value)[0]), 1e-300)
         return replace(self, value=floored(self.value + trust * update, least))
 
-    def apart(self, moment: Floats) -> "Curvature":
-        """This curvature with doubt in place of noise: `APART` of how far its entries lie from a multiple of E uuᵀ.
+    def apart(self, moment: Floats, factor_sd: float) -> "Curvature":
+        """This curvature with more doubt: of its factor, and `APART` of how far its entries lie from a multiple of E uuᵀ.
 
         Directions in which E uuᵀ is hardly there do not count: no curvature there says how the others bend.
         """
@@ -104,7 +104,7 @@ class Curvature:
         own, shape = seen.T @ self.value @ seen, seen.T @ moment @ seen
         multiple = float(np.trace(np.linalg.solve(shape, own))) / len(shape)
         away = float(np.sqrt(np.mean(((pack(own) - multiple * pack(shape)) / _unit(shape)) ** 2)))
-        return Curvature(self.value, APART * away * _unit(moment))
+        return Curvature(self.value, np.hypot(self.sd, APART * away * _unit(moment)), factor_sd)
 
     def step(self, gradient: Floats) -> Floats:
         """The Newton step H⁻¹ gradient, in the frame, with the raised eigenvalues of `solid`."""

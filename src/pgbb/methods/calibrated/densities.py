@@ -205,6 +205,6 @@ def _pooled(raw: Floats, sd: Floats, moment: Floats, moment_sd: Floats, density:
     shape, left = shrink(pooled, moment, noise, moment_sd)
     shape = floored(shape, FLOOR * float(np.linalg.eigvalsh(moment)[0]))
     return [
-        curvature_of(r, f_j * shape, s, f_j * left, shrink=shrink, usual=USUAL / 2)
+        curvature_of(r, f_j * shape, s, f_j * left, shrink=shrink, usual=USUAL)
         for r, f_j, s in zip(raw, f, sd, strict=True)
     ]

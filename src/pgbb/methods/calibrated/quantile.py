@@ -4,7 +4,7 @@ One matrix gives the sampling covariance of all levels: the scores of levels τ 
 (min(τ, τ') − ττ') E ωuuᵀ. `quantile_levels` asks for the gradients. Public arithmetic on answers.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -65,7 +65,7 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     doubt = np.where(before.doubt < 1, now.doubt, before.doubt)
     answers.bend_with(now.value)
     given = curvatures_of(asker, middle, levels, h, now, near, start.around)
-    bends = [replace(c, factor_sd=s) for c, s in zip(given(shape(reads, h)), doubt.tolist(), strict=True)]
+    bends = [c.apart(near.moment, s) for c, s in zip(given(shape(reads, h)), doubt.tolist(), strict=True)]
     best, reads = answers.followed(point, bends)
     found = _Found(first, point, best, early, last, sd, now.value)
     scores = spread_of(asker, point, answers.narrow("final", h * LAST), levels, near, start.around)
@@ -187,10 +187,8 @@ def _posterior(
         step, back = (best[j] - point[j]) @ answers.inverse.T, np.linalg.inv(bend.solid)
         down, up = (1 - levels[j]) / found.density[j], levels[j] / found.density[j]
         bent = near.bent(step, bend.value @ step, back @ (read.noise + own) @ back, down, up)
-        apart = bend.apart(near.moment)
         wrong = float(start.wrong[j])
         doubt = read.noise + bent + score * (near.left_out(wrong) + near.overlooked(wrong)) + seen_through(bend, own)
-        doubt = doubt + seen_through(apart, own) + apart.blur(np.zeros((p, p)), step)
         wide, total = felt(0.0, doubt, own, factor)
         touched = start.box.touched(best[j], near.matrix, bend, total)
         known = smooth_enough and bool(placed[j]) and factor < np.inf and not touched
