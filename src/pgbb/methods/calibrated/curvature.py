@@ -62,13 +62,6 @@ class Curvature:
         mixed[np.diag_indices(len(step))] = entry @ np.diag(square)
         return mixed + self.factor_sd**2 * self.value @ square @ self.value
 
-    def sampled(self, top: float, n: int) -> "Curvature":
-        """This curvature with sampling error added: it is a mean over n records of at most `top`·uuᵀ with ‖u‖ ≤ 1."""
-        i, j, _ = triangle(len(self.value))
-        diagonal = np.maximum(np.diag(self.value), 0.0)
-        own = top * np.minimum(diagonal[i], diagonal[j]) / n
-        return replace(self, sd=np.sqrt(self.sd**2 + np.where(i == j, 1.0, 2.0) * own))
-
     def corrected(self, step: Floats, change: Floats, noise: float, bound: float, n: int) -> "Curvature":
         """The curvature corrected by Powell's symmetric update, for a gradient that changed by `change` over `step`.
 
@@ -94,8 +87,8 @@ class Curvature:
         least = FLOOR * max(float(np.linalg.eigvalsh(self.value)[0]), 1e-300)
         return replace(self, value=floored(self.value + trust * update, least))
 
-    def apart(self, moment: Floats, factor_sd: float) -> "Curvature":
-        """This curvature with more doubt: of its factor, and `APART` of how far its entries lie from a multiple of E uuᵀ.
+    def apart(self, moment: Floats) -> "Curvature":
+        """This curvature with more doubt: `APART` of how far its entries lie from a multiple of E uuᵀ.
 
         Directions in which E uuᵀ is hardly there do not count: no curvature there says how the others bend.
         """
@@ -104,7 +97,7 @@ class Curvature:
         own, shape = seen.T @ self.value @ seen, seen.T @ moment @ seen
         multiple = float(np.trace(np.linalg.solve(shape, own))) / len(shape)
         away = float(np.sqrt(np.mean(((pack(own) - multiple * pack(shape)) / _unit(shape)) ** 2)))
-        return Curvature(self.value, np.hypot(self.sd, APART * away * _unit(moment)), factor_sd)
+        return replace(self, sd=np.hypot(self.sd, APART * away * _unit(moment)))
 
     def step(self, gradient: Floats) -> Floats:
         """The Newton step H⁻¹ gradient, in the frame, with the raised eigenvalues of `solid`."""

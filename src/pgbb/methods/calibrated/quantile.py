@@ -4,7 +4,7 @@ One matrix gives the sampling covariance of all levels: the scores of levels τ 
 (min(τ, τ') − ττ') E ωuuᵀ. `quantile_levels` asks for the gradients. Public arithmetic on answers.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -65,8 +65,8 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     doubt = np.where(before.doubt < 1, now.doubt, before.doubt)
     answers.bend_with(now.value)
     given = curvatures_of(asker, middle, levels, h, now, near, start.around)
-    bends = [c.apart(near.moment, s) for c, s in zip(given(shape(reads, h)), doubt.tolist(), strict=True)]
-    best, reads = answers.followed(point, bends)
+    bends = [replace(c, factor_sd=s) for c, s in zip(given(shape(reads, h)), doubt.tolist(), strict=True)]
+    best, reads = answers.followed(point, [c.apart(near.moment) for c in bends])
     found = _Found(first, point, best, early, last, sd, now.value)
     scores = spread_of(asker, point, answers.narrow("final", h * LAST), levels, near, start.around)
     return _posterior(problem, design, start, answers, found, bends, reads, scores, asker.n), near.cut
@@ -193,7 +193,8 @@ def _posterior(
         touched = start.box.touched(best[j], near.matrix, bend, total)
         known = smooth_enough and bool(placed[j]) and factor < np.inf and not touched
         drawn = own + wide**2 * np.eye(p)
-        settled.append(prior.settle(bend, drawn, total, near.matrix, point[j], best[j], known=known))
+        seen = replace(bend, sd=given.sd)  # what noise hides of it
+        settled.append(prior.settle(seen, drawn, total, near.matrix, point[j], best[j], known=known))
         privacy.append(wide / loud * answers.loads[j])
     return LocalGaussian(
         center=point,
