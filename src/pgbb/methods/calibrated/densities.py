@@ -28,6 +28,7 @@ NEARER = 3.0  # a density is asked over the bandwidth of the curvature, and over
 HEAPED = 0.5  # relative difference of densities over two distances above which the response counts as heaped
 SMOOTHNESS = 0.1  # prior relative difference of densities over the two bandwidths
 ROUGH = 0.35  # prior relative difference of a density from that of all residuals
+EXACT = 1e-4  # least relative error of a density
 LEAST_DENSITY = 0.2  # least density, as a share of that of all residuals
 
 
@@ -78,7 +79,8 @@ def sharpness(
     relative = (1 + weight) ** 2 * variance[1] / size**2
     away = weight * (near - wide) / size + near / size - 1
     bends = SMOOTHNESS**2 + np.maximum(away**2 - 9 * relative, 0.0)
-    f, seen, sd_f = _at_zero(found, variance, h / h[0], bends * size**2)
+    known = np.maximum(variance / size**2, EXACT**2)
+    f, seen, sd_f = (size * each for each in _at_zero(found / size, known, h / h[0], bends))
     trust = (rough * density) ** 2 + np.maximum((f - density) ** 2 - 9 * sd_f**2, 0.0)
     trust = trust / (trust + sd_f**2)
     value = np.maximum(trust * f + (1 - trust) * density, np.maximum(np.sqrt(trust) * sd_f, LEAST_DENSITY * size))
