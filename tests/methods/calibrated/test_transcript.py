@@ -105,32 +105,6 @@ def test_no_noise_at_all_is_no_error() -> None:
     np.testing.assert_allclose(read.point, -0.5, atol=1e-4)
 
 
-def _one_sided(correlated: bool) -> tuple[float, float]:
-    """Root found from answers on one side of the minimum of a bent loss, in one dimension, and its standard error.
-
-    Where errors are not taken to have one sign, every answer is given as if it lay along an axis of its own.
-    """
-    bent, points = 0.3, (4.0, 3.0, 2.5, 2.0, 1.5)
-    width = 0.0
-    if correlated:
-        transcript = Transcript.begun(np.zeros(1), np.full((1, 1), 1e6), np.eye(1), np.full((1, 1), 0.15**2), np.eye(1))
-        for x in points:
-            transcript = transcript.adding(np.array([x]), np.array([x - bent * x**2 / 2]), 0.02, width)
-    else:
-        transcript = Transcript.begun(np.zeros(1), np.full((1, 1), 1e6), np.eye(1), np.zeros((1, 1)), np.eye(1))
-        for x in points:
-            sd = float(np.hypot(0.02, 0.15 * x**2))
-            transcript = transcript.adding(np.array([x]), np.array([x - bent * x**2 / 2]), sd, width)
-    read = transcript.read(Curvature(np.eye(1), np.full(1, 0.01)))
-    return float(read.point[0]), float(np.sqrt(read.noise[0, 0]))
-
-
-def test_answers_from_one_side_of_a_loss_that_bends_have_errors_of_one_sign() -> None:
-    found, alone = _one_sided(True), _one_sided(False)
-    assert abs(found[0]) < 4 * found[1] < 0.1  # what is left is the noise of the curvature, which the bend takes on
-    assert abs(alone[0]) > 0.3 > 4 * abs(found[0])
-
-
 def test_the_noise_of_an_answer_may_be_smaller_along_one_axis() -> None:
     ball = np.diag([1.0, 0.01, 1.0])
     transcript = Transcript.begun(np.zeros(P), 1e6 * np.eye(P), np.eye(P), FLAT, np.eye(P))

@@ -108,14 +108,11 @@ class Transcript:
         return Read(center + step, now, (doubt + doubt.T) / 2)
 
     def _covariance(self, x: Floats, bend: Curvature) -> Floats:
-        """Covariance of all answers at distances x from the center, (T·p, T·p): noise, and errors of the model.
-
-        A loss whose curvature changes along the way makes errors of one sign in all answers from one side.
-        """
+        """Covariance of all answers at distances x from the center, (T·p, T·p): noise, and errors of the model."""
         turns, p = x.shape
-        near = x @ self.metric @ x.T + np.outer(self.width, self.width)
-        found = _slope_covariance(bend, x, x) + np.einsum("ts,ac->tasc", near**2, self.bends)
-        found[np.arange(turns), :, np.arange(turns), :] += self.noise
+        far = np.einsum("ta,ab,tb->t", x, self.metric, x) + self.width**2
+        found = _slope_covariance(bend, x, x)
+        found[np.arange(turns), :, np.arange(turns), :] += self.noise + (far**2)[:, None, None] * self.bends
         square = found.reshape(turns * p, turns * p)
         square[np.diag_indices(turns * p)] += ROUNDING * float(np.max(np.diag(square)))
         return square
