@@ -316,7 +316,7 @@ def forecast(
 
     >>> f = forecast(10_000, 1.0, 1e-4, Reference("quantile", terms=4, levels=(0.5,)))
     >>> f.passes, round(f.widths[0].sampling, 4), round(f.widths[0].privacy, 4)
-    (21, 0.0131, 0.0086)
+    (22, 0.0131, 0.0086)
     """
     _validate.one_of("accountant", accountant, ACCOUNTANTS)
     goal, failure = _validate.epsilon(epsilon), _validate.delta(delta)

@@ -5,7 +5,7 @@ import pytest
 
 from pgbb._numerics.symmetric import triangle, unpack
 from pgbb.methods.calibrated.curvature import Curvature
-from pgbb.methods.calibrated.densities import seen_through
+from pgbb.methods.calibrated.densities import _at_zero, seen_through
 
 P = 5
 
@@ -48,3 +48,20 @@ def test_a_curvature_is_in_doubt_as_far_as_it_is_no_multiple_of_second_moments()
     assert once.factor_sd == 0
     assert once.sd.min() > 0
     np.testing.assert_allclose(twice.sd, 2 * once.sd)
+
+
+def test_a_density_beside_a_crowd_is_read_from_three_bandwidths_and_not_from_the_widest():
+    x = np.array([[1.0], [1 / 3], [0.1]])
+    seen = 1 + 0.6 * x + 0.2 * x**2  # a kernel that reaches into a crowd
+    value, smooth, sd = _at_zero(seen, np.full((3, 1), 0.02**2), x, np.array([0.6**2]))
+    assert abs(value[0] - 1) < 2 * sd[0] < 0.1
+    assert smooth[0] == pytest.approx(1.8, abs=0.06)
+    stiff, _, _ = _at_zero(seen, np.full((3, 1), 0.02**2), x, np.array([0.01**2]))
+    assert stiff[0] > 1.2  # a density that is believed not to bend
+
+
+def test_noise_leaves_a_density_at_what_three_bandwidths_have_in_common():
+    x = np.array([[1.0], [1 / 3], [0.1]])
+    value, _, sd = _at_zero(np.array([[1.0], [1.3], [0.2]]), np.array([[0.05], [0.3], [0.9]]) ** 2, x, np.array([0.01]))
+    assert value[0] == pytest.approx(1.0, abs=0.05)
+    assert 0.05 < sd[0] < 0.12

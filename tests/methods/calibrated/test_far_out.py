@@ -251,3 +251,17 @@ def test_a_skewed_covariate_that_noise_hides_is_in_the_interval_of_a_quantile(mo
     wide = width()
     monkeypatch.setattr(frame, "ONE_SIDED", 0.0)
     assert wide > 1.2 * width()
+
+
+def test_the_ellipsoid_of_gradients_leaves_out_no_more_than_the_reach_and_has_less_noise_where_columns_are_short():
+    rng = np.random.default_rng(4)
+    flag = np.where(rng.random(8_000) < 0.5, -1.0, 1.0)
+    rows = np.column_stack([np.ones(8_000), flag, rng.standard_exponential(8_000) - 1]) / 3.0
+    near = frame.Frame(np.eye(3), np.eye(3) / 9, np.full(6, 1e-6), frame.Cut(0.0, 0.01), 3.0, np.zeros((3, 3)), rows)
+    ball, size = near.ball, np.linalg.norm(rows, axis=1)
+    far = np.sqrt(np.sum(np.linalg.solve(ball, rows.T).T * rows, axis=1))
+    lost = np.maximum(1 - 1 / far, 0.0) * size
+    assert lost.mean() <= 1.05 * np.maximum(size - 1, 0.0).mean()
+    assert np.diag(ball)[0] < 0.7 > np.diag(ball)[1]
+    assert np.diag(ball)[2] > 1
+    np.testing.assert_array_equal(replace(near, reference=None).ball, np.eye(3))

@@ -103,3 +103,10 @@ def test_no_noise_at_all_is_no_error() -> None:
     transcript = Transcript.begun(np.zeros(P), np.eye(P), np.eye(P), FLAT, np.eye(P))
     read = transcript.adding(np.zeros(P), np.full(P, 0.5), 0.0).read(Curvature(np.eye(P), 0 * _sds()))
     np.testing.assert_allclose(read.point, -0.5, atol=1e-4)
+
+
+def test_the_noise_of_an_answer_may_be_smaller_along_one_axis() -> None:
+    ball = np.diag([1.0, 0.01, 1.0])
+    transcript = Transcript.begun(np.zeros(P), 1e6 * np.eye(P), np.eye(P), FLAT, np.eye(P))
+    read = transcript.adding(np.zeros(P), np.ones(P), 0.1, 0.0, ball).read(Curvature(np.eye(P), 1e-3 * _sds()))
+    np.testing.assert_allclose(np.sqrt(np.diag(read.noise)), [0.1, 0.01, 0.1], rtol=0.05)

@@ -17,7 +17,7 @@ BENDS = 0.25  # relative change of a curvature over a step that is expected
 WHITE = 0.12  # prior relative difference of a curvature that is not asked from a multiple of E xxᵀ, on each entry
 FEW = 8  # `WHITE` holds up to so many terms; for more the sum of squares over all entries stays as for these
 NONE = 1e-25  # mean square of scores below which all count as zero
-APART = 0.8  # doubt of a curvature, as a share of how far its entries lie from a multiple of E uuᵀ
+APART = 0.4  # doubt of a curvature, as a share of how far its entries lie from a multiple of E uuᵀ
 THERE = 0.2  # a direction is there if its second moment is at least this share of the usual one
 STEP = 0.5  # for a step, an eigenvalue of the curvature is raised to this share of what stands clear of its noise
 
@@ -62,13 +62,6 @@ class Curvature:
         mixed[np.diag_indices(len(step))] = entry @ np.diag(square)
         return mixed + self.factor_sd**2 * self.value @ square @ self.value
 
-    def sampled(self, top: float, n: int) -> "Curvature":
-        """This curvature with sampling error added: it is a mean over n records of at most `top`·uuᵀ with ‖u‖ ≤ 1."""
-        i, j, _ = triangle(len(self.value))
-        diagonal = np.maximum(np.diag(self.value), 0.0)
-        own = top * np.minimum(diagonal[i], diagonal[j]) / n
-        return replace(self, sd=np.sqrt(self.sd**2 + np.where(i == j, 1.0, 2.0) * own))
-
     def corrected(self, step: Floats, change: Floats, noise: float, bound: float, n: int) -> "Curvature":
         """The curvature corrected by Powell's symmetric update, for a gradient that changed by `change` over `step`.
 
@@ -95,7 +88,7 @@ class Curvature:
         return replace(self, value=floored(self.value + trust * update, least))
 
     def apart(self, moment: Floats) -> "Curvature":
-        """This curvature with doubt in place of noise: `APART` of how far its entries lie from a multiple of E uuᵀ.
+        """This curvature with more doubt: `APART` of how far its entries lie from a multiple of E uuᵀ.
 
         Directions in which E uuᵀ is hardly there do not count: no curvature there says how the others bend.
         """
@@ -104,7 +97,7 @@ class Curvature:
         own, shape = seen.T @ self.value @ seen, seen.T @ moment @ seen
         multiple = float(np.trace(np.linalg.solve(shape, own))) / len(shape)
         away = float(np.sqrt(np.mean(((pack(own) - multiple * pack(shape)) / _unit(shape)) ** 2)))
-        return Curvature(self.value, APART * away * _unit(moment))
+        return replace(self, sd=np.hypot(self.sd, APART * away * _unit(moment)))
 
     def step(self, gradient: Floats) -> Floats:
         """The Newton step H⁻¹ gradient, in the frame, with the raised eigenvalues of `solid`."""
@@ -146,12 +139,19 @@ def raised(value: Floats, sd: Floats, share: float = 1.0) -> Floats:
 
 
 def curvature_of(
-    raw: Floats, target: Floats, sd: float, target_sd: Floats | float = 0.0, *, shrink: Shrink, usual: float = USUAL
+    raw: Floats,
+    target: Floats,
+    sd: Floats | float,
+    target_sd: Floats | float = 0.0,
+    *,
+    shrink: Shrink,
+    usual: float = USUAL,
 ) -> Curvature:
     """A noisy curvature, shrunk to its target and kept positive."""
     value, left = shrink(raw, target, sd, target_sd, usual=usual)
     smallest = max(float(np.linalg.eigvalsh(target)[0]), 1e-12 * float(np.trace(target)), 1e-300)
-    factor = sd / max(float(np.linalg.norm(target)), 1e-300)  # the size of the target was read from the same answer
+    noise = float(np.sqrt(np.mean(np.square(sd))))
+    factor = noise / max(float(np.linalg.norm(target)), 1e-300)  # the size of the target was read from the same answer
     return Curvature(floored(value, FLOOR * smallest), left, factor)
 
 

@@ -4,6 +4,7 @@ Public arithmetic on answers.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,30 +28,42 @@ NEARER = 3.0  # a density is asked over the bandwidth of the curvature, and over
 HEAPED = 0.5  # relative difference of densities over two distances above which the response counts as heaped
 SMOOTHNESS = 0.1  # prior relative difference of densities over the two bandwidths
 ROUGH = 0.35  # prior relative difference of a density from that of all residuals
+EXACT = 1e-4  # least relative error of a density
 LEAST_DENSITY = 0.2  # least density, as a share of that of all residuals
 
 
+@dataclass(frozen=True)
+class Sharp:
+    """Densities of the levels at bandwidth 0; arrays (m,).
+
+    Args:
+      value: f.
+      doubt: relative standard deviations; at least 1 where the response has no density.
+      ratio: f over what a kernel of the first bandwidth sees.
+    """
+
+    value: Floats
+    doubt: Floats
+    ratio: Floats
+
+
 def sharpness(
-    asker: Asker, theta: Floats, levels: Floats, h: Floats, density: Floats, around: Floats
-) -> tuple[Floats, Floats, Floats]:
+    asker: Asker, theta: Floats, levels: Floats, h: Floats, density: Floats, rough: Floats | float, around: Floats
+) -> Sharp:
     """Ask for the density of each level over three bandwidths, and extrapolate it to bandwidth 0.
 
-    A kernel of bandwidth h sees f + h²f''/2, so densities over h and h/3 tell the second term apart. The ratio of the
-    density to the smoothed one is above 1 over a peak, and below 1 in a gap between two humps. It is shrunk to 1 unless
-    it stands clear of its noise. The response is heaped, and has no density, where the ratio is far from 1, or where
-    the density over the finest bandwidth contradicts the other two. The standard deviation of the ratio is then as
-    large as the ratio.
+    A kernel of bandwidth h sees f + h²f''/2, so densities over h and h/3 tell the second term apart. The response is
+    heaped, and has no density, where their extrapolation is far from what the first sees, or where the density over the
+    finest bandwidth contradicts the other two.
 
     Args:
       asker: asks the stage "density".
       theta: coefficients of the levels, (m, p).
       levels: τ, (m,).
       h: three bandwidths of each level, (3, m), in decreasing order.
-      density: of each level, by the histogram of residuals.
+      density: of each level, as expected before.
+      rough: relative standard deviation of that. Noise hides a density that differs by less.
       around: places over which a response with a step is spread.
-
-    Returns:
-      For each level the density smoothed over the first bandwidth, the ratio, and the standard deviation of the ratio.
     """
     least = 12 * asker.noise("density") * np.sqrt(len(levels)) * PEAK / density  # a finer kernel shows noise alone
     h = np.stack([h[0], h[1], np.clip(least, h[2], h[1])])
@@ -60,23 +73,40 @@ def sharpness(
     found = np.maximum(found, 1e-12)
     variance = noise**2 + found / (2 * np.sqrt(np.pi) * asker.n * h)
     wide, near, finest = found
-    weight = 1 / (NEARER**2 - 1)
-    sharp = (1 + weight) * near - weight * wide
     gap = wide + noise[0] < LEAST_DENSITY * density  # next to nothing lies there
-    trust = (ROUGH * density) ** 2 + np.maximum((wide - density) ** 2 - 9 * noise[0] ** 2, 0.0)
-    trust = trust / (trust + noise[0] ** 2)
-    wide, noise[0] = trust * wide + (1 - trust) * density, np.sqrt(trust) * noise[0]
-    wide = np.maximum(wide, np.maximum(noise[0], LEAST_DENSITY * density))
-    relative = (1 + weight) ** 2 * variance[1] / wide**2
-    away = sharp / wide - 1
-    prior = SMOOTHNESS**2 + np.maximum(away**2 - 9 * relative, 0.0)
-    keep = prior / (prior + relative)
-    ratio = np.maximum(1 + keep * away, 0.02)
-    doubt = np.hypot(np.sqrt(keep * relative), noise[0] / wide)
-    heaped = np.maximum(np.abs(away) - 3 * np.sqrt(relative) - HEAPED, 0.0)
-    miss = np.abs(finest / wide / ratio - 1) - 3 * np.sqrt(variance[2] + variance[1]) / wide / ratio - HEAPED
-    heaped = np.maximum(heaped, miss)
-    return wide, ratio, np.where((heaped > 0) | gap, np.maximum(doubt, ratio), doubt)
+    size = np.maximum(wide, np.maximum(noise[0], LEAST_DENSITY * density))
+    weight = 1 / (NEARER**2 - 1)
+    relative = (1 + weight) ** 2 * variance[1] / size**2
+    away = weight * (near - wide) / size + near / size - 1
+    bends = SMOOTHNESS**2 + np.maximum(away**2 - 9 * relative, 0.0)
+    known = np.maximum(variance / size**2, EXACT**2)
+    f, seen, sd_f = (size * each for each in _at_zero(found / size, known, h / h[0], bends))
+    trust = (rough * density) ** 2 + np.maximum((f - density) ** 2 - 9 * sd_f**2, 0.0)
+    trust = trust / (trust + sd_f**2)
+    value = np.maximum(trust * f + (1 - trust) * density, np.maximum(np.sqrt(trust) * sd_f, LEAST_DENSITY * size))
+    heaped = np.abs(away) - 3 * np.sqrt(relative) - HEAPED
+    miss = np.abs(finest / value - 1) - 3 * np.sqrt(variance[2] + variance[1]) / value - HEAPED
+    doubt = np.sqrt(trust) * sd_f / value
+    none = gap | (np.maximum(heaped, miss) > 0)
+    return Sharp(value, np.where(none, np.maximum(doubt, 1.0), doubt), np.clip(f / seen, 0.02, 1 / LEAST_DENSITY))
+
+
+def _at_zero(found: Floats, variance: Floats, x: Floats, bends: Floats) -> tuple[Floats, Floats, Floats]:
+    """Densities over three bandwidths x of each level, extrapolated to bandwidth 0, and as smoothed over x = 1; and the
+    standard deviations of the former.
+
+    A density over x is f + ax + bx². The prior variance of b is `bends`, and that of a is a quarter of it: in a smooth
+    density only b is there, but a kernel that reaches into a crowd of records sees it as if a were.
+    """
+    value, smooth, sd = [], [], []
+    for seen, noise, at, bend in zip(found.T, variance.T, x.T, bends.tolist(), strict=True):
+        basis = np.stack([at**0, at, at**2], axis=1)
+        back = np.linalg.inv(np.diag([0.0, 4 / bend, 1 / bend]) + (basis.T / noise) @ basis)
+        all_of = back @ basis.T @ (seen / noise)
+        value.append(max(float(all_of[0]), 0.02 * float(seen[0])))
+        smooth.append(max(float(np.sum(all_of)), 0.02 * float(seen[0])))
+        sd.append(float(np.sqrt(back[0, 0])))
+    return np.array(value), np.array(smooth), np.array(sd)
 
 
 def _overlap(levels: Floats, width: Floats) -> float:
@@ -90,26 +120,25 @@ def curvatures_of(
     theta: Floats,
     levels: Floats,
     h: Floats,
-    density: Floats,
-    f: Floats,
-    ratio: Floats,
+    sharp: Sharp,
     near: Frame,
     around: Floats,
 ) -> Callable[[Shape], Curvatures]:
-    """The curvature of each level, given its likely shape: asked over the bandwidths h, or a density f times the shape
+    """The curvature of each level, given its likely shape: asked over the bandwidths h, or a density times the shape
     where no matrix is asked."""
+    f = sharp.value
     if not asker.asks("curvature"):
         return lambda shape: plain_curvatures(shape.value, shape.sd, f)
     m, p = theta.shape
-    overlap = _overlap(levels, h * density)
+    overlap = _overlap(levels, h * f)
     answer, sd = asker.ask("curvature", "cell_curvature", theta, h, overlap, near.matrix, around)
-    unit = PEAK / h * overlap * ratio  # from the kernel's scale to a density, extrapolated to bandwidth 0
+    unit = PEAK / h * overlap * sharp.ratio  # from the kernel's scale to a density, extrapolated to bandwidth 0
     raw = unpack(answer.reshape(m, -1), p) * unit[:, None, None]
+    noise = np.hypot(sd * unit[:, None], np.sqrt((f * SQUARED / h)[:, None] * near.squares / asker.n))
 
     def curvatures(shape: Shape) -> Curvatures:
         whole = raw + f[:, None, None] * shape.unseen
-        found = _pooled(whole, sd * unit, shape.value, shape.sd, f, asker.shrink)
-        return [c.sampled(float(SQUARED / w), asker.n) for c, w in zip(found, h, strict=True)]
+        return _pooled(whole, noise, shape.value, shape.sd, f, asker.shrink)
 
     return curvatures
 
@@ -171,13 +200,13 @@ def _pooled(raw: Floats, sd: Floats, moment: Floats, moment_sd: Floats, density:
     In a location-scale model there is such a shape: H(τ) = f(τ) E[xxᵀ/s(x)].
     """
     f = np.maximum(density, 1e-300)
-    trust = f / sd**2 if sd.all() else f  # f_j times the precision of raw_j/f_j
+    trust = f / np.mean(sd**2, axis=1)  # f_j times the precision of raw_j/f_j
     total = float(trust @ f)
-    noise = total**-0.5 if sd.all() else 0.0
+    noise = np.sqrt(trust**2 @ sd**2) / total
     pooled = np.einsum("j,jkl->kl", trust, raw) / total
     shape, left = shrink(pooled, moment, noise, moment_sd)
     shape = floored(shape, FLOOR * float(np.linalg.eigvalsh(moment)[0]))
     return [
-        curvature_of(r, f_j * shape, float(s), f_j * left, shrink=shrink, usual=USUAL / 2)
+        curvature_of(r, f_j * shape, s, f_j * left, shrink=shrink, usual=USUAL)
         for r, f_j, s in zip(raw, f, sd, strict=True)
     ]

@@ -42,6 +42,8 @@ SMALL = 0.1  # what the reach leaves out may be so much of the sampling error
 FARTHEST = 8.0  # largest factor by which R² grows for a skewed design
 WIDER = 2.0  # second moment of the reference design along a direction, over a white one, that a skewed column may make
 CUT = 1 / 3  # weight of the share of far-out records in the last answer on moments; its noise grows by 5 %
+LEAST_LOST = 1e-4  # the least that the ellipsoid of gradients leaves out of records
+MARGIN = 1.05  # its size: covariates that depend on each other lie farther out than those of the reference design
 FULL = 0.99  # largest mean score of a group that is assumed, over the bound of scores
 FINEST = 2.0**18  # largest magnification of a direction: single precision shows no finer ones
 NEAREST = 0.1  # upper end of the first bin of distances, in reaches
@@ -162,6 +164,44 @@ class Frame:
         if self.reference is not None:
             white = self.reference @ whitening(self.reference, None)
         return np.asarray(white @ np.linalg.cholesky(self.solid).T)
+
+    @cached_property
+    def ball(self) -> Floats:
+        """C of an ellipsoid uᵀC⁻¹u ≤ 1 that leaves out no more than the reach, with less noise along most axes.
+
+        Records far out along one axis should not make the noise along others large. So the ellipsoid follows second
+        moments in which a record counts by its square distance: a step toward the ellipsoid of least volume around all
+        records (Titterington 1976). What is left out of far-out records, E(1 − √ω)‖u‖, is that of the reference design.
+        """
+        if self.reference is None:
+            return np.eye(len(self.matrix))
+        u = self._rows
+        size = np.linalg.norm(u, axis=1)
+        lost = max(float(np.mean(np.maximum(size - 1, 0.0))), LEAST_LOST)
+
+        def beyond(shape: Floats) -> tuple[Floats, float]:
+            far = np.sqrt(np.sum(np.linalg.solve(shape, u.T).T * u, axis=1))
+            low, high = 0.0, float(np.max(far))
+            for _ in range(30):
+                most = (low + high) / 2
+                less = np.mean(np.maximum(1 - most / far, 0.0) * size) > lost
+                low, high = (most, high) if less else (low, most)
+            return far, high
+
+        far, most = beyond(u.T @ u)
+        shape = (u * np.minimum(far, most)[:, None] ** 2).T @ u
+        return np.asarray((MARGIN * beyond(shape)[1]) ** 2 * shape)
+
+    @property
+    def squares(self) -> Floats:
+        """Variance of the packed coordinates of ωuuᵀ, about zero: E(ωu_a u_b)², by the reference design."""
+        i, j, length = triangle(len(self.matrix))
+        if self.reference is None:
+            diagonal = np.diag(self.solid)
+            return np.asarray(length**2 * np.minimum(diagonal[i], diagonal[j]))  # as u_a² ≤ 1
+        square = self._rows**2
+        square /= np.maximum(np.sum(square, axis=1, keepdims=True), 1.0)
+        return np.asarray(length**2 * ((square.T @ square) / len(square))[i, j])
 
     def bent(self, step: Floats, gradient: Floats, noise: Floats, down: float, up: float) -> Floats:
         """Covariance of what a gradient H·step misses because scores are bounded.

@@ -14,6 +14,7 @@ from pgbb.methods.calibrated.densities import (
     NEARER,
     ROUGH,
     Curvatures,
+    Sharp,
     curvatures_of,
     plain_curvatures,
     seen_through,
@@ -44,21 +45,29 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
     shape = shapes_of(near, levels, apart, asker.n, start.constant)
     theta, h, reads = _approached(asker, start, answers)
 
-    h = start.widths(_reach(asker, start), h)
-    widths = np.stack([h, h / NEARER, np.minimum(answers.narrow("final", h) / 2, h / NEARER)])
-    smooth, ratio, ratio_sd = sharpness(asker, theta, levels, widths, start.density, start.around)
-    f, doubt = smooth * ratio, ratio_sd / ratio
-    answers.bend_with(f)
+    def sharp(at: Floats, density: Floats, rough: Floats | float) -> Sharp:
+        widths = np.stack([h, h / NEARER, np.minimum(answers.narrow("final", h) / 2, h / NEARER)])
+        return sharpness(asker, at, levels, widths, density, rough, start.around)
+
+    reach, most = _reach(asker, start), h
+    h = start.widths(reach, most, _densities(start, reads))
+    before = sharp(theta, start.density, ROUGH)
+    answers.bend_with(before.value)
     like = shape(reads, h)
-    rough = plain_curvatures(like.value, like.sd, f, doubt)
-    (first, before, _), (point, last, sd) = _last_gradients(asker, answers, theta, h, rough)
+    rough = plain_curvatures(like.value, like.sd, before.value, before.doubt)
+    (first, early, _), (point, last, sd) = _last_gradients(asker, answers, theta, h, rough)
 
     ahead, reads = answers.followed(point, rough)
     middle = (point + ahead) / 2  # the curvature halfway tells what is left of the way, to third order
-    given = curvatures_of(asker, middle, levels, h, start.density, f, ratio, near, start.around)
+    h = start.widths(reach, most, before.value)
+    changed = _changed(start, answers, middle - theta, before.value)
+    now = sharp(middle, before.value, np.minimum(np.hypot(before.doubt, changed), ROUGH))
+    doubt = np.where(before.doubt < 1, now.doubt, before.doubt)
+    answers.bend_with(now.value)
+    given = curvatures_of(asker, middle, levels, h, now, near, start.around)
     bends = [replace(c, factor_sd=s) for c, s in zip(given(shape(reads, h)), doubt.tolist(), strict=True)]
-    best, reads = answers.followed(point, bends)
-    found = _Found(first, point, best, before, last, sd, f)
+    best, reads = answers.followed(point, [c.apart(near.moment) for c in bends])
+    found = _Found(first, point, best, early, last, sd, now.value)
     scores = spread_of(asker, point, answers.narrow("final", h * LAST), levels, near, start.around)
     return _posterior(problem, design, start, answers, found, bends, reads, scores, asker.n), near.cut
 
@@ -88,8 +97,21 @@ def _reach(asker: Asker, start: Start) -> Floats:
     return np.asarray(np.clip(seen, np.minimum(asker.n ** (-1 / 3), start.reach), start.reach))
 
 
+def _densities(start: Start, reads: list[Read]) -> Floats:
+    """The density of each level by the gradients so far: that of all residuals is another one where spreads differ."""
+    values, axes = np.linalg.eigh(start.near.moment)
+    return np.array([np.mean(np.sum((read.bend.value @ axes) * axes, axis=0) / values) for read in reads])
+
+
+def _changed(start: Start, answers: Answers, step: Floats, density: Floats) -> Floats:
+    """Usual relative change of the density of each level over a step, as in an exponential tail."""
+    moved = step @ answers.inverse.T
+    far = np.sqrt(np.sum((moved @ start.near.solid) * moved, axis=1)) * start.near.reach
+    return density * far / np.minimum(start.levels, 1 - start.levels)
+
+
 _Asked = tuple[Floats, Floats, float]
-"""Where gradients were asked, (m, p); the gradients in the frame, (m, p); and sd: their noise is sd·B ⊗ I."""
+"""Where gradients were asked, (m, p); the gradients in the frame, (m, p); and sd: their noise is sd·B ⊗ C."""
 
 
 def _last_gradients(
@@ -115,7 +137,7 @@ class _Found:
       first, point: where they were asked, (m, p).
       best: the estimates.
       before, last: the gradients in the frame, (m, p).
-      sd: the noise of each is so many times B ⊗ I.
+      sd: the noise of each is so many times B ⊗ C.
       density: of each level, (m,).
     """
 
@@ -157,22 +179,22 @@ def _posterior(
         own, loud, bend = score * sampling / n, np.sqrt(answers.loudness[j]), read.bend
         before, g = found.before[j], found.last[j]
         noise, late = found.sd * loud, bend.step(g)
+        around, usual = noise**2 * answers.ball, noise * np.sqrt(np.trace(answers.ball) / p)
         factor = max(
-            widening_for_last_step(bend.step(before), late, bend.solid, own, noise, noise),
-            widening_for_contradiction(g - before, walked[j], late, given, own, noise, noise),
+            widening_for_last_step(bend.step(before), late, bend.solid, own, usual, usual),
+            widening_for_contradiction(g - before, walked[j], late, given, own + around, 0.0, 0.0, 2 * around),
         )
         step, back = (best[j] - point[j]) @ answers.inverse.T, np.linalg.inv(bend.solid)
         down, up = (1 - levels[j]) / found.density[j], levels[j] / found.density[j]
         bent = near.bent(step, bend.value @ step, back @ (read.noise + own) @ back, down, up)
-        apart = bend.apart(near.moment)
         wrong = float(start.wrong[j])
         doubt = read.noise + bent + score * (near.left_out(wrong) + near.overlooked(wrong)) + seen_through(bend, own)
-        doubt = doubt + seen_through(apart, own) + apart.blur(np.zeros((p, p)), step)
         wide, total = felt(0.0, doubt, own, factor)
         touched = start.box.touched(best[j], near.matrix, bend, total)
         known = smooth_enough and bool(placed[j]) and factor < np.inf and not touched
         drawn = own + wide**2 * np.eye(p)
-        settled.append(prior.settle(bend, drawn, total, near.matrix, point[j], best[j], known=known))
+        seen = replace(bend, sd=given.sd)  # what noise hides of it
+        settled.append(prior.settle(seen, drawn, total, near.matrix, point[j], best[j], known=known))
         privacy.append(wide / loud * answers.loads[j])
     return LocalGaussian(
         center=point,

@@ -65,9 +65,9 @@ class Start:
         """Variance of the score of each level."""
         return self.levels * (1 - self.levels)
 
-    def widths(self, reach: Floats, most: Floats | float) -> Floats:
-        """Bandwidths of the curvature of each level."""
-        return np.clip(REACH * reach / self.density, self.finest, most)
+    def widths(self, reach: Floats, most: Floats | float, density: Floats | None = None) -> Floats:
+        """Bandwidths of the curvature of each level, for these densities or those of the residuals."""
+        return np.clip(REACH * reach / (self.density if density is None else density), self.finest, most)
 
 
 def started(asker: Asker, problem: Problem, design: Design, levels: Floats, wrong: Floats) -> Start:
@@ -122,15 +122,21 @@ class Answers:
         self.inverse: Floats = np.linalg.inv(start.near.matrix).astype(np.float64)
         self._farthest = 2 * start.reach / start.density  # the most by which a step may move fitted values
         self._transcripts = _transcripts(start, self.inverse)
-        self._spread = float(np.trace(np.linalg.inv(start.near.solid)))
+        self.ball = start.near.ball
+        self._inward = np.linalg.cholesky(self.ball)  # from the frame in which gradients are asked
+        self._asked = np.linalg.solve(self._inward, start.near.matrix.T).T
+        self._spread = float(np.trace(np.linalg.solve(start.near.solid, self.ball)))
 
     def ask(self, stage: str, at: Floats, width: Floats) -> tuple[Floats, float]:
-        """The gradients of all levels in the frame, (m, p), and sd, where their noise is sd·B ⊗ I; they are kept."""
-        answer, sd = self._asker.ask(stage, "cells", at, width, self._a, self._start.near.matrix, self._start.around)
-        g, here = self.loads @ answer.reshape(-1, at.shape[1]), at @ self.inverse.T
+        """The gradients of all levels in the frame, (m, p), and sd, where their noise is sd·B ⊗ C; they are kept.
+
+        They are asked in a frame in which the ellipsoid with C = `ball` is round, and brought back.
+        """
+        answer, sd = self._asker.ask(stage, "cells", at, width, self._a, self._asked, self._start.around)
+        g, here = self.loads @ answer.reshape(-1, at.shape[1]) @ self._inward.T, at @ self.inverse.T
         noise = (sd * np.sqrt(self.loudness)).tolist()
         given = zip(self._transcripts, here, g, noise, width.tolist(), strict=True)
-        self._transcripts = [t.adding(*one) for t, *one in given]
+        self._transcripts = [t.adding(at, g, sd, w, self.ball) for t, at, g, sd, w in given]
         return g, sd
 
     def bend_with(self, density: Floats) -> None:

@@ -39,6 +39,7 @@ EASED = ("frame", "response", "start", "residuals")  # stages of a quantile regr
 WORTH = 0.021  # curvature of each quantile level is asked if the relative noise of its entries is below this
 CHEAPER = 0.03  # the same threshold where one matrix serves all, as in Huber and logistic regression
 HIDING = 0.002  # noise above which locating and starting get larger shares, since nothing would be found otherwise
+HIDDEN = 0.003  # the same for quantiles, which have more gradients that need the budget
 MANY = 8  # number of terms from which the first fit may miss a group of records by far more than most of them
 STEPS = 4  # number of Newton steps of a Huber loss where the first fit may be far off
 OFF = 0.12  # error of the first fit, in spreads of the response, above which it may be far off
@@ -160,9 +161,9 @@ def _stages(problem: Problem, levels: int, noise: float, weighted: bool) -> tupl
     return families[problem.kind](problem.design, noise)
 
 
-def _grown(share: float, noise: float, most: float) -> float:
-    """The share that keeps the noise of a stage where it is at `HIDING`, at most `most` times as large."""
-    return share * min(max((noise / HIDING) ** 2, 1.0), most)
+def _grown(share: float, noise: float, most: float, hiding: float = HIDING) -> float:
+    """The share that keeps the noise of a stage where it is at `hiding`, at most `most` times as large."""
+    return share * min(max((noise / hiding) ** 2, 1.0), most)
 
 
 def _eased(noise: float) -> float:
@@ -170,7 +171,7 @@ def _eased(noise: float) -> float:
     return min(max(noise / PLENTY, LEAST_EASED), 1.0)
 
 
-def _design(design: Design, noise: float, lean: bool = False) -> tuple[Stage, ...]:
+def _design(design: Design, noise: float, lean: bool = False, hiding: float = HIDING) -> tuple[Stage, ...]:
     """The stages that find the frame of a design.
 
     They begin with the location of the columns, if each column has a term of its own. `lean` designs are those whose
@@ -188,7 +189,7 @@ def _design(design: Design, noise: float, lean: bool = False) -> tuple[Stage, ..
             asked.append(Question("column_histograms", shapes, times=2 if noise < FEW else 1, power=0))
         if shares:
             asked.append(Question("column_means", ((p, shares),), power=0))
-        stages.append(Stage("columns", _grown(COLUMNS, noise, 3), "where the columns lie", tuple(asked)))
+        stages.append(Stage("columns", _grown(COLUMNS, noise, 3, hiding), "where the columns lie", tuple(asked)))
         if numeric and (many := many_levels(design)):
             cells = (p, sum(len(terms) + 1 for terms in many))
             means = Question("level_means", ((p, numeric), (numeric,), (numeric,), cells), power=0)
@@ -203,16 +204,16 @@ def _design(design: Design, noise: float, lean: bool = False) -> tuple[Stage, ..
     return (*stages, Stage("moments", MOMENTS[lean], "its second moments", (moments,)))
 
 
-def _start(p: int, noise: float) -> tuple[Stage, ...]:
+def _start(p: int, noise: float, hiding: float = HIDING) -> tuple[Stage, ...]:
     """The stages that locate the response, make a least-squares fit, and ask for the distribution of its residuals."""
     theta, bins = (p,), ((BINS + 1,), (BINS, BINS))
     located = Question("histogram", (theta, *bins), times=3 if noise < FEW else 2, power=0)
     return (
-        Stage("response", _grown(RESPONSE, noise, 5), "where the response lies", (located,)),
-        Stage("start", _grown(START, noise, 2), "a least-squares fit", (
+        Stage("response", _grown(RESPONSE, noise, 5, hiding), "where the response lies", (located,)),
+        Stage("start", _grown(START, noise, 2, hiding), "a least-squares fit", (
             Question("weighted_response", (theta, (), (p, p))),
         )),
-        Stage("residuals", _grown(RESIDUALS, noise, 3), "histogram of its residuals", (
+        Stage("residuals", _grown(RESIDUALS, noise, 3, hiding), "histogram of its residuals", (
             Question("histogram", (theta, *bins)),
         )),
     )  # fmt: skip
@@ -260,8 +261,8 @@ def _quantile(design: Design, levels: int, noise: float, weighted: bool) -> tupl
     frame, each, curves = (p, p), (levels,), (levels, p)
     around = (JITTERS if design.response_step else 1,)
     cells = (curves, each, (levels + 1, levels + 1), frame, around)
-    fine = 0.03 if shown else 0.09 if noise < FEW else 0.05
-    located = (*_design(design, noise, not shown), *_start(p, noise))
+    fine = 0.03 if shown else 0.08 if noise < FEW else 0.05
+    located = (*_design(design, noise, not shown, HIDDEN), *_start(p, noise, HIDDEN))
     stages = (
         *(replace(s, share=s.share * _eased(noise)) if s.name in EASED else s for s in located),
         *_robust(p, noise, 0),
@@ -272,7 +273,7 @@ def _quantile(design: Design, levels: int, noise: float, weighted: bool) -> tupl
             Question("cell_curvature", (curves, each, (), frame, around)),
         ))] if shown else ()),
         Stage("density", fine, "densities over three distances: what smoothing does", (
-            Question("densities", (curves, (3, levels), (), around)),
+            Question("densities", (curves, (3, levels), (), around), times=2),
         )),
         Stage("refine", REFINE[noise > FEW], "gradients of all levels", (Question("cells", cells),)),
         *([Stage("spread", 0.03, "second moments of the weighted design", (

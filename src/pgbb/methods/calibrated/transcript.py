@@ -65,13 +65,16 @@ class Transcript:
         """
         return cls(point[None], np.zeros((1, len(point))), (bend @ error @ bend)[None], np.zeros(1), bends, metric)
 
-    def adding(self, point: Floats, gradient: Floats, sd: float, width: float = 0.0) -> "Transcript":
-        """This transcript with one more answer."""
+    def adding(
+        self, point: Floats, gradient: Floats, sd: float, width: float = 0.0, ball: Floats | None = None
+    ) -> "Transcript":
+        """This transcript with one more answer, with noise of the covariance sd²·`ball`, or sd² on each coordinate."""
+        noise = max(sd, SILENT) ** 2 * (np.eye(len(point)) if ball is None else ball)
         return replace(
             self,
             points=np.vstack([self.points, point]),
             gradients=np.vstack([self.gradients, gradient]),
-            noise=np.concatenate([self.noise, max(sd, SILENT) ** 2 * np.eye(len(point))[None]]),
+            noise=np.concatenate([self.noise, noise[None]]),
             width=np.append(self.width, width),
         )
 
