@@ -75,7 +75,7 @@ def test_the_prediction_for_least_squares_is_about_what_a_fit_reports():
         rows.append(release.summary(draws=100).loc[["x1", "x2", "x3"], ["sampling_sd", "privacy_sd"]].to_numpy())
     found = np.mean(rows, axis=(0, 1))
     assert np.array([width.sampling, width.privacy]) / SD == pytest.approx(found, rel=0.3)
-    wrong = forecast(10_000, 2.0, 1e-4, Reference("linear", terms=4, spread=0.5)).widths[0]
+    wrong = forecast(10_000, 4.0, 1e-4, Reference("linear", terms=4, spread=0.5)).widths[0]
     assert wrong.privacy / SD != pytest.approx(found[1], rel=0.3)
 
 

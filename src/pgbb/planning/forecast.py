@@ -19,7 +19,7 @@ from pgbb.methods.calibrated.algebra import strategy
 from pgbb.methods.calibrated.frame import SCORE, score_of, squared_reach
 from pgbb.methods.calibrated.mean import CLOSEST, UNCLEAR, half_window
 from pgbb.methods.calibrated.quantile import REACH, WIDEST
-from pgbb.methods.calibrated.score_clip import LENGTH, OF_COUNTS, ordinary_error
+from pgbb.methods.calibrated.score_clip import EITHER, OF_COUNTS, ordinary_error
 from pgbb.methods.calibrated.stages import Stage, composition, questions_for, whole_noise
 from pgbb.methods.calibrated.start import score_bound
 from pgbb.model import models
@@ -30,7 +30,7 @@ from pgbb.planning import costs
 Family = Literal["quantile", "linear", "expectile", "huber", "logistic", "poisson", "iv", "mean", "means", "custom"]
 MEANS = ("mean", "means")
 SIZES = 1.22  # factor of the noise of means by groups, since the last answer asks for sizes too
-CLIPPED = {"linear": LENGTH, "expectile": LENGTH, "iv": LENGTH, "poisson": OF_COUNTS}  # length of the clip of scores
+CLIPPED = {"linear": EITHER, "expectile": EITHER, "iv": EITHER, "poisson": OF_COUNTS}  # where long scores lie
 FAMILIES: tuple[Family, ...] = get_args(Family)
 
 Z = 1.959963984540054  # half a 95 % interval, in standard deviations

@@ -10,9 +10,9 @@ import pytest
 import pgbb
 from pgbb._numerics.compiled import squared
 from pgbb.methods.calibrated import frame as near
-from pgbb.methods.calibrated import linear, score_clip, statistics
+from pgbb.methods.calibrated import linear, pareto, score_clip, statistics
 from pgbb.methods.calibrated.algebra import shrink
-from pgbb.methods.calibrated.score_clip import NOTHING, Clip, excess_of_normal, loudness
+from pgbb.methods.calibrated.score_clip import NOTHING, Clip, Clips, lengths_at, loudness, ordinary_excess
 
 SCHEMA = pgbb.Schema(x=pgbb.Range(0, 40), g=pgbb.Flag(), y=pgbb.Range(-50, 150))
 MODEL = pgbb.LinearRegression("y ~ x + g")
@@ -55,23 +55,30 @@ def gifts(n, seed):
     return pd.DataFrame({"x": x, "g": (rng.random(n) < 0.3).astype(int), "y": y})
 
 
+class Nearer(Clips):
+    """Clips four times nearer, of which intervals know nothing."""
+
+    def __init__(self, asker, near, bound, size):
+        super().__init__(asker, near, bound / 4, size)
+
+    def choose(self, theta):
+        clip = super().choose(theta)
+        self.bound = clip.bound / 4
+        self.chosen = replace(clip, moves=0.0, whole=1.0, bound=self.bound, inner=min(clip.inner, self.bound))
+        return self.chosen
+
+
 def test_few_records_that_move_the_line_are_not_clipped_away(monkeypatch):
-    """The twin clips four times nearer, and its intervals do not allow for a clip."""
+    """The twin clips four times nearer, and its intervals do not allow for a clip: it misses, or is marked."""
     truth = least_squares(gifts(400_000, 9))
 
     def away():
         tables = [fit(gifts(20_000, seed), seed=seed).summary() for seed in range(8)]
-        assert all(t["identified"].all() for t in tables)
-        return np.array([(np.abs(t["mean"] - truth) / t["sd"])["x"] for t in tables])
-
-    def nearer(*given):
-        clip = chosen(*given)
-        return replace(clip, moves=0.0, whole=1.0, bound=clip.bound / 4, inner=min(clip.inner, clip.bound / 4))
+        return np.array([(np.abs(t["mean"] - truth) / t["sd"])["x"] if t["identified"].all() else 9.0 for t in tables])
 
     assert away().max() < 3
-    chosen = linear.clip_for
     monkeypatch.setattr(score_clip, "UNEVEN", 1.0)
-    monkeypatch.setattr(linear, "clip_for", nearer)
+    monkeypatch.setattr(linear, "Clips", Nearer)
     assert (away() > 6).sum() >= 3
 
 
@@ -155,9 +162,67 @@ def test_a_response_that_is_a_flag_and_a_method_that_does_not_serve_it_are_refus
 
 
 def test_what_a_clip_takes_off_ordinary_scores_is_known_and_heavier_ones_show():
-    """The twin has t₃ errors of the same variance, of which a clip at 2.4 standard deviations takes off far more."""
+    """The twins are normal, of which a clip takes off less, and t with 1.5 degrees of freedom."""
     rng = np.random.default_rng(3)
-    z, t = rng.normal(size=400_000), rng.standard_t(3, size=400_000) / np.sqrt(3)
-    normal, heavy = (float(np.mean(np.clip(np.abs(v) / 2.4 - 1, 0, 1))) for v in (z, t))
-    assert abs(normal - excess_of_normal(2.4)) < 2e-4
-    assert heavy > 3 * excess_of_normal(2.4)
+    laws = rng.exponential(0.5**0.5, 400_000), rng.normal(size=400_000), rng.standard_t(1.5, size=400_000) / 2
+    usual, normal, heavy = (float(np.mean(np.clip(np.abs(v) / 2.4 - 1, 0, 1))) for v in laws)
+    assert abs(usual - ordinary_excess(2.4)) < 5e-4
+    assert normal < ordinary_excess(2.4) / 3 and heavy > 3 * ordinary_excess(2.4)
+
+
+class Lengths:
+    """Answers about the lengths of scores of four standard normal coordinates, at n = 10,000 and ε = 1."""
+
+    n = 10_000
+
+    def __init__(self, seed):
+        self._rng = np.random.default_rng(seed)
+        self._lengths = np.sqrt(np.random.default_rng(0).chisquare(4, 100_000))
+
+    def noise(self, stage):
+        return 6e-3 if stage == "residuals" else 1.4e-3
+
+    def ask(self, stage, statistic, *given):
+        edges, combine = given[-2:]
+        counts, _ = np.histogram(self._lengths, edges)
+        noise = self.noise(stage) * self._rng.normal(size=len(combine))
+        return combine @ (counts / len(self._lengths)) + noise, self.noise(stage)
+
+
+def test_noise_in_the_last_bins_of_the_lengths_moves_no_clip_far_out(monkeypatch):
+    """The twin reads the mean square of scores from the histogram alone."""
+    shape = near.Frame(np.eye(4), np.eye(4), np.zeros(10), near.Cut(0.0, 0.0), 4.0, np.zeros((4, 4)))
+
+    def farthest():
+        bounds = [lengths_at(Lengths(seed), shape, np.zeros(4), 20.0).bound for seed in range(60)]
+        return max(bounds) / np.median(bounds)
+
+    assert farthest() < 1.6
+    monkeypatch.setattr(pareto.Lengths, "cut_square", lambda self, bounds: np.array(
+        [self.law.mean(np.minimum(self.law.middles, b) ** 2) for b in bounds]
+    ))  # fmt: skip
+    assert farthest() > 3
+
+
+class First(Clips):
+    """Scores are clipped where the first of the gradients was, too."""
+
+    def choose(self, theta):
+        first = self.bound
+        self.chosen = replace(super().choose(theta), bound=first)
+        self.bound = first
+        return self.chosen
+
+
+def test_a_first_fit_that_is_far_off_leaves_the_last_clip_near(monkeypatch):
+    """The twin keeps the clip that scores at the first fit make, which are several times as long."""
+    rng = np.random.default_rng(6)
+    data = frame(10_000, 6)
+    data["y"] = np.clip(-40 + 4 * data["x"] + rng.normal(0, 1, len(data)), -50, 150)
+
+    def width():
+        return np.median([fit(data, seed=seed).summary()["sd"]["x"] for seed in range(3)])
+
+    near_by = width()
+    monkeypatch.setattr(linear, "Clips", First)
+    assert width() > 1.5 * near_by

@@ -17,7 +17,7 @@ from pgbb.methods.calibrated.frame import Frame
 from pgbb.methods.calibrated.logistic import LogisticCurvature
 from pgbb.methods.calibrated.prior import Prior
 from pgbb.methods.calibrated.refine import refine
-from pgbb.methods.calibrated.score_clip import LENGTH, OF_COUNTS, clip_for
+from pgbb.methods.calibrated.score_clip import EITHER, clip_for
 from pgbb.release.local_gaussian import LocalGaussian
 
 Floats = NDArray[np.float64]
@@ -36,14 +36,14 @@ class Clipped:
       near: the frame of the design.
       given: what its statistics need beside θ and the frame; its shape tells the family.
       least: least bound.
-      counts: whether the response counts, so that large scores lie on one side.
+      side: share of the records whose scores are long.
     """
 
     asker: Asker
     near: Frame
     given: Floats | float
     least: float = 0.0
-    counts: bool = False
+    side: float = EITHER
 
     def ask(self, stage: str, statistic: str, at: Floats, *rest: Floats | float) -> tuple[Floats, float]:
         """One answer, and the standard deviation of its noise."""
@@ -78,7 +78,7 @@ class Clipped:
         Returns the posterior, and a note for the certificate.
         """
         asker, near = self.asker, self.near
-        clip = clip_for(asker, near, theta, size, self.given, self.least, OF_COUNTS if self.counts else LENGTH)
+        clip = clip_for(asker, near, theta, size, self.given, self.least, self.side)
 
         def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
             return self.score(stage, at, clip.bound)
@@ -89,6 +89,6 @@ class Clipped:
         asked = curvature, gradient, spread
         posterior = refine(
             box, asker.n, theta, error, near.matrix, *asked, box.clip, prior, clip.bound,
-            model=model, moves=clip.moves, located=located,
+            model=model, moves=lambda: clip.moves, located=located,
         )  # fmt: skip
         return posterior, [clip.note]

@@ -41,7 +41,8 @@ def fit_expectile(asker: Asker, problem: Problem, design: Design) -> tuple[Local
     theta, error = first_fit(asker, near, at, box, constant)
     apart = abs(2 * tau - 1)  # difference of the weights on the two sides of the line
     level = 2 * tau * (1 - tau)  # typical weight
-    family = Clipped(asker, near, tau)
+    sides = np.sqrt([tau, 1 - tau])  # in proportion to the records on each, if the response is uniform
+    family = Clipped(asker, near, tau, side=float(min(sides) / sum(sides)))
     error = error + (at.spread * near.reach * apart) ** 2 * np.eye(p)
     for _ in range(asker.question("locate", "clipped_score").times):
         g, sd = family.score("locate", theta, max(tau, 1 - tau) * size * np.sqrt(p) / near.reach)

@@ -18,7 +18,7 @@ from pgbb.methods.calibrated.frame import Frame, design_frame
 from pgbb.methods.calibrated.linear import wide_curvature
 from pgbb.methods.calibrated.prior import SPREADS, Prior
 from pgbb.methods.calibrated.refine import refine
-from pgbb.methods.calibrated.score_clip import NOTHING, clip_for
+from pgbb.methods.calibrated.score_clip import NOTHING, Clips, lengths_at
 from pgbb.methods.calibrated.start import locate_response
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
@@ -82,14 +82,14 @@ def fit_instruments(asker: Asker, problem: Problem, design: Design) -> tuple[Loc
     believed = np.diag((at.spread / moved) ** 2)
     step, error = filtered(found.curvature.solid, found.turn.T @ answer * size, sd * size, believed)
     beta = box.clip(start + found.frame @ step)
-    clip = clip_for(asker, near, everywhere(beta), size)
+    clips = Clips(asker, near, lengths_at(asker, near, everywhere(beta), size).bound, size)
 
     def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
-        answer, sd = asker.ask(stage, "clipped_score", everywhere(at), near.matrix, NOTHING, clip.bound)
-        return found.turn.T @ answer * clip.bound, sd * clip.bound
+        answer, sd = asker.ask(stage, "clipped_score", everywhere(at), near.matrix, NOTHING, clips.bound)
+        return found.turn.T @ answer * clips.bound, sd * clips.bound
 
     def spread(at: Floats, _: Curvature) -> tuple[Floats, Floats]:
-        value, left = clip.moments(asker, moments.value, everywhere(at), near.matrix, NOTHING)
+        value, left = clips.choose(everywhere(at)).moments(asker, moments.value, everywhere(at), near.matrix, NOTHING)
         value = found.turn.T @ value @ found.turn
         return (value + value.T) / 2, np.full(p * (p + 1) // 2, float(np.sqrt(np.mean(left**2))))
 
@@ -99,7 +99,7 @@ def fit_instruments(asker: Asker, problem: Problem, design: Design) -> tuple[Loc
     )
     asked = (lambda *_: found.curvature), gradient, spread  # the curvature is the same everywhere
     posterior = refine(
-        box, n, beta, error, found.frame, *asked, box.clip, prior, clip.bound, moves=clip.moves, quadratic=True,
+        box, n, beta, error, found.frame, *asked, box.clip, prior, clips.bound, moves=clips.moves, quadratic=True,
         located=at.found,
     )  # fmt: skip
-    return posterior, [clip.note]
+    return posterior, [clips.chosen.note]

@@ -2,8 +2,8 @@
 
 The target is the least-squares coefficient over the declared ranges, whatever the errors are and wherever covariates
 lie: no record is weighted down. A score ur longer than a bound b is cut to length b. The bound follows the private
-distribution of lengths. The mean of what is cut off is a question of its own: it is put back as far as it stands out of
-its noise, and what may remain of it widens the posterior.
+distribution of lengths, before and after the first of two gradients. How much is cut off is a question of its own, and
+widens the posterior as far as it stands out of its noise.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from pgbb.methods.calibrated.curvature import Curvature, curvature_of
 from pgbb.methods.calibrated.frame import Frame, design_frame
 from pgbb.methods.calibrated.prior import SPREADS, Prior
 from pgbb.methods.calibrated.refine import refine
-from pgbb.methods.calibrated.score_clip import NOTHING, clip_for
+from pgbb.methods.calibrated.score_clip import NOTHING, Clips, lengths_at
 from pgbb.methods.calibrated.start import first_fit, locate_response
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
@@ -36,14 +36,15 @@ def fit_linear(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGau
     box = box_for(problem, near, at.size(constant), at.start(p, constant))
     bend = wide_curvature(asker, near)
     theta, error = first_fit(asker, near, at, box, constant)
-    clip = clip_for(asker, near, theta, at.size(constant))
+    size = at.size(constant)
+    clips = Clips(asker, near, lengths_at(asker, near, theta, size).bound, size)
 
     def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
-        answer, sd = asker.ask(stage, "clipped_score", at, near.matrix, NOTHING, clip.bound)
-        return answer * clip.bound, sd * clip.bound
+        answer, sd = asker.ask(stage, "clipped_score", at, near.matrix, NOTHING, clips.bound)
+        return answer * clips.bound, sd * clips.bound
 
     def spread(at: Floats, _: Curvature) -> tuple[Floats, Floats]:
-        return clip.moments(asker, bend.value, at, near.matrix, NOTHING)
+        return clips.choose(at).moments(asker, bend.value, at, near.matrix, NOTHING)
 
     prior = Prior(
         at.start(p, constant),
@@ -54,10 +55,10 @@ def fit_linear(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGau
     )
     asked = (lambda *_: bend), gradient, spread  # the curvature is the same everywhere
     posterior = refine(
-        box, n, theta, error, near.matrix, *asked, box.clip, prior, clip.bound, moves=clip.moves, quadratic=True,
+        box, n, theta, error, near.matrix, *asked, box.clip, prior, clips.bound, moves=clips.moves, quadratic=True,
         located=at.found,
     )  # fmt: skip
-    return posterior, [clip.note]
+    return posterior, [clips.chosen.note]
 
 
 def wide_curvature(asker: Asker, near: Frame) -> Curvature:

@@ -100,6 +100,12 @@ class Lengths:
         shares = np.where(lengths < self.tail.start, np.maximum(seen, self.tail.share), self.tail.beyond(lengths))
         return np.where(lengths < self.longest, shares, 0.0)
 
+    def cut_square(self, bounds: Floats) -> Floats:
+        """E min(l, bound)² for increasing bounds."""
+        t = np.union1d(np.union1d(self.law.edges, bounds), np.geomspace(self.law.edges[1], self.law.edges[-1], 401))
+        steps = np.diff(t**2) * self.beyond((t[1:] + t[:-1]) / 2)
+        return np.interp(bounds, t, np.append(0.0, np.cumsum(steps)))
+
     def excess(self, length: float) -> tuple[float, float]:
         """E(l − length)₊ and E(l − length)₊²."""
         t = length * np.geomspace(1, max(self.longest / length, 1.0), 201)

@@ -25,6 +25,7 @@ from pgbb.methods.calibrated.curvature import (
 from pgbb.methods.calibrated.frame import Frame, design_frame
 from pgbb.methods.calibrated.logistic import LogisticCurvature, logistic_curvature
 from pgbb.methods.calibrated.prior import Prior
+from pgbb.methods.calibrated.score_clip import OF_COUNTS
 from pgbb.methods.calibrated.start import first_fit, locate_counts
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
@@ -38,6 +39,7 @@ OTHER = 0.1  # error of a step in log μ, because the curvature changes along it
 BELIEVED = 3.0  # prior standard deviation of the effect of a standard deviation of a covariate on log μ
 WITHIN = 2.5  # scores up to so many typical lengths, by the spread of the counts, are not clipped
 FARTHEST = 1.5  # the most by which a step may move log μ
+WALKS = 6  # rounds in which a step and the curvature that it meets are found
 LEAST = 1e-3  # least mean count that the first fit may give, in spreads of the response
 
 
@@ -79,15 +81,19 @@ def fit_poisson(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGa
     for _ in range(asker.question("locate", "clipped_score").times):
         g, sd = rough.score("locate", theta, 2 * size * np.sqrt(p) / near.reach)
         level = float(np.exp(min(theta[0] + base, float(link[0])))) if constant else 1.0
-        step, error = filtered(raised(model.at(theta), near.moment_sd * level), g, sd, error)
-        error = error + (OTHER * near.reach) ** 2 * np.eye(p)
-        theta = box.clip(theta - near.matrix @ limited(step, near.solid, FARTHEST))
+        here, noise, step = model.at(theta), near.moment_sd * level, np.zeros(p)
+        for _ in range(WALKS):  # by the mean curvature along the step
+            met = here + model.change(theta, theta - near.matrix @ step)
+            step, left = filtered(raised(met, noise), g, sd, error)
+            step = limited(step, near.solid, FARTHEST)
+        error = left + (OTHER * near.reach) ** 2 * np.eye(p)
+        theta = box.clip(theta - near.matrix @ step)
 
     _, axes = np.linalg.eigh(model.at(theta))  # weak directions of the curvature are shrunk to the model the most
     near, error = near.turned(axes), axes.T @ error @ axes
     model = _model(near, constant, base, float(link[0]))
     least = WITHIN * at.spread * float(np.sqrt(np.trace(near.moment)))
-    family = Clipped(asker, near, link, least, counts=True)
+    family = Clipped(asker, near, link, least, side=OF_COUNTS)
 
     def curvature(at: Floats, before: Curvature | None) -> Curvature:
         shape = model.at(at)

@@ -41,7 +41,7 @@ def refine(
     bound: float = 1.0,
     model: "LogisticCurvature | None" = None,
     common: Floats | float = 0.0,
-    moves: float = 0.0,
+    moves: Callable[[], float] = float,
     quadratic: bool = False,
     follows: "Followed | None" = None,
     bends: Callable[[Floats, Floats], tuple[Floats, Floats]] | None = None,
@@ -65,7 +65,7 @@ def refine(
       model: how the curvature changes with θ, if that is known. Steps then follow it, and the curvature at their end is
         released.
       common: covariance of an error that both gradients have in common.
-      moves: how large another such error is, in sampling errors.
+      moves: says, after the last gradient, how large another such error is, in sampling errors.
       quadratic: whether the loss is quadratic: then a long last step is no sign of another one.
       follows: reads all gradients together by the model, in place of Newton steps.
       bends: mean and covariance of what a gradient lacks because the loss is not quadratic on the way to the target,
@@ -142,7 +142,7 @@ def refine(
             factor, best = np.inf, prior.center  # the estimate ran away
     step, unseen = kalman(bend.solid, g, sd_second, error)
     blur = bend.blur(unseen, (1 - weight) * walked - step)  # noise of H over the ways that both estimates had to go
-    privacy, noise = felt(sd, blur + common + bent + moves**2 * sampling / n, sampling / n, factor)
+    privacy, noise = felt(sd, blur + common + bent + moves() ** 2 * sampling / n, sampling / n, factor)
     noise = noise + wider
     drawn = sampling / n + privacy**2 * np.eye(len(theta))
     settled = prior.settle(bend, drawn, noise, frame, point, best, known=located and factor < np.inf)

@@ -313,7 +313,12 @@ def _linear(design: Design, noise: float) -> tuple[Stage, ...]:
         *_design(design, noise),
         located,
         first,
-        Stage("residuals", 0.03, "histogram of the lengths of scores", (lengths,)),
+        Stage(
+            "residuals",
+            0.05,
+            "lengths of scores, before and after the first of the gradients below",
+            (replace(lengths, times=2),),
+        ),
         Stage("curvature", 0.05, "second moments of far-out covariates too", (Question("wide_moment", (frame, ())),)),
         Stage("tail", 0.06, "how much longer scores are than the clip", (Question("clipped_excess", (*given, ())),)),
         Stage("spread", 0.05, "second moments of the score", (replace(score, power=2, outer=True),)),
