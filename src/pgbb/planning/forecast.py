@@ -57,7 +57,7 @@ class Usual:
 
 USUAL: dict[str, Usual] = {
     "quantile": Usual(1.3, 7.0, 0.26),
-    "huber": Usual(1.3, 6.0, 0.38),
+    "huber": Usual(1.3, 8.0, 0.38),
     "logistic": Usual(1.4, 5.0, 0.28),
     "linear": Usual(1.1, 8.0, 0.24),
     "expectile": Usual(1.3, 5.0, 0.11),

@@ -9,7 +9,7 @@ from pgbb.methods.calibrated.algebra import limited
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import box_for
 from pgbb.methods.calibrated.columns import Atom, Columns
-from pgbb.methods.calibrated.frame import Cut, Frame, _no_farther, _scaled, _turn, design_frame
+from pgbb.methods.calibrated.frame import Cut, Frame, _Far, _no_farther, _scaled, _turn, design_frame
 from pgbb.methods.calibrated.huber import _rise
 from pgbb.methods.calibrated.response import Distribution
 from pgbb.methods.calibrated.stages import composition, questions_for
@@ -227,3 +227,22 @@ def test_a_reference_design_is_nowhere_farther_out_than_a_white_one():
     rows = np.random.default_rng(0).normal(size=(4000, 3)) * [0.5, 1.0, 30.0]
     moment = _no_farther(rows, 1.0).T @ _no_farther(rows, 1.0) / len(rows)
     assert np.diag(moment) == pytest.approx([0.25, 1.0, 1.0], rel=0.05)
+
+
+def made_up(reach, rng):
+    """u of a made-up design of a constant, a normal covariate, a skewed one, and a rare flag on its own axis."""
+    skewed = np.exp(1.5 * rng.standard_normal(4_000))
+    rows = np.column_stack([np.ones(4_000), rng.standard_normal(4_000), (skewed - skewed.mean()) / skewed.std()])
+    return np.column_stack([rows / reach, rng.random(4_000) < 0.01])
+
+
+def test_the_axis_of_a_rare_flag_counts_in_units_of_the_flag():
+    rows = made_up(4.0, np.random.default_rng(0))
+    near = Frame(np.eye(4), np.eye(4), np.zeros(10), Cut(0.0, 0.1), 4.0, np.zeros((4, 4)), rows)
+    assert near.sizes[:2] == pytest.approx([4.0, 4.0], rel=0.02) and near.sizes[3] == pytest.approx(1.25)
+    assert (near.sizes >= 1).all() and (near.sizes <= 4).all()
+
+
+def test_a_skewed_column_moves_the_reach_less_where_all_axes_count_alike():
+    far, noise = _Far(None, made_up(4.0, np.random.default_rng(0))[:, :3]), 1e-3
+    assert 1.0 < far.balanced(1.0, noise, worst=False) < far.balanced(1.0, noise)

@@ -6,11 +6,13 @@ import pytest
 
 import pgbb
 from pgbb import Flag, HuberRegression, Levels, QuantileRegression, Range, Schema
+from pgbb._numerics.symmetric import unpack
 from pgbb.accountant import noise_scale
 from pgbb.methods.calibrated import stages as all_stages
+from pgbb.methods.calibrated.algebra import shrink
 from pgbb.methods.calibrated.asking import Asker
 from pgbb.methods.calibrated.box import box_for
-from pgbb.methods.calibrated.curvature import Curvature, unlike
+from pgbb.methods.calibrated.curvature import Curvature, in_parts, unlike
 from pgbb.methods.calibrated.frame import Cut, Frame, design_frame
 from pgbb.methods.calibrated.refine import widening_for_contradiction
 from pgbb.methods.calibrated.response import Distribution, Located
@@ -76,8 +78,8 @@ def test_steps_are_asked_where_a_first_fit_is_far_off_and_they_lead_nearer():
 
     many, few = "y ~ a * g + h", "y ~ a"
     assert asks(many, 10_000) == asks(many, 30_000) == asks(many, 10_000, QuantileRegression) == 4
-    assert asks(many, 1_000) == asks(few, 10_000) == 1  # never near, or at once
-    assert asks(few, 1_000_000) == 4  # where they cost little
+    assert asks(many, 1_000) == asks(few, 1_000) == 1  # they lead no nearer
+    assert asks(many, 1_000_000) == asks(few, 10_000) == 4  # of a Huber loss of its own where they are cheap
     assert asks(many, 1_000_000, QuantileRegression) == asks(few, 10_000, QuantileRegression) == 0
 
 
@@ -102,7 +104,8 @@ def test_a_larger_budget_does_not_show_what_few_steps_leave_undone(monkeypatch):
 
     spread, identified = widest()
     assert spread < 0.2 and identified
-    monkeypatch.setattr(all_stages, "QUIET", 0.0)  # one step, and no gradients that lead nearer
+    monkeypatch.setattr(all_stages, "QUIET", 0.0)  # one step
+    monkeypatch.setattr(all_stages, "NONE", 0.0)  # and no gradients that lead nearer
     assert widest()[0] > 1
 
 
@@ -161,3 +164,20 @@ def test_a_curvature_that_is_not_asked_differs_by_no_more_for_many_terms():
 
     assert size(4) == pytest.approx(0.12 * np.sqrt(16)) and size(8) == pytest.approx(2 * size(4))
     assert size(32) == pytest.approx(size(8))
+
+
+@pytest.mark.parametrize("far", [0.0, 0.8])
+def test_what_a_scale_has_in_common_with_the_design_says_nothing_of_the_coefficients(far):
+    p, sd, rng = 6, 0.25, np.random.default_rng(0)
+    target = np.diag([*np.ones(p), 100.0])
+    noise = np.triu(rng.normal(0, sd / np.sqrt(2), (p + 1, p + 1)))
+    raw = target + noise + np.triu(noise, 1).T
+    raw[:p, p], raw[p, :p] = raw[:p, p] + 10 * far, raw[p, :p] + 10 * far
+    value, left = in_parts(raw, target, sd, shrink=shrink, block=p)
+    alone, alone_left = shrink(raw[:p, :p], target[:p, :p], sd)
+    assert value[:p, :p] == pytest.approx(alone)
+    assert unpack(left, p + 1)[:p, :p] == pytest.approx(unpack(alone_left, p))
+    assert value[:p, p] == pytest.approx(raw[:p, p], abs=0.3 + far)
+    together, _ = shrink(raw, target, sd)
+    if far:  # the twin: with one deviation for all, noise of the coefficients is kept
+        assert np.abs(together[:p, :p] - np.eye(p)).max() > 2 * np.abs(value[:p, :p] - np.eye(p)).max()

@@ -146,13 +146,39 @@ def curvature_of(
     *,
     shrink: Shrink,
     usual: float = USUAL,
+    block: int | None = None,
 ) -> Curvature:
-    """A noisy curvature, shrunk to its target and kept positive."""
-    value, left = shrink(raw, target, sd, target_sd, usual=usual)
+    """A noisy curvature, shrunk to its target and kept positive; `block` is as in `in_parts`."""
+    value, left = in_parts(raw, target, sd, target_sd, shrink=shrink, usual=usual, block=block)
     smallest = max(float(np.linalg.eigvalsh(target)[0]), 1e-12 * float(np.trace(target)), 1e-300)
     noise = float(np.sqrt(np.mean(np.square(sd))))
     factor = noise / max(float(np.linalg.norm(target)), 1e-300)  # the size of the target was read from the same answer
     return Curvature(floored(value, FLOOR * smallest), left, factor)
+
+
+def in_parts(
+    raw: Floats,
+    target: Floats,
+    sd: float,
+    target_sd: Floats | float = 0.0,
+    *,
+    shrink: Shrink,
+    usual: float = USUAL,
+    block: int | None = None,
+) -> tuple[Floats, Floats]:
+    """`shrink` of the first `block` parameters, and of the entries of all others, each with a deviation of its own.
+
+    The entries of a scale are seen well. Where errors depend on the design they lie far from their target, which says
+    nothing of the entries of the coefficients.
+    """
+    if block is None or block == len(raw):
+        return shrink(raw, target, sd, target_sd, usual=usual)
+    i, j, _ = triangle(len(raw))
+    first = (i < block) & (j < block)
+    own, border = (shrink(raw, target, sd, target_sd, pulled=part, usual=usual) for part in (first, ~first))
+    value = border[0].copy()
+    value[:block, :block] = own[0][:block, :block]
+    return value, np.where(first, own[1], border[1])
 
 
 def unlike(moment: Floats) -> Floats:
@@ -176,11 +202,11 @@ def noise_of_multiple(target: Floats, shape: Floats, sd: Floats) -> Floats:
     return noise
 
 
-def asked_again(raw: Floats, before: Curvature, noise: float, *, shrink: Shrink) -> Curvature:
-    """The curvature of a second answer, nearer the estimate, shrunk to a multiple of the first one."""
+def asked_again(raw: Floats, before: Curvature, noise: float, *, shrink: Shrink, block: int | None = None) -> Curvature:
+    """The curvature of a second answer, nearer the estimate, shrunk to a multiple of the first one, `in_parts`."""
     unit = pack(before.value)
     factor = float(np.clip(pack(raw) @ unit / float(unit @ unit), 0.1, 10.0))
-    return curvature_of(raw, factor * before.value, noise, factor * before.sd, shrink=shrink)
+    return curvature_of(raw, factor * before.value, noise, factor * before.sd, shrink=shrink, block=block)
 
 
 def noise_of_shape(target: Floats, shape: Floats, sd: Floats, most: float) -> Floats:
@@ -243,5 +269,5 @@ def covariance_of(
     size = max(abs(float(np.trace(raw))) / max(float(np.trace(shape)), 1e-300), sd)  # in any unit
     tiny = 1e-6 * (size if size > NONE else 1.0)
     target = bordered(raw, shape, 0.0, 0.0, mean, tiny)
-    value, left = shrink(raw, target, sd)
+    value, left = in_parts(raw, target, sd, shrink=shrink, block=len(shape))
     return floored(value, FLOOR * max(float(np.linalg.eigvalsh(target)[0]), 0.0)), left

@@ -51,6 +51,7 @@ SPREADS = 1.5  # eigenvalues of a white design may lie so many times as far from
 REACHES = 0.1  # relative difference of second moments by another reach
 CLEAR = 5.0  # a term varies for sure if its second moment exceeds so many standard deviations of noise
 FAINT = 0.2  # a second moment below this share of the usual one counts as none if noise may have made it
+NORMAL = 0.8  # E|z| of a standard normal number
 
 
 def squared_reach(n: int, p: int, noise: float, score: float = SCORE) -> float:
@@ -231,6 +232,18 @@ class Frame:
         return (wrong * ONE_SIDED) ** 2 * self.untold * np.eye(len(self.matrix))
 
     @property
+    def sizes(self) -> Floats:
+        """By axis, the inverse of how far it moves u of a record that it is about: R, or 1 for the axis of a rare flag.
+
+        A standard deviation of a rare flag is a small part of the flag: in these units, what moves the response by a
+        usual amount is the flag itself.
+        """
+        if self.reference is None:
+            return np.full(len(self.matrix), self.reach)
+        about = np.mean(np.abs(self.reference), axis=0) / np.maximum(np.mean(self.reference**2, axis=0), 1e-300)
+        return np.clip(about / NORMAL, 1.0, self.reach)
+
+    @property
     def solid(self) -> Floats:
         """The moment with eigenvalues raised to where they stand clear of its noise: for steps, not for intervals."""
         return raised(self.moment, self.moment_sd)
@@ -249,7 +262,7 @@ class Frame:
 
 
 def design_frame(
-    asker: Asker, design: Design, score: float = SCORE, *, wrong: float = 1.0, alone: bool = True
+    asker: Asker, design: Design, score: float = SCORE, *, wrong: float = 1.0, alone: bool = True, worst: bool = True
 ) -> Frame:
     """Find coordinates u = xF in which E uuᵀ is about I/R² and most ‖u‖ ≤ 1: the stages "columns" to "moments".
 
@@ -265,6 +278,7 @@ def design_frame(
       wrong: mean score far out where the model is wrong there, over the usual one.
       alone: whether a rare flag has an axis of its own. Not in quantile regression: the density in a rare group is
         often far from that of all records, toward which the entry of such an axis would be pulled.
+      worst: whether the reach is chosen for the axis along which most is left out, and not for all alike.
     """
     p, unknown = len(design.names), Columns({}, {}, 0.0)
     if not asker.whitens:
@@ -299,7 +313,7 @@ def design_frame(
     lengths = _distances(asker, near) if asker.asks("distances") else None
     wider = 1.0 if lengths is None else WIDER
     far = _Far(lengths, None if rows is None else _no_farther(rows @ near, reach, wider))
-    farther = far.balanced(math.sqrt(most) / reach, noise, SMALL / math.sqrt(asker.n) / reach, wrong)
+    farther = far.balanced(math.sqrt(most) / reach, noise, SMALL / math.sqrt(asker.n) / reach, wrong, worst)
     frame, reach = scaled(frame, (reach * farther) ** 2)
     reference = None if rows is None else rows @ frame
     moment, moment_sd, cut, answered = _second_moments(asker, frame, reach, doubtful, answers)
@@ -385,15 +399,17 @@ class _Far:
             seen = total if clear else math.sqrt((total**2 + seen**2) / 2)
         return np.asarray((seen / reach) ** 2 * axes)
 
-    def balanced(self, least: float, noise: float, small: float = 0.0, wrong: float = 1.0) -> float:
+    def balanced(self, least: float, noise: float, small: float = 0.0, wrong: float = 1.0, worst: bool = True) -> float:
         """The reach, at least `least`, that minimises the sum of squares of its noise and of what it leaves out.
 
-        What is left out counts as `small` where it is less; `wrong` is as in `design_frame`.
+        What is left out counts as `small` where it is less; `wrong` and `worst` are as in `design_frame`.
         """
         terms = 1 if self.reference is None else self.reference.shape[1]
 
         def cost(reach: float) -> float:
-            lost = wrong * WRONG * math.sqrt(np.linalg.norm(self.left_out(reach, terms), 2))
+            lost_by_axis = np.linalg.eigvalsh(self.left_out(reach, terms))
+            square = lost_by_axis[-1] if worst else max(float(np.mean(lost_by_axis)), 0.0)
+            lost = wrong * WRONG * math.sqrt(square)
             return reach * math.hypot(noise, max(lost, small / reach))
 
         return float(min(least * np.sqrt(np.geomspace(1, FARTHEST, 25)), key=cost))

@@ -91,10 +91,10 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
         unit = (1 + (SCALE_WEIGHT * c) ** 2) / at[-1]
         raw, noise = unpack(answer, p + 1) * unit, sd * unit
         if before is not None:
-            return asked_again(raw, before, noise, shrink=asker.shrink)
+            return asked_again(raw, before, noise, shrink=asker.shrink, block=p)
         target = bordered(raw, near.moment, noise, 0.1 / at[-1], mean, 1e-6 / at[-1])
         target_sd = noise_of_multiple(target, near.moment, near.moment_sd)
-        return curvature_of(raw, target, noise, target_sd, shrink=asker.shrink)
+        return curvature_of(raw, target, noise, target_sd, shrink=asker.shrink, block=p)
 
     def settle(at: Floats) -> Floats:  # the scale moves at most by a factor of two a round
         at = box.clip(at)

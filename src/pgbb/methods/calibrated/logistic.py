@@ -232,7 +232,7 @@ def _transport(start: Floats, end: Floats) -> Floats:
 def fit_logistic(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaussian, Cut]:
     """Ask all stages of a logistic regression. Returns the posterior, and how many records are weighted down."""
     p = problem.dim
-    near = design_frame(asker, design)
+    near = design_frame(asker, design, worst=False)
     frame, moment, moment_sd, solid = near.matrix, near.moment, near.moment_sd, near.solid
     model = logistic_curvature(moment, moment_sd, frame, design.has_intercept, near.reference)
     box = box_for(problem, near)

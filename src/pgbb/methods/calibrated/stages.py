@@ -36,16 +36,16 @@ LASTS = 3  # number of last gradients of quantile levels
 EASED = ("frame", "response", "start", "residuals")  # stages of a quantile regression that need less where n is large
 
 # Thresholds. "Noise" is that of one answer with the whole budget.
-WORTH = 0.021  # curvature of each quantile level is asked if the relative noise of its entries is below this
-CHEAPER = 0.03  # the same threshold where one matrix serves all, as in Huber and logistic regression
+WORTH = 0.021  # curvature of a Huber loss, or of each quantile level, is asked if its relative noise is below this
+QUIETER = 0.007  # the same threshold for a logistic regression, whose curvature follows from its design
 HIDING = 0.002  # noise above which locating and starting get larger shares, since nothing would be found otherwise
 HIDDEN = 0.003  # the same for quantiles, which have more gradients that need the budget
 MANY = 8  # number of terms from which the first fit may miss a group of records by far more than most of them
 STEPS = 4  # number of Newton steps of a Huber loss where the first fit may be far off
 OFF = 0.12  # error of the first fit, in spreads of the response, above which it may be far off
 NEARER = 0.25  # noise of a step, over the error that is left, above which more steps lead no nearer
-QUIET = 3e-4  # noise below which a Huber regression makes all steps, and those of the stage "approach"
-NEAR, NEARING = 0.04, 2  # share of that stage, and number of its gradients
+QUIET = 0.1  # the same noise below which a Huber regression always takes these steps
+NONE, NEAR, NEARING = 3e-4, 0.04, 2  # below the first, it has a stage of this share with so many gradients more
 PLENTY, LEAST_EASED = 0.0008, 0.5  # below this noise a share of `EASED` falls with it, down to the second value of it
 FEW = 0.0045  # noise above which one answer, or two, replace several rounds
 
@@ -220,15 +220,20 @@ def _start(p: int, noise: float, hiding: float = HIDING) -> tuple[Stage, ...]:
 
 
 def _robust(p: int, noise: float, least: int) -> tuple[Stage, ...]:
-    """Newton steps of a Huber loss: `STEPS` if the first fit may be far off and they lead nearer, else the least."""
+    """Newton steps of a Huber loss: `STEPS` if the first fit may be far off and they lead nearer, else the least.
+
+    A model that asks for at least one takes `STEPS` too where they are cheap. A line that is wrong, or skewed errors,
+    set a robust fit apart from least squares by many sampling errors, and one step leaves a part of the way.
+    """
     length = noise * math.sqrt(max(LEAST_REACH[0], LEAST_REACH[1] * p) * p)  # what noise of a gradient adds to fits
     off, left = CUT * length / math.sqrt(START), length * math.sqrt(STEPS / ROBUST)
     far = p >= MANY and off > OFF and left < NEARER
-    times = STEPS if far or (least and noise < QUIET) else least
+    many = far or (least > 0 and left < QUIET)
+    times = STEPS if many else least
     if not times:
         return ()
     question = Question("huber_score", ((p + 1,), (p, p), (), (), (), ()), times=times)
-    return (Stage("locate", ROBUST if far else LOCATE, "gradients, roughly", (question,)),)
+    return (Stage("locate", ROBUST if many else LOCATE, "gradients, roughly", (question,)),)
 
 
 def _shown(p: int, noise: float, most: float) -> bool:
@@ -288,12 +293,12 @@ def _huber(design: Design, noise: float) -> tuple[Stage, ...]:
     theta, frame = (p + 1,), (p, p)  # with the scale
     score = (theta, frame, (), (), (), ())
     steps = Question("huber_score", score, times=NEARING)
-    near = [Stage("approach", NEAR, "gradients, each nearer", (steps,))] if noise < QUIET else []
+    near = [Stage("approach", NEAR, "gradients, each nearer", (steps,))] if noise < NONE else []
     stages = (
-        *_design(design, noise, not _shown(p, noise, CHEAPER)),
+        *_design(design, noise, not _shown(p, noise, WORTH)),
         *_start(p, noise),
         *_robust(p, noise, 1),
-        *_matrices(_shown(p, noise, CHEAPER),
+        *_matrices(_shown(p, noise, WORTH),
                    Question("huber_curvature", (theta, frame, (), ()), times=2),
                    Question("huber_score", score, power=2, outer=True)),
         *near,
@@ -374,9 +379,9 @@ def _logistic(design: Design, noise: float) -> tuple[Stage, ...]:
     p = len(design.terms)
     given = ((p,), (p, p))
     stages = (
-        *_design(design, noise, not _shown(p, noise, CHEAPER)),
+        *_design(design, noise, not _shown(p, noise, QUIETER)),
         Stage("locate", 0.14, "Newton steps, roughly", (Question("logistic_score", given, times=4),)),
-        *_matrices(_shown(p, noise, CHEAPER),
+        *_matrices(_shown(p, noise, QUIETER),
                    Question("logistic_curvature", given, times=2),
                    Question("logistic_score", given, power=2, outer=True)),
         Stage("refine", REFINE[noise > FEW], "gradient", (Question("logistic_score", given),)),

@@ -83,7 +83,7 @@ def first_fit(asker: Asker, near: Frame, at: Located, box: Box, constant: bool) 
     p, size = len(near.matrix), at.size(constant)
     theta = at.start(p, constant)
     answer, sd = asker.ask("start", "weighted_response", theta, size, near.matrix)
-    step, error = filtered(near.solid, answer * size, sd * size, (EFFECT * at.spread * near.reach) ** 2 * np.eye(p))
+    step, error = filtered(near.solid, answer * size, sd * size, np.diag((EFFECT * at.spread * near.sizes) ** 2))
     return np.clip(theta + near.matrix @ step, box.low[:p], box.high[:p]), error
 
 
