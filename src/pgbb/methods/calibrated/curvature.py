@@ -159,7 +159,7 @@ def curvature_of(
 def in_parts(
     raw: Floats,
     target: Floats,
-    sd: float,
+    sd: Floats | float,
     target_sd: Floats | float = 0.0,
     *,
     shrink: Shrink,
