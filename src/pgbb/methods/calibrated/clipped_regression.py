@@ -17,7 +17,7 @@ from pgbb.methods.calibrated.frame import Frame
 from pgbb.methods.calibrated.logistic import LogisticCurvature
 from pgbb.methods.calibrated.prior import Prior
 from pgbb.methods.calibrated.refine import refine
-from pgbb.methods.calibrated.score_clip import EITHER, clip_for
+from pgbb.methods.calibrated.score_clip import EITHER, OF_COUNTS, clip_for
 from pgbb.release.local_gaussian import LocalGaussian
 
 Floats = NDArray[np.float64]
@@ -37,6 +37,7 @@ class Clipped:
       given: what its statistics need beside θ and the frame; its shape tells the family.
       least: least bound.
       side: share of the records whose scores are long.
+      counts: whether the response counts, so that these are few.
     """
 
     asker: Asker
@@ -44,6 +45,7 @@ class Clipped:
     given: Floats | float
     least: float = 0.0
     side: float = EITHER
+    counts: bool = False
 
     def ask(self, stage: str, statistic: str, at: Floats, *rest: Floats | float) -> tuple[Floats, float]:
         """One answer, and the standard deviation of its noise."""
@@ -78,7 +80,7 @@ class Clipped:
         Returns the posterior, and a note for the certificate.
         """
         asker, near = self.asker, self.near
-        clip = clip_for(asker, near, theta, size, self.given, self.least, self.side)
+        clip = clip_for(asker, near, theta, size, self.given, self.least, OF_COUNTS if self.counts else self.side)
 
         def gradient(stage: str, at: Floats) -> tuple[Floats, float]:
             return self.score(stage, at, clip.bound)

@@ -25,7 +25,6 @@ from pgbb.methods.calibrated.curvature import (
 from pgbb.methods.calibrated.frame import Frame, design_frame
 from pgbb.methods.calibrated.logistic import LogisticCurvature, logistic_curvature
 from pgbb.methods.calibrated.prior import Prior
-from pgbb.methods.calibrated.score_clip import OF_COUNTS
 from pgbb.methods.calibrated.start import first_fit, locate_counts
 from pgbb.model.formula import Design
 from pgbb.model.models import Problem
@@ -93,7 +92,7 @@ def fit_poisson(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGa
     near, error = near.turned(axes), axes.T @ error @ axes
     model = _model(near, constant, base, float(link[0]))
     least = WITHIN * at.spread * float(np.sqrt(np.trace(near.moment)))
-    family = Clipped(asker, near, link, least, side=OF_COUNTS)
+    family = Clipped(asker, near, link, least, counts=True)
 
     def curvature(at: Floats, before: Curvature | None) -> Curvature:
         shape = model.at(at)

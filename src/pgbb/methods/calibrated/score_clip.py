@@ -130,7 +130,7 @@ def ordinary_excess(bound: float) -> float:
     With many coefficients a clip is so near that they show.
 
     >>> [round(ordinary_excess(b), 5) for b in (2.0, 2.4, 4.0)]
-    [0.01965, 0.00956, 0.00062]
+    [0.01966, 0.00956, 0.00062]
     """
     slope = 2**0.5 * bound
     return float((np.exp(-slope) - np.exp(-2 * slope)) / slope)
