@@ -56,7 +56,7 @@ def test_levels_are_covered_where_spreads_grow_and_too_high_a_curvature_does_not
 
     def steep(*args):
         found = given(*args)
-        return lambda shape: [replace(c, value=6 * c.value) for c in found(shape)]
+        return lambda shape: [replace(c, value=20 * c.value) for c in found(shape)]
 
     monkeypatch.setattr(quantile, "curvatures_of", steep)
     away = np.array([slope(seed)[0] for seed in range(12)])

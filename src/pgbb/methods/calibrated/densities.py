@@ -48,7 +48,14 @@ class Sharp:
 
 
 def sharpness(
-    asker: Asker, theta: Floats, levels: Floats, h: Floats, density: Floats, rough: Floats | float, around: Floats
+    asker: Asker,
+    theta: Floats,
+    levels: Floats,
+    h: Floats,
+    density: Floats,
+    rough: Floats | float,
+    around: Floats,
+    counted: float = 1.0,
 ) -> Sharp:
     """Ask for the density of each level over three bandwidths, and extrapolate it to bandwidth 0.
 
@@ -64,12 +71,14 @@ def sharpness(
       density: of each level, as expected before.
       rough: relative standard deviation of that. Noise hides a density that differs by less.
       around: places over which a response with a step is spread.
+      counted: share of the records, or of their weight, that counts: densities are means over all records.
     """
     least = 12 * asker.noise("density") * np.sqrt(len(levels)) * PEAK / density  # a finer kernel shows noise alone
     h = np.stack([h[0], h[1], np.clip(least, h[2], h[1])])
     overlap = _overlap(np.tile(levels, 3), (h * density).ravel())
     answer, sd = asker.ask("density", "densities", theta, h, overlap, around)
-    found, noise = answer.reshape(h.shape) * PEAK / h * overlap, sd * PEAK / h * overlap
+    unit = PEAK / h * overlap / counted
+    found, noise = answer.reshape(h.shape) * unit, sd * unit
     found = np.maximum(found, 1e-12)
     variance = noise**2 + found / (2 * np.sqrt(np.pi) * asker.n * h)
     wide, near, finest = found

@@ -176,7 +176,8 @@ class Frame:
         """
         if self.reference is None:
             return np.eye(len(self.matrix))
-        u = self._rows
+        white = len(self.matrix) / self.reach**2  # the trace of second moments, of which weights below 1 leave a part
+        u = self._rows * math.sqrt(max(white / float(np.trace(self.solid)), 1.0))
         size = np.linalg.norm(u, axis=1)
         lost = max(float(np.mean(np.maximum(size - 1, 0.0))), LEAST_LOST)
 

@@ -47,7 +47,7 @@ def fit_quantile(asker: Asker, problem: Problem, design: Design, levels: Floats)
 
     def sharp(at: Floats, density: Floats, rough: Floats | float) -> Sharp:
         widths = np.stack([h, h / NEARER, np.minimum(answers.narrow("final", h) / 2, h / NEARER)])
-        return sharpness(asker, at, levels, widths, density, rough, start.around)
+        return sharpness(asker, at, levels, widths, density, rough, start.around, start.counted)
 
     reach, most = _reach(asker, start), h
     h = start.widths(reach, most, _densities(start, reads))

@@ -25,6 +25,7 @@ WIDEST = 0.15  # the neighbours of level τ are τ ± min(τ, 1 − τ)/2, and a
 REACH = 0.8  # bandwidth of the curvature, in units of the distance to the neighbouring quantiles
 UNLIKE = 0.2  # prior difference of the slopes of a level from those of the mean, per standard normal quantile of it
 BENDS = 1.0  # relative change of a density over the longest step that is allowed, as in an exponential tail
+CLEARLY = 3.0  # records are missing if their share stands so many standard deviations above 0
 BLUR = 2.0  # largest bandwidth of a gradient, in standard deviations of the error of the quantile
 
 
@@ -59,6 +60,12 @@ class Start:
     around: Floats
     finest: float
     constant: bool
+
+    @property
+    def counted(self) -> float:
+        """Share of the records, or of their weight, that counts: 1 unless it clearly does not."""
+        total, sd = self.residuals.total, self.residuals.sd
+        return total if total < 1 - CLEARLY * sd else 1.0
 
     @property
     def scores(self) -> Floats:
