@@ -19,7 +19,7 @@ from reproduction.study import Settings, Study
 __all__ = ["METHODS", "commit", "device", "revision", "versions"]
 
 ROOT = Path(__file__).resolve().parents[1]
-METHODS = {"calibrated": 13, "augmented": 2} | dict.fromkeys(
+METHODS = {"calibrated": 14, "augmented": 2} | dict.fromkeys(
     (
         "pgbb", "sgld", "noisy_gibbs", "dp_bootstrap", "abc", "repro", "posterior_sampling", "dp_mcmc",
         "reference",
