@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,6 +16,7 @@ from pgbb.methods.calibrated.algebra import (
     strategy,
 )
 from pgbb.methods.calibrated.curvature import Curvature, curvature_of, filtered, raised
+from pgbb.methods.calibrated.frame import Cut, Frame
 from pgbb.methods.calibrated.refine import combined, felt, widening_for_contradiction, widening_for_last_step
 
 pytestmark = pytest.mark.quick
@@ -187,11 +190,12 @@ def test_noise_in_a_curvature_blurs_a_gradient_by_what_is_stated():
 
 def test_a_curvature_of_few_records_has_their_sampling_error():
     rng, n, share = np.random.default_rng(13), 2_000, 0.02
-    u = np.column_stack([np.full(n, 0.3), np.where(np.arange(n) < share * n, 0.9, 0.0)])
-    means = [np.einsum("i,ij,ik->jk", 2.0 * (rng.random(n) < 0.3), u, u) / n for _ in range(3000)]
-    bend = Curvature(np.mean(means, axis=0), np.zeros(3)).sampled(2.0, n)
-    found, bound = np.var(means, axis=0), bend.variances
-    assert (found <= 1.05 * bound).all() and found[1, 1] > 0.4 * bound[1, 1]  # 0.7 · 0.9² of the bound
+    u = np.column_stack([np.where(np.arange(n) % 2, 0.3, -0.3), np.where(np.arange(n) < share * n, 0.9, 0.0)])
+    near = Frame(np.eye(2), u.T @ u / n, np.zeros(3), Cut(0.0, 0.0), 1.0, np.zeros((2, 2)), reference=u)
+    means = [pack((u.T * (2.0 * (rng.random(n) < 0.3))) @ u / n) for _ in range(3000)]
+    found, expected = np.var(means, axis=0), 2.0**2 * 0.3 * near.squares / n
+    assert found == pytest.approx(0.7 * expected, rel=0.1)  # a mean of 2·Bernoulli(.3) has .7 of its square as variance
+    assert (replace(near, reference=None).squares > 1.05 * near.squares).all()  # without a design, a bound
 
 
 def test_two_estimates_combine_by_precision_and_their_noise_is_known():

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pgbb._numerics.compiled import computed_once
 from pgbb.accountant import Mechanism
 from pgbb.methods.pgbb.all_levels import Joint
 from pgbb.methods.pgbb.coordinates import Coordinates
@@ -156,16 +157,17 @@ def step(
 
     def ahead(state: Any, numbers: Any) -> Any:
         key = jax.random.wrap_key_data(state[1]["key"])
-        return jax.vmap(lambda t: jax.random.normal(jax.random.fold_in(key, t), (k, 1, d)))(numbers)
+        return computed_once(jax.vmap(lambda t: jax.random.normal(jax.random.fold_in(key, t), (k, 1, d)))(numbers))
 
     def query(state: Any, draw: dict[str, Any]) -> tuple[Any, Any]:
         net, now = state
         y, pull = forward(net, (values(draw["u"]) - shift) / scale, draw["t"])
         unit = draw["ahead"]
         size = jnp.exp(now["size"]) * share_of(draw["t"])
-        moved = jnp.clip(y.reshape(k, m, d) + size * unit, low, high)
+        added = computed_once(size * unit)  # the same bits whether or not the update is in one program with this
+        moved = jnp.clip(y.reshape(k, m, d) + added, low, high)
         points = _times(moved, now["step"].T).reshape(k, m * d)
-        return points, (points, pull, unit, size * unit)
+        return points, (points, pull, unit, added)
 
     def update(state: Any, draw: dict[str, Any], memo: Any, answers: Any) -> Any:
         net, now = state

@@ -9,13 +9,12 @@ from numpy.typing import NDArray
 
 from pgbb._numerics.symmetric import pack, triangle, unpack
 from pgbb.accountant import Mechanism
-from pgbb.methods.clipped_means import largest_score
 from pgbb.methods.pgbb import logistic, moment_answers
 from pgbb.methods.pgbb.all_levels import Joint
 from pgbb.methods.pgbb.coordinates import Coordinates
 from pgbb.methods.pgbb.dither import phases_of, white_box
 from pgbb.methods.pgbb.noise_aware import ASKED, BENT, Found, analyse, bent, curvature_of, near, posterior_of, pulled
-from pgbb.methods.pgbb.shape import bend_at, bends_alike, shape_of
+from pgbb.methods.pgbb.shape import bend_at, bends_alike, is_cut, shape_of
 from pgbb.model.models import Problem
 from pgbb.release.local_gaussian import FLOOR, LocalGaussian
 
@@ -28,8 +27,6 @@ Floats = NDArray[np.float64]
 ROOM = 1.5  # how far beyond the likely norm of the curvature that of one record may reach
 ROUNDING = 1e-3  # in single precision, relative
 CONTRADICTS = 3.0  # standard deviations between two curvatures
-FEW = 0.05  # share of the curvature that clipped records may have, at most
-HARM = 2.0  # the same in units of 1/(C√n), with C in standard deviations
 CUT = "many scores are clipped, so that it is not the mean (give the mean a larger clip, or its right scale)"
 
 
@@ -113,19 +110,13 @@ class SecondMoments:
         return float(1 - np.sqrt(1 - 4 * variance)) / 2
 
     def _cut(self, part: Found, where: Coordinates) -> bool:
-        """Whether so many scores of a mean are clipped that it moves: H of a Gaussian mean then falls short of 1/s².
-
-        A share f of records beyond C standard deviations takes about f·C/2 of them off, where sampling has 1/√n.
-        """
+        """Whether so many scores of a mean are clipped that it moves, by the largest H that noise allows."""
         if not part.answers:
             return False
-        scale, unit = self._problem.settings["scale"], float(where.root[0]) ** 2
-        few = 0.0 if scale is None else min(FEW, HARM / (self._problem.clip * scale * np.sqrt(self._mechanism.n)))
-        least = 0.0 if scale is None else (1 - few) / scale**2 / unit
         step = part.bent(-part.gradient / part.curvature[0])
         mean = float(np.clip(part.reference + where.internal(step), *self._box)[0])
-        short = part.curvature[0, 0] + CONTRADICTS * part.curvature_sd[0] < least
-        return bool(short) or largest_score(self._problem, mean) > self._problem.clip
+        most = float(part.curvature[0, 0] + CONTRADICTS * part.curvature_sd[0]) * float(where.root[0]) ** 2
+        return is_cut(self._problem, self._mechanism.n, most, mean)
 
     def _box_of(self, where: Coordinates) -> tuple[Floats, Floats]:
         """Where parameters may lie: as far as query points may go, and no less than the declared box.

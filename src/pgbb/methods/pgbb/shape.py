@@ -10,9 +10,13 @@ from typing import Any
 import numpy as np
 
 from pgbb._numerics import Floats
+from pgbb.methods.clipped_means import largest_score
 from pgbb.methods.pgbb.coordinates import Coordinates
 from pgbb.methods.pgbb.moment_answers import slope_of
 from pgbb.model.models import Problem
+
+FEW = 0.05  # share of the curvature that clipped records may have, at most
+HARM = 2.0  # the same in units of 1/(C√n), with C in standard deviations
 
 
 @lru_cache(maxsize=32)
@@ -56,6 +60,17 @@ def shape_of(problem: Problem, where: Coordinates, theta: Floats) -> Floats:
         third = jax.grad(jax.grad(line))(0.0)
         found[j] = -0.5 * float(third) / float(second) if float(second) != 0 else 0.0
     return np.where(np.isfinite(found), found, 0.0)
+
+
+def is_cut(problem: Problem, n: int, curvature: float, mean: float) -> bool:
+    """Whether so many scores of a mean are clipped that it moves: H of a Gaussian mean then falls short of 1/s².
+
+    A share f of n records beyond C standard deviations takes about f·C/2 of them off, where sampling has 1/√n.
+    """
+    scale = problem.settings["scale"]
+    if scale is not None and curvature * scale**2 < 1 - min(FEW, HARM / (problem.clip * scale * np.sqrt(n))):
+        return True
+    return largest_score(problem, mean) > problem.clip
 
 
 def _record(problem: Problem) -> tuple[Any, Any]:
