@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 from real_files import FILES, MODELS, Case, held_out, population
 from scipy.optimize import brentq
 from scipy.special import expit, ndtr
+from scipy.stats import binom
 
 import pgbb
 from pgbb.methods.registry import METHODS
@@ -412,7 +413,9 @@ def measure(fits: list[dict[str, Any]], known: dict[str, Any]) -> dict[str, Any]
     width = (high - low) / (2 * Z)
     times, covered = seen.sum(axis=0), (covers & seen).sum(axis=0)
     share = covered / np.maximum(times, 1)
-    silent = (times >= min(20, len(fits))) & (share < 0.88)
+    judged = times >= min(20, len(fits))
+    silent = judged & (share < 0.88)
+    chance = binom.cdf(np.ceil(0.88 * times) - 1, times, 0.95)
     plain = _nanmedian(np.where(seen, width, np.nan))
     levels = known.get("taus") or [None] * len(truth)
     names = known["names"]
@@ -435,6 +438,8 @@ def measure(fits: list[dict[str, Any]], known: dict[str, Any]) -> dict[str, Any]
         "floor": _mean(np.hypot(sampling, floor) / sampling) if smooth else None,
         "ratio": _mean(plain / np.hypot(sampling, floor)) if smooth else None,
         "silent": worst,
+        "judged": int(judged.sum()),
+        "by_chance": float(chance[judged].sum()),
         "seconds": float(np.median([f["seconds"] for f in fits])),
     }
 
@@ -485,7 +490,7 @@ def report(folder: Path, models: Iterable[str], cells: set[str] | None = None) -
         f"{'cell':38}{'fits':>5}{'cov':>6}{'marked':>8}{'cov.m':>7}{'width':>8}{'floor':>7}{'ratio':>7}{'s':>7}  silent"
     )
     by_file: dict[str, list[float]] = {}
-    total, close, likely = 0, [], []
+    total, close, likely = np.zeros(3), [], []
     marks: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
     missed: list[str] = []
     for model in models:
@@ -509,13 +514,15 @@ def report(folder: Path, models: Iterable[str], cells: set[str] | None = None) -
                     close.append(abs(np.log(m["width"] / width)) <= np.log(1.2))
                     if not close[-1]:
                         missed.append(f"{cell} {m['width']:.2f} (width {width:.2f})")
-            total += len(m["silent"])
+            total += len(m["silent"]), m["judged"], m["by_chance"]
             if m["coverage"] is not None:
                 by_file.setdefault(MODELS[model].file, []).append(m["coverage"])
             print(f"{cell:38}{m['fits']:5}{shown(m['coverage']):>6}{shown(m['marked']):>8}{shown(m['marked_coverage']):>7}"
                   f"{shown(m['width']):>8}{shown(m['floor']):>7}{shown(m['ratio']):>7}{shown(m['seconds'], 1):>7}"
                   f"  {'; '.join(m['silent'][:4])}{' …' if len(m['silent']) > 4 else ''}", flush=True)  # fmt: skip
-    print(f"\nsilent misses: {total}; mean coverage of unmarked coefficients by file: "
+    print(f"\nsilent misses: {total[0]:.0f} of {total[1]:.0f} coefficients; if all were covered .95, chance would make "
+          f"{total[2]:.0f}")  # fmt: skip
+    print("mean coverage of unmarked coefficients by file: "
           + ", ".join(f"{f} {np.mean(v):.2f}" for f, v in sorted(by_file.items())))  # fmt: skip
     if likely:
         print(f"plan against fits: widths within 20 % in {sum(close)} of {len(close)} cells, "
