@@ -12,6 +12,7 @@ import itertools
 import json
 import random
 import re
+import sys
 import tracemalloc
 import warnings
 import zipfile
@@ -739,3 +740,14 @@ def test_a_plus_sign_in_front_changes_no_number(tmp_path, monkeypatch):
             patch.setattr(csv_files, "_typed", lambda *_: None)
             found.append(columns(path, a=Range(0, 100)))
     assert all(other == found[0] for other in found)
+
+
+def test_arrow_holds_no_python_object_of_a_block():
+    """Its threads may let go of one when the interpreter has ended, which aborts the process."""
+    text = b"a,b\n" + b"1,2\n" * 1000
+    before = sys.getrefcount(text)
+    held = csv_files._held(text)
+    assert sys.getrefcount(text) == before and held.read() == text
+    plain = pa.BufferReader(text)
+    assert sys.getrefcount(text) > before
+    del plain

@@ -184,7 +184,7 @@ def _typed(text: bytes, file: File, types: dict[str, pa.DataType]) -> pa.Table |
     marks = b'"' in text
     try:
         return csv.read_csv(
-            io.BytesIO(text),
+            _held(text),
             csv.ReadOptions(block_size=max(len(text), 1)),
             csv.ParseOptions(
                 delimiter=file.between, quote_char='"' if marks else False, newlines_in_values=marks,
@@ -197,6 +197,14 @@ def _typed(text: bytes, file: File, types: dict[str, pa.DataType]) -> pa.Table |
         )  # fmt: skip
     except pa.ArrowInvalid:
         return None
+
+
+def _held(text: bytes) -> pa.BufferReader:
+    """The bytes in memory of Arrow. Its threads may outlive the reading; one that frees a Python object when the
+    interpreter has ended aborts the process."""
+    kept = pa.BufferOutputStream()
+    kept.write(text)
+    return pa.BufferReader(kept.getvalue())
 
 
 def _count(text: bytes, rules: _Rules) -> int:
