@@ -88,6 +88,10 @@ class Asker:
         """The description of a question."""
         return self._questions[stage, statistic]
 
+    def times(self, stage: str, statistic: str) -> int:
+        """How often the question is asked; 0 if the stage is not among the planned ones."""
+        return self.question(stage, statistic).times if self.asks(stage) else 0
+
     def noise(self, stage: str) -> float:
         """Standard deviation of the noise on each number of a stage's answers; public."""
         return self._sums.noise(stage)

@@ -128,7 +128,7 @@ def fit_huber(asker: Asker, problem: Problem, design: Design) -> tuple[LocalGaus
     common[:p, :p] = kappa * near.left_out()
     asked = curvature, gradient, spread
     given = box, asker.n, theta, doubt, frame, *asked, settle, prior, top
-    steps = asker.question("approach", "huber_score").times if asker.asks("approach") else 0
+    steps = asker.times("approach", "huber_score")
     return refine(*given, common=common, bends=bends, located=at.found, steps=steps), near.cut
 
 

@@ -17,10 +17,8 @@ USUAL, VARIES = 0.25, 0.15  # prior mean and standard deviation of the shape of 
 OFTEN, LONG, DIFFERS = 0.05, 0.8, 0.3  # in so many columns it is a long one instead, with this mean and deviation
 LONGEST = 1.2  # largest shape that is read
 READ = 0.7  # noise of the shape of a tail whose share is as large as the noise of that share
-SHAPES, OFF = (
-    (0.0, 0.15, 0.3, 0.45, 0.6, 0.8, 0.95),
-    (-1.5, -0.75, 0.0, 0.75, 1.5),
-)  # grids of shapes, and of noise in its sd
+SHAPES = 0.0, 0.15, 0.3, 0.45, 0.6, 0.8, 0.95  # grid of shapes
+OFF = -1.5, -0.75, 0.0, 0.75, 1.5  # grid of noise, in its standard deviations
 HEAVY = 0.35  # largest shape of the tail of a column whose last hundredth is seen; it is larger where less is seen
 
 

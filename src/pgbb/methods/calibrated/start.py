@@ -134,7 +134,7 @@ def robust_fit(
     """
     theta, error, residuals = least_squares(asker, near, at, box, constant)
     p, right = len(theta), residuals
-    times = asker.question("locate", "huber_score").times if asker.asks("locate") else 0
+    times = asker.times("locate", "huber_score")
     for turn in range(times):
         scale = scale_of(right, c, kappa) * (WIDE ** ((times - 1 - turn) / max(times - 1, 1)))
         g, sd = huber_gradient(asker, "locate", np.append(theta, scale), near.matrix, c, kappa)

@@ -1,6 +1,7 @@
-"""The per-record statistics that the default method asks for, each of norm at most 1.
+"""The per-record statistics that the default method asks for, each of norm at most 1 where residuals are as expected.
 
-They are pure functions (x, y, *parameters) of one record; the door of `private/` vectorises them and clips again.
+They are pure functions (x, y, *parameters) of one record; the door of `private/` vectorises them and clips again, which
+cuts kernels of several quantile levels that overlap more than was expected.
 `frame` is a public matrix F, and u = xF. A record with ‖u‖ > 1 lies far from the bulk and has the weight ω = 1/‖u‖²;
 all others have ω = 1. Gradients are multiplied by √ω and matrices by ω, so that ‖√ωu‖ ≤ 1 and ‖ωuuᵀ‖ ≤ 1. Every bound
 below follows from that and from the loss. Since ω depends on x only, the weighted estimating equation has the root of

@@ -27,9 +27,7 @@ PRINTED: dict[str, dict[str, Any]] = {
 
 EACH = 200  # number of answers for each parameter that is estimated from them
 LOUD = 2.0  # least noise of an answer, over what one record can add
-QUIET = (
-    0.3  # of the sampling error of a Gaussian mean, up to which its noise may grow so that fewer records are clipped
-)
+QUIET = 0.3  # of the sampling error of a Gaussian mean: up to this its noise may grow, so that fewer are clipped
 _VARIED = ("blocks", "gamma", "steps", "draws_per_step")  # settings that the paper varies, and its preset leaves open
 _BESIDE = (*_VARIED, "settings", "keep_transcript")  # settings that may be given with the preset
 
